@@ -7,12 +7,10 @@ from fakes.fake_cluster import make_cluster
 
 from ganeti.base.errors import NotSupportedError, OpPrereqError
 from ganeti.logical_units.instance.storage.files import file_place
+from ganeti.logical_units.instance.storage.planner import SIZE_MIB_MAX, NewDisk, disk_size
 from ganeti.logical_units.instance.storage.planning import (
-    SIZE_MIB_MAX,
-    NewDisk,
     choose_template,
     describe_disk,
-    disk_size,
     plan_disk,
     plan_disks,
     planner_of,
@@ -22,7 +20,9 @@ from ganeti.logical_units.lookup import normal_name
 from ganeti.objects.disk_templates import DiskMode, DiskTemplate
 from ganeti.objects.model import Cluster, Disk
 
-CLUSTER = Cluster.from_wire(make_cluster(ipolicy={"std": {"disk-size": 777}}))
+CLUSTER = Cluster.from_wire(
+    make_cluster(ipolicy={"std": {"disk-size": 777}}, volume_group_name="xenvg")
+)
 
 
 @pytest.mark.shows("2.0/disk/size")
@@ -68,7 +68,7 @@ def test_a_provider_takes_its_own_parameters() -> None:
 
 def test_a_disk_of_a_provider_is_named_by_it() -> None:
     new = NewDisk(1, DiskMode.RW, "none", "pvd", {})
-    disk = describe_disk(new, 3, DiskTemplate.EXT, None, "node", iter("ux").__next__)
+    disk = describe_disk(new, 3, DiskTemplate.EXT, None, [], iter("ux").__next__)
     assert (disk.uuid, disk.nodes) == ("u", [])
     assert disk.logical_id == ["pvd", "x.ext.disk3"]
     assert disk.iv_name == "disk/3"

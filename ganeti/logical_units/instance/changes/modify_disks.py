@@ -43,7 +43,7 @@ from ganeti.logical_units.instance.storage import disks, planning
 from ganeti.logical_units.instance.storage.copying import copy_disk, whole_disk
 from ganeti.logical_units.instance.storage.disks import make_directory, make_disk
 from ganeti.logical_units.instance.storage.files import directories, file_place, own_directories
-from ganeti.logical_units.instance.storage.planning import FilePlace
+from ganeti.logical_units.instance.storage.planner import FilePlace
 from ganeti.logical_units.instance.view import InstanceView, changed_fields
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.disk_templates import DeviceAction, DiskTemplate, FileDriver, traits_of
@@ -70,10 +70,11 @@ class DiskMakers:
         template = self._template(what, settings)
         rest = {name: value for name, value in settings.items() if name != _DEV_TYPE}
         new = planning.plan_disk(self._view.cluster, template, what, rest)  # type: ignore[arg-type]
-        place, primary = self._place(template), self._view.primary
+        place, nodes = self._place(template), self._view.nodes
         new_uuid = self._context.new_uuid
-        made = planning.describe_disk(new, index, template, place, primary.uuid, new_uuid)
-        return planning.check_on_node(self._context, primary, [made])[0]
+        made = planning.describe_disk(new, index, template, place, nodes, new_uuid)
+        [checked] = planning.check_on_nodes(self._context, nodes, [made])
+        return planning.settle(self._context, checked)
 
     def _template(self, what: str, settings: Settings) -> DiskTemplate:
         """Return the template of a new disk: that of the others, of which there must be some."""
@@ -408,7 +409,7 @@ def plan_conversion(work: Work) -> TemplatePart:
     if op.ext_params and not template.traits.has_provider:
         raise OpPrereqError("parameters of a provider are for disk template 'ext' only")
     planned = [_converted(work, template, index, old) for index, old in enumerate(view.disks)]
-    return TemplatePart(work, planning.check_on_node(work.context, view.primary, planned))
+    return TemplatePart(work, planning.check_on_nodes(work.context, view.nodes, planned))
 
 
 def _converted(work: Work, template: DiskTemplate, index: int, old: Disk) -> Disk:
@@ -416,9 +417,9 @@ def _converted(work: Work, template: DiskTemplate, index: int, old: Disk) -> Dis
     op, view, new_uuid = work.op, work.view, work.context.new_uuid
     settings = {"size": old.size, "mode": old.mode.value, **op.ext_params}
     new = planning.plan_disk(view.cluster, template, f"disk/{index}", settings)  # type: ignore[arg-type]
-    name, node_uuid = view.name, view.primary.uuid
+    name, nodes = view.name, view.nodes
     place = file_place(view.cluster, template, name, op.file_storage_dir, op.file_driver)
-    made = planning.describe_disk(new, index, template, place, node_uuid, new_uuid, uuid=old.uuid)
+    made = planning.describe_disk(new, index, template, place, nodes, new_uuid, uuid=old.uuid)
     return structs.replace(made, name=old.name, ctime=old.ctime, serial_no=old.serial_no)
 
 

@@ -162,7 +162,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
         start = self._decide_start()
         disks = self._plan_disks(found)
         instance = self._plan_settings(found, group, disks, start=start)
-        disks = planning.check_on_node(self.context, node, disks)
+        disks = planning.check_on_nodes(self.context, [node], disks)
         ignore = self.op.ignore_ipolicy
         parameters.check_policy(self.context, self.cluster, group, instance, disks, ignore=ignore)
         private = instance.osparams_private
@@ -234,7 +234,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
         place = file_place(self.cluster, template, found.name, op.file_storage_dir, op.file_driver)
         new_uuid = self.context.new_uuid
         return [
-            planning.describe_disk(disk, index, template, place, node.uuid, new_uuid)
+            planning.describe_disk(disk, index, template, place, [node], new_uuid)
             for index, disk in enumerate(planning.plan_disks(self.cluster, template, op.disks))
         ]
 

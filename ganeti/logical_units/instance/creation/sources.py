@@ -30,7 +30,8 @@ from ganeti.logical_units.instance.storage.copying import (
     disk_by_script,
     dump_file,
 )
-from ganeti.logical_units.instance.storage.planning import SIZE_AUTO, nodes_of, planner_of
+from ganeti.logical_units.instance.storage.planner import SIZE_AUTO
+from ganeti.logical_units.instance.storage.planning import nodes_of, planner_of
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.objects.disk_templates import DiskTemplate
 from ganeti.objects.hypervisors import HVPARAMS, Hypervisor
@@ -271,7 +272,7 @@ def planned_disks(op: OpInstanceCreate, planned: InstanceView, node: Node) -> li
     """Return the disks as planned; None if others are wanted."""
     if op.disks or op.disk_template != planned.template:
         return None
-    nodes = nodes_of(DiskTemplate(planned.template), node.uuid)
+    nodes = nodes_of(DiskTemplate(planned.template), [node])
     return [replace(disk, forthcoming=False, nodes=nodes) for disk in planned.disks]
 
 

@@ -11,7 +11,7 @@ import posixpath
 from collections.abc import Collection, Iterable, Sequence
 
 from ganeti.base.errors import OpPrereqError, wrong_state
-from ganeti.logical_units.instance.storage.planning import FilePlace
+from ganeti.logical_units.instance.storage.planner import FilePlace
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.objects.disk_templates import DiskTemplate, FileDriver
 from ganeti.objects.model import Cluster, Disk

@@ -8,170 +8,39 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from msgspec import structs
 
-from ganeti.base.errors import (
-    ErrorCode,
-    NotSupportedError,
-    OpPrereqError,
-    TypeEnforcementError,
-    UnitParseError,
-    refusing,
-)
+from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError
 from ganeti.base.ids import DiskUuid
-from ganeti.base.units import parse_unit
 from ganeti.logical_units import lookup
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.parameters import check_enabled, device_name
+from ganeti.logical_units.instance.storage.drbd_disks import DrbdDisks
+from ganeti.logical_units.instance.storage.planner import (
+    SIZE_AUTO,
+    DiskSettings,
+    FilePlace,
+    NewDisk,
+    Planner,
+)
 from ganeti.objects.disk_templates import (
     ADOPTABLE_BLOCKDEV_ROOT,
     BLOCKDEV_DRIVER,
     DISKS_MAX,
-    Adoption,
     DiskMode,
     DiskTemplate,
-    FileDriver,
     StorageType,
     supported_templates,
     traits_of,
 )
 from ganeti.objects.fill import fill_cluster_ipolicy
 from ganeti.objects.instance_policy import standard_disk_mib
-from ganeti.objects.model import Cluster, Disk, Node
-from ganeti.objects.parameters import DISK_SETTINGS, OWN_DISKPARAMS, apply_changes, checked
+from ganeti.objects.model import Cluster, Disk, Node, NodeGroup
+from ganeti.objects.parameters import DISK_SETTINGS
 from ganeti.protocol.node_calls import NodeCalls
-
-SIZE_AUTO: Final = "auto"  # the standard size of the instance policy
-SIZE_MIB_MAX: Final = 2**43 - 1  # a file offset is a signed 64-bit number of bytes
-
-DiskSettings = Mapping[str, str | int]
-
-
-@dataclass(frozen=True, slots=True)
-class NewDisk:
-    """A disk to be made; size in MiB.
-
-    ``params`` are the disk's own parameters, with those for the provider of template ext, which
-    ``provider`` names; ``adopt`` is a device that is there already, whose size is yet to be asked.
-    """
-
-    size_mib: int
-    mode: DiskMode
-    name: str | None
-    provider: str | None = None
-    params: Mapping[str, object] | None = None
-    adopt: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FilePlace:
-    """Where the files of an instance go, and how they are opened."""
-
-    directory: str
-    driver: FileDriver
-
-
-class Planner:
-    """Disks named by us, of a template without settings of its own."""
-
-    def __init__(self, template: DiskTemplate) -> None:
-        self.template = template
-        self.own = OWN_DISKPARAMS[template]  # parameters that each disk may have
-
-    def check_settings(self, what: str, settings: DiskSettings) -> None:
-        """Refuse settings of other templates.
-
-        Raises:
-            NotSupportedError, OpPrereqError: names the setting.
-        """
-        quoted, traits = repr(str(self.template)), self.template.traits
-        if not traits.has_provider:
-            unknown = settings.keys() - (DISK_SETTINGS.keys() - {"provider"}) - self.own.keys()
-            if unknown:
-                known = f"has {', '.join(sorted(self.own))}" if self.own else "has none"
-                raise OpPrereqError(
-                    f"{what}: {', '.join(sorted(unknown))}: not known for disk template {quoted},"
-                    f" which {known}; parameters of a provider are for template 'ext' only"
-                )
-        is_lvm = traits.storage is StorageType.LVM_VG
-        for name, is_known, error in (
-            ("vg", is_lvm, NotSupportedError),
-            ("metavg", is_lvm and traits.child_count > 0, NotSupportedError),
-            ("spindles", traits.takes_physical_volumes, NotSupportedError),
-            ("adopt", traits.adoption is not Adoption.NEVER, OpPrereqError),
-            ("access", traits.has_access, OpPrereqError),
-        ):
-            if name in settings and not is_known:
-                raise error(f"{what}: {name!r} cannot be given for disk template {quoted}")
-
-    def own_params(
-        self, what: str, settings: Mapping[str, object], old: Mapping[str, object] | None = None
-    ) -> dict[str, object]:
-        """Return the parameters of a disk's own: the old ones with those among settings laid over.
-
-        Raises:
-            OpPrereqError: one of them is wrong.
-        """
-        given = {name: value for name, value in settings.items() if name in self.own}
-        with refusing(TypeEnforcementError):
-            given = checked(given, self.own, what=f"{what}: {self.template} parameter")
-        return apply_changes(old or {}, given)
-
-    def plan(self, what: str, settings: DiskSettings, new: NewDisk) -> NewDisk:
-        """Return the disk with the settings of this template; it has the parameters of its own.
-
-        Raises:
-            OpPrereqError: one is missing or wrong.
-        """
-        return new
-
-    def size_mib(self, what: str, settings: DiskSettings) -> int:
-        """Return the size of a new disk; errors as `disk_size`."""
-        return disk_size(what, settings.get("size"))
-
-    def make(self, disk: Disk, new: NewDisk, name: str, place: FilePlace | None) -> Disk:
-        """Return a disk with its logical id, and with its children if it has any.
-
-        Args:
-            name: one that no other disk has.
-        """
-        return structs.replace(disk, logical_id=[self.template.value, name])
-
-    def settings_of(self, disk: Disk) -> dict[str, str | int]:
-        """Return the settings by which such a disk is asked for."""
-        own = {name: value for name, value in (disk.params or {}).items() if name in self.own}
-        return {"size": disk.size, "mode": disk.mode.value, **own}  # type: ignore[dict-item]
-
-    def check_on_node(self, context: JobContext, node: Node, disks: Sequence[Disk]) -> list[Disk]:
-        """Let a node check disks of which only it knows whether they can be; returns them anew.
-
-        Args:
-            disks: all disks that are to be made, of any template, in their order.
-
-        Raises:
-            OpPrereqError: one cannot be.
-        """
-        return list(disks)
-
-
-def disk_size(what: str, size: object) -> int:
-    """Return a size in MiB.
-
-    Raises:
-        OpPrereqError: not a size, not positive, or larger than a file can be.
-    """
-    try:
-        size_mib = parse_unit(size) if isinstance(size, str) else int(str(size))
-    except (UnitParseError, ValueError) as err:
-        raise OpPrereqError(f"{what}: {size!r} is not a size; use for example 512m or 10g") from err
-    if not 0 < size_mib <= SIZE_MIB_MAX:
-        raise OpPrereqError(
-            f"{what}: the size must be from 1 to {SIZE_MIB_MAX} MiB, got {size_mib}"
-        )
-    return size_mib
 
 
 class AdoptedDisks(Planner):
@@ -320,6 +189,7 @@ class FileDisks(Planner):
 # Templates whose disks have settings, names or checks of their own.
 _PLANNERS: Final[Mapping[DiskTemplate, type[Planner]]] = {
     DiskTemplate.BLOCKDEV: AdoptedDisks,
+    DiskTemplate.DRBD: DrbdDisks,
     DiskTemplate.EXT: ExternalDisks,
     DiskTemplate.FILE: FileDisks,
     DiskTemplate.SHAREDFILE: FileDisks,
@@ -350,9 +220,15 @@ def choose_template(cluster: Cluster, asked: str | None) -> DiskTemplate:
 
 
 def plan_disks(
-    cluster: Cluster, template: DiskTemplate, settings: Sequence[DiskSettings]
+    cluster: Cluster,
+    template: DiskTemplate,
+    settings: Sequence[DiskSettings],
+    group: NodeGroup | None = None,
 ) -> list[NewDisk]:
     """Check the disks asked for; one without a size, or of size ``auto``, has the standard size.
+
+    Args:
+        group: the node group of the instance, once it is known.
 
     Raises:
         OpPrereqError: one of them cannot be; names it by its index.
@@ -372,7 +248,8 @@ def plan_disks(
             ErrorCode.NORES,
         )
     planned = [
-        plan_disk(cluster, template, f"disk/{index}", disk) for index, disk in enumerate(settings)
+        plan_disk(cluster, template, f"disk/{index}", disk, group)
+        for index, disk in enumerate(settings)
     ]
     names = [disk.name for disk in planned if disk.name is not None]
     for name in names:
@@ -382,7 +259,11 @@ def plan_disks(
 
 
 def plan_disk(
-    cluster: Cluster, template: DiskTemplate, what: str, settings: DiskSettings
+    cluster: Cluster,
+    template: DiskTemplate,
+    what: str,
+    settings: DiskSettings,
+    group: NodeGroup | None = None,
 ) -> NewDisk:
     """Check one disk, as `plan_disks`.
 
@@ -393,6 +274,7 @@ def plan_disk(
     if settings.get("size", SIZE_AUTO) == SIZE_AUTO and "adopt" not in settings:
         settings = {**settings, "size": standard_disk_mib(fill_cluster_ipolicy(cluster))}
     planner.check_settings(what, settings)
+    settings = planner.with_defaults(cluster, group, settings)
     new = NewDisk(
         size_mib=planner.size_mib(what, settings),
         mode=disk_mode(what, settings.get("mode", DiskMode.RW.value)),
@@ -427,9 +309,14 @@ def disk_mode(what: str, mode: object) -> DiskMode:
         raise OpPrereqError(f"{what}: the mode must be rw or ro, got {mode!r}") from err
 
 
-def nodes_of(template: DiskTemplate, node_uuid: str) -> list[str]:
-    """Return the nodes that hold a disk: none in particular if all can reach it."""
-    return [] if template.traits.shared else [node_uuid]
+def nodes_of(template: DiskTemplate, nodes: Sequence[Node]) -> list[str]:
+    """Return the UUIDs of the nodes that hold a disk: none in particular if all can reach it.
+
+    Args:
+        nodes: of the instance, the primary first.
+    """
+    traits = template.traits
+    return [] if traits.shared else [node.uuid for node in nodes[: traits.node_count]]
 
 
 def describe_disk(
@@ -437,7 +324,7 @@ def describe_disk(
     index: int,
     template: DiskTemplate,
     place: FilePlace | None,
-    node_uuid: str,
+    nodes: Sequence[Node],
     new_uuid: Callable[[], str],
     *,
     uuid: str | None = None,
@@ -445,8 +332,10 @@ def describe_disk(
     """Return the disk object, with the identity of its device decided.
 
     Args:
+        nodes: of the instance, the primary first.
         uuid: that of the disk whose place it takes.
     """
+    holders = nodes_of(template, nodes)
     disk = Disk(
         uuid=DiskUuid(uuid or new_uuid()),
         logical_id=[],
@@ -456,15 +345,30 @@ def describe_disk(
         mode=new.mode,
         name=new.name,
         params=dict(new.params or {}),
-        nodes=nodes_of(template, node_uuid),
+        nodes=holders,
+        children=[
+            Disk(
+                uuid=DiskUuid(new_uuid()),
+                logical_id=[],
+                dev_type="",
+                size=0,
+                nodes=holders,
+                serial_no=1,
+            )
+            for _ in range(template.traits.child_count)
+        ],
         serial_no=1,
     )
-    name = f"{new_uuid()}.{template.value}.disk{index}"
+    infix = "" if template.traits.storage is StorageType.LVM_VG else f".{template.value}"
+    name = f"{new_uuid()}{infix}.disk{index}"
     return planner_of(template).make(disk, new, name, place)
 
 
-def check_on_node(context: JobContext, node: Node, disks: Sequence[Disk]) -> list[Disk]:
-    """Let the node check disks that come from outside, before anything is made.
+def check_on_nodes(context: JobContext, nodes: Sequence[Node], disks: Sequence[Disk]) -> list[Disk]:
+    """Let the nodes check disks, before anything is made.
+
+    Args:
+        nodes: of the instance, the primary first.
 
     Returns:
         The disks; existing ones have their sizes.
@@ -474,5 +378,11 @@ def check_on_node(context: JobContext, node: Node, disks: Sequence[Disk]) -> lis
     """
     checked = list(disks)
     for template in dict.fromkeys(disk.dev_type for disk in disks):
-        checked = planner_of(template).check_on_node(context, node, checked)
+        for node in nodes[: traits_of(template).node_count]:
+            checked = planner_of(template).check_on_node(context, node, checked)
     return checked
+
+
+def settle(context: JobContext, disk: Disk) -> Disk:
+    """Return a disk to be made, with the numbers that WConfD gives out reserved for this job."""
+    return planner_of(disk.dev_type).settle(context, disk)

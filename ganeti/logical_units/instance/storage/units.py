@@ -32,7 +32,7 @@ from ganeti.logical_units.instance.parameters import check_policy
 from ganeti.logical_units.instance.storage import disks, planning
 from ganeti.logical_units.instance.storage.disks import make_directory, make_disk, wipe
 from ganeti.logical_units.instance.storage.files import directories
-from ganeti.logical_units.instance.storage.planning import SIZE_MIB_MAX, disk_size
+from ganeti.logical_units.instance.storage.planner import SIZE_MIB_MAX, disk_size
 from ganeti.logical_units.instance.view import InstanceView, changed_fields
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.disk_templates import DiskTemplate
@@ -319,7 +319,7 @@ class LUInstanceRecreateDisks(AnyInstanceUnit[OpInstanceRecreateDisks, WithTarge
     def execute(self, plan: Recreation) -> None:
         """Make the disks, then record the changes."""
         view, node = plan.view, plan.goal
-        nodes = planning.nodes_of(DiskTemplate(view.template), node.uuid)
+        nodes = planning.nodes_of(DiskTemplate(view.template), [node])
         with Undo(self.context) as undo:
             for directory in directories(list(plan.wanted.values())):
                 make_directory(self.context, node, directory, undo)
