@@ -179,8 +179,19 @@ class FileStorage(Storage):
 
     def units(self, names: Sequence[str]) -> list[interface.StorageUnit]:
         """Return directories, with the space that the files below them take on disk."""
-        local = self.env.paths.localize
-        return [replace(self.space(name), used_mib=_used_mib(local(name))) for name in names]
+        return list(map(self._unit, names))
+
+    def _unit(self, name: str) -> interface.StorageUnit:
+        """Return one directory; one that is not there, or none, has that as its status."""
+        local = self.env.paths.localize(name)
+        try:
+            found = self.space(name)
+        except StorageError as err:
+            return interface.StorageUnit(self.kind, name, is_allocatable=False, status=err.message)
+        if not os.path.isdir(local):
+            status = f"storage directory {name} is not a directory"
+            return interface.StorageUnit(self.kind, name, is_allocatable=False, status=status)
+        return replace(found, used_mib=_used_mib(local))
 
 
 def _used_mib(directory: str) -> int:

@@ -128,12 +128,17 @@ class Dimensions:
     spindles: int | None = None
 
 
-UNIT_FIELDS: Final = ("allocatable", "free", "name", "size", "used")  # of storage_list
+UNIT_FIELDS: Final = ("allocatable", "free", "name", "size", "status", "used")  # of storage_list
+UNIT_OK: Final = "ok"
 
 
 @dataclass(frozen=True, slots=True)
 class StorageUnit:
-    """A storage unit with its space in MiB; None where its kind cannot tell."""
+    """A storage unit with its space in MiB; None where its kind cannot tell.
+
+    Attributes:
+        status: `UNIT_OK`, or what is wrong with it; one that is missing is still a unit.
+    """
 
     kind: str
     name: str
@@ -141,6 +146,7 @@ class StorageUnit:
     size_mib: int | None = None
     used_mib: int | None = None
     is_allocatable: bool = True
+    status: str = UNIT_OK
 
     def to_wire(self) -> dict[str, object]:
         """Return one storage info of the answer of node_info."""
@@ -149,8 +155,13 @@ class StorageUnit:
 
     def fields(self) -> dict[str, object]:
         """Return the fields that storage_list can be asked for."""
-        values = (self.is_allocatable, self.free_mib, self.name, self.size_mib, self.used_mib)
-        return dict(zip(UNIT_FIELDS, values, strict=True))
+        space = {"free": self.free_mib, "size": self.size_mib, "used": self.used_mib}
+        return {
+            "allocatable": self.is_allocatable,
+            "name": self.name,
+            "status": self.status,
+            **space,
+        }
 
 
 class Mirror(Protocol):
@@ -307,7 +318,7 @@ class Storage:
         return StorageUnit(self.kind, name)
 
     def units(self, names: Sequence[str]) -> list[StorageUnit]:
-        """Return the storage units of those names, with all that is known of them."""
+        """Return the storage units of those names, with their status and all that is known."""
         raise NotSupportedError(f"storage units of type {self.kind!s} are not supported")
 
     def modify_unit(self, name: str, changes: Mapping[str, object]) -> None:

@@ -380,6 +380,12 @@ def test_storage_units(node: NodedNode) -> None:
     rows = node.payload("storage_list", "file", directories, None, ["name", "free", "allocatable"])
     assert rows[0][0] == "/srv/ganeti/file-storage"
     assert rows[0][2] is True
+    missing = [["/srv/ganeti/file-storage", "/srv/nix"]]
+    rows = node.payload("storage_list", "file", missing, None, ["name", "size", "status"])
+    assert [row[0] for row in rows] == missing[0]
+    assert rows[0][2] == "ok"
+    assert rows[1][1] is None
+    assert "No such file" in rows[1][2]
     assert "colour" in node.failure("storage_list", "file", directories, None, ["colour"])
     assert "lvm-pv" in node.failure("storage_list", "lvm-pv", [], None, ["name"])
     assert "cannot be changed" in node.failure(

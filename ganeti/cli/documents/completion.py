@@ -15,7 +15,12 @@ from ganeti.cli.declaration.parameters import tables_of, takes_names
 from ganeti.cli.declaration.parser import options_of
 from ganeti.cli.declaration.program import Action, Argument, Command, Option, Program
 from ganeti.cli.declaration.values import FILTER_ACTIONS, PRIORITIES, Priority, YesNo
-from ganeti.cli.node.storage import STORAGE_COLUMNS, VOLUME_COLUMNS, VOLUME_COLUMNS_MORE
+from ganeti.cli.node.storage import (
+    STORAGE_COLUMNS,
+    STORAGE_COLUMNS_MORE,
+    VOLUME_COLUMNS,
+    VOLUME_COLUMNS_MORE,
+)
 from ganeti.collectors.registry import COLLECTORS
 from ganeti.objects import parameters
 from ganeti.objects.disk_templates import DeviceAction, supported_templates
@@ -181,7 +186,7 @@ def _keys() -> Mapping[str, Sequence[str]]:
         "nics-change": ["add", "modify", "remove", *_of(parameters.NIC_SETTINGS)],
         **{f"hvparams:{name}": _of(table) for name, table in HVPARAMS.items()},
         **{f"diskparams:{name}": _of(table) for name, table in parameters.DISKPARAMS.items()},
-        "fields:storage": [*STORAGE_COLUMNS],
+        "fields:storage": [*STORAGE_COLUMNS, *STORAGE_COLUMNS_MORE],
         "fields:volume": [*VOLUME_COLUMNS, *VOLUME_COLUMNS_MORE],
     }
     for resource in QueryResource:

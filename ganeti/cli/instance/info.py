@@ -148,6 +148,8 @@ def _disk(word: str, index: int, disk: Values) -> Facts:
     for title, key in (("on primary", "pstatus"), ("on secondary", "sstatus")):
         if disk.get(key):
             facts.append((title, _status(disk, disk[key])))
+        elif disk.get(f"{key}_error"):
+            facts.append((title, f"*UNAVAILABLE* {disk[f'{key}_error']}"))
     facts += [("name", disk.get("name")), ("UUID", disk.get("uuid"))]
     params, known = disk.get("params"), OWN_DISKPARAMS.get(str(disk.get("dev_type")), {})
     if isinstance(params, Mapping) and known.keys() & params.keys():

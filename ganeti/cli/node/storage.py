@@ -23,6 +23,7 @@ STORAGE_COLUMNS: Final[Mapping[str, Column]] = {
     "free": Column("Free", "unit"),
     "allocatable": Column("Allocatable", "bool"),
 }
+STORAGE_COLUMNS_MORE: Final[Mapping[str, Column]] = {"status": Column("Status")}
 VOLUME_COLUMNS: Final[Mapping[str, Column]] = {
     "node": Column("Node"),
     "phys": Column("PhysDev"),
@@ -56,7 +57,7 @@ def _show(
 
 def list_storage(context: Context, options: Options, args: list[str]) -> None:
     """List storage units."""
-    _show(context, options, args, STORAGE_COLUMNS)
+    _show(context, options, args, STORAGE_COLUMNS, STORAGE_COLUMNS_MORE)
 
 
 def volumes(context: Context, options: Options, args: list[str]) -> None:
@@ -88,7 +89,8 @@ COMMANDS: Final = (
         ),
         opcode=node.OpNodeQueryStorage,
         examples="""
-gnt-node list-storage -t file  # room of the file storage of all nodes""",
+gnt-node list-storage -t file  # room of the file storage of all nodes
+gnt-node list-storage -t file -o +status  # and what is wrong with it, if anything is""",
     ),
     command(
         modify_storage,

@@ -22,7 +22,8 @@ from ganeti.opcodes import node as opcodes
 from ganeti.protocol.node_calls import NodeCalls
 
 UNIT_FIELDS: Final = ("allocatable", "free", "name", "size", "used")  # known to nodes
-FIELDS: Final = (*UNIT_FIELDS, "node", "type")
+STATUS: Final = "status"  # ours: node daemons of 3.0 do not know it
+FIELDS: Final = (*UNIT_FIELDS, STATUS, "node", "type")
 VOLUME_FIELDS: Final = ("dev", "instance", "name", "node", "phys", "size", "vg")
 MODIFIABLE: Final = {StorageType.LVM_PV: ("allocatable",)}
 
@@ -103,12 +104,13 @@ class LUNodeQueryStorage(SimpleUnit[opcodes.OpNodeQueryStorage, UnitsOfNodes]):
 
     def execute(self, plan: UnitsOfNodes) -> list[list[object]]:
         """Ask all nodes at once; returns one row for each unit."""
+        asked = [*UNIT_FIELDS, *([STATUS] if STATUS in self.op.output_fields else [])]
         results = self.context.nodes.call_all(
             NodeCalls.storage_list,
             plan.nodes,
             *unit_arguments(self.cluster, plan.storage_type),
             self.op.name,
-            list(UNIT_FIELDS),
+            asked,
         )
         rows = []
         for name, result in results.items():
@@ -117,8 +119,13 @@ class LUNodeQueryStorage(SimpleUnit[opcodes.OpNodeQueryStorage, UnitsOfNodes]):
                     self.context.warn(f"cannot list storage on node {name}: {result.error}")
                 continue
             for unit in result.payload:
-                values = dict(zip(UNIT_FIELDS, unit, strict=True))
+                values = dict(zip(asked, unit, strict=True))
                 values |= {"node": name, "type": plan.storage_type.value}
+                if values["size"] is None and STATUS not in asked:
+                    self.context.warn(
+                        f"storage unit {values['name']} of node {name} cannot be used; see"
+                        f" 'gnt-node list-storage -t {plan.storage_type.value} -o +status {name}'"
+                    )
                 rows.append([values[field] for field in self.op.output_fields])
         return rows
 

@@ -359,6 +359,12 @@ def test_an_instance_is_shown_as_by_3_0() -> None:
     assert shown_instance(**static) == recorded("gnt-instance info --static inst2")
 
 
+def test_a_disk_that_is_lost_is_shown() -> None:
+    disk = {**INSTANCE["disks"][0], "pstatus": None, "pstatus_error": "disk/0 does not exist"}
+    [tree] = tree_of(shown_instance(disks=[disk]))
+    assert tree["Disks"][0]["on primary"] == "*UNAVAILABLE* disk/0 does not exist"
+
+
 def test_parameters_of_a_disk_of_its_own_are_shown() -> None:
     disk = {**INSTANCE["disks"][0], "dev_type": "plain", "params": {"stripes": 2, "other": 1}}
     [tree] = tree_of(shown_instance(disks=[disk]))

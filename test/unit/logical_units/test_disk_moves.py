@@ -5,6 +5,7 @@ The job is killed at every step: at most one copy runs, and the data is where th
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -391,6 +392,26 @@ def test_storage_units_are_listed(running: FakeCluster) -> None:
         "OP_NODE_QUERY_STORAGE", output_fields=["node", "type", "free"], storage_type="file"
     )
     assert rows == [[f"node{n}.example.com", "file", 7] for n in (1, 2, 3)]
+
+
+@pytest.mark.shows("2.1/storage/status")
+def test_a_storage_unit_that_cannot_be_used_is_listed_with_its_status(running: FakeCluster) -> None:
+    units = {"node1": [[True, 7, "/f", 9, 2]], "node2": [[False, None, "/f", None, None]]}
+    running.rpc.do_storage_list = (  # type: ignore[attr-defined]
+        lambda node, _type, _args, _name, fields: [
+            [*unit, *(["gone" if unit[3] is None else "ok"] * (len(fields) - len(unit)))]
+            for unit in units[node.name.partition(".")[0]]
+        ]
+    )
+    ask = partial(running.execute, "OP_NODE_QUERY_STORAGE", storage_type="file")
+    nodes = ["node1", "node2"]
+    rows = ask(output_fields=["node", "size"], nodes=nodes)
+    assert rows == [["node1.example.com", 9], ["node2.example.com", None]]
+    assert running.said(
+        "storage unit /f of node node2.example.com cannot be used; see 'gnt-node list-storage"
+        " -t file -o +status node2.example.com'"
+    )
+    assert ask(output_fields=["status"], nodes=nodes) == [["ok"], ["gone"]]
 
 
 @pytest.mark.shows("2.1/storage/one-call")

@@ -74,6 +74,17 @@ def test_static_facts_ask_no_node(cluster: FakeCluster) -> None:
     assert not cluster.rpc.calls
 
 
+@pytest.mark.shows("2.1/disk-status/each")
+def test_a_disk_that_is_lost_is_told(cluster: FakeCluster) -> None:
+    cluster.add_instance(disk_template="file", disks=[{"size": 1}, {"size": 2}])
+    lost = cluster.config.disks[cluster.config.instance(NAME)["disks"][1]]
+    cluster.rpc.node("node1").disks.discard(lost["logical_id"][1])
+    there, gone = cluster.execute("OP_INSTANCE_QUERY_DATA")[NAME]["disks"]
+    assert (there["pstatus"][-1], "pstatus_error" in there) == (1, False)
+    assert (gone["pstatus"], gone["sstatus"]) == (None, None)
+    assert gone["pstatus_error"] == "disk disk/1 does not exist on node node1.example.com"
+
+
 def test_facts_without_an_answer_are_left_open(cluster: FakeCluster) -> None:
     cluster.add_instance()
     cluster.rpc.fail("all_instances_info")

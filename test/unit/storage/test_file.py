@@ -221,4 +221,17 @@ def test_units_tell_what_their_files_take(node: Node) -> None:
     create_directory(f"{BASE}/x", node.paths)
     (Path(node.paths.file_storage_dir) / "x" / "disk").write_bytes(b"x" * (2 << 20))
     [unit] = FileStorage(StorageType.FILE, node).units([BASE])
-    assert (unit.name, unit.used_mib) == (BASE, 2)
+    assert (unit.name, unit.used_mib, unit.status) == (BASE, 2, "ok")
+
+
+@pytest.mark.shows("2.1/storage/status")
+def test_a_directory_that_is_missing_is_a_unit_with_its_status(node: Node) -> None:
+    (Path(node.paths.file_storage_dir)).mkdir(parents=True)
+    storage = FileStorage(StorageType.FILE, node)
+    gone, here = storage.units([f"{BASE}/gone", BASE])
+    assert (gone.name, gone.size_mib, gone.is_allocatable) == (f"{BASE}/gone", None, False)
+    assert f"cannot look at storage directory {BASE}/gone" in gone.status
+    assert here.status == "ok"
+    (Path(node.paths.file_storage_dir) / "file").touch()
+    [unit] = storage.units([f"{BASE}/file"])
+    assert unit.status == f"storage directory {BASE}/file is not a directory"

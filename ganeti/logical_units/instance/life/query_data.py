@@ -5,13 +5,13 @@ Live state costs one call per node for all instances on it, and one for all thei
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ganeti.base.ids import NodeUuid
-from ganeti.clients.node_rpc import target_of
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import LogicalUnit
+from ganeti.logical_units.disk_states import NOT_ASKED, DiskStates, ask_disks, holders
 from ganeti.logical_units.instance.guest import is_running
 from ganeti.logical_units.locks import LockLevel, LockNeed, shared
 from ganeti.objects.disk_templates import DiskTemplate
@@ -25,19 +25,9 @@ from ganeti.objects.fill import (
 )
 from ganeti.objects.model import Cluster, Disk, Instance, Network, Node, NodeGroup
 from ganeti.objects.nic import NIC
-from ganeti.objects.rpc_instance import build_rpc_disk, disk_template, secondary_nodes
+from ganeti.objects.rpc_instance import disk_template, secondary_nodes
 from ganeti.opcodes.instance import OpInstanceQueryData
 from ganeti.protocol.node_calls import NodeCalls
-
-STATUS_FIELDS = (
-    "dev_path",
-    "major",
-    "minor",
-    "sync_percent",
-    "estimated_time",
-    "is_degraded",
-    "ldisk_status",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +98,9 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, Instances, Instances]
     def execute(self, plan: Instances) -> dict[str, dict[str, object]]:
         """Return {instance name: facts}."""
         running = {} if self.op.static else self._running(plan)
-        statuses = {} if self.op.static else self._disk_statuses(plan)
+        states = {} if self.op.static else self._disk_states(plan)
         return {
-            instance.name: _facts(plan, instance, running, statuses) for instance in plan.instances
+            instance.name: _facts(plan, instance, running, states) for instance in plan.instances
         }
 
     def _running(self, found: Instances) -> dict[str, set[str]]:
@@ -133,35 +123,14 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, Instances, Instances]
                 self.context.warn(f"cannot ask node {name} about its instances: {result.error}")
         return running
 
-    def _disk_statuses(self, found: Instances) -> dict[str, object]:
-        """Ask the primary nodes about all disks; returns {disk UUID: status}."""
-        asked: dict[NodeUuid, list[Disk]] = {}
-        for instance in found.instances:
-            if instance.disks:
-                asked.setdefault(instance.primary_node, []).extend(found.disks_of(instance))
-        targets = {
-            target_of(found.nodes[uuid]): (
-                [build_rpc_disk(found.cluster, found.group_of(uuid), disk) for disk in disks],
-            )
-            for uuid, disks in asked.items()
-        }
-        if not targets:
-            return {}
-        results = self.context.rpc.call_each(NodeCalls.blockdev_getmirrorstatus_multi, targets)
-        statuses: dict[str, object] = {}
-        for uuid, disks in asked.items():
-            result = results[found.nodes[uuid].name]
-            if result.error is None and isinstance(result.payload, Sequence):
-                for disk, answer in zip(disks, result.payload, strict=False):
-                    statuses[disk.uuid] = _status(answer)
-        return statuses
+    def _disk_states(self, found: Instances) -> DiskStates:
+        """Ask all nodes that hold disks of the instances."""
+        disks = [(each, disk) for each in found.instances for disk in found.disks_of(each)]
+        return ask_disks(self.context, found.cluster, found.nodes, found.groups, disks)
 
 
 def _facts(
-    found: Instances,
-    instance: Instance,
-    running: Mapping[str, Collection[str]],
-    statuses: Mapping[str, object],
+    found: Instances, instance: Instance, running: Mapping[str, Collection[str]], states: DiskStates
 ) -> dict[str, object]:
     disks = found.disks_of(instance)
     primary = found.nodes[instance.primary_node]
@@ -180,7 +149,7 @@ def _facts(
         "os": instance.os,
         "nics": [_nic(found, nic) for nic in instance.nics],
         "disk_template": disk_template(disks),
-        "disks": [_disk(found, disk, statuses) for disk in disks],
+        "disks": [_disk(found, instance, disk, disk, states) for disk in disks],
         "hypervisor": instance.hypervisor,
         "network_port": instance.network_port,
         "hv_instance": dict(instance.hvparams),
@@ -216,17 +185,6 @@ def _run_state(instance: Instance, running: Mapping[str, Collection[str]]) -> st
     return "up" if instance.name in on_primary else "down"
 
 
-def _status(answer: object) -> object:
-    """Return a status as a list of its fields; None if the node could not tell."""
-    match answer:
-        case [True, Mapping() as status]:
-            return [status.get(name) for name in STATUS_FIELDS]
-        case [True, [*values]]:
-            return values
-        case _:
-            return None
-
-
 def _drbd_sides(found: Instances, disk: Disk) -> dict[str, object]:
     node_a, node_b, port, minor_a, minor_b, _secret = disk.logical_id
     return {
@@ -238,19 +196,28 @@ def _drbd_sides(found: Instances, disk: Disk) -> dict[str, object]:
     }
 
 
-def _disk(found: Instances, disk: Disk, statuses: Mapping[str, object]) -> dict[str, object]:
+def _disk(
+    found: Instances, instance: Instance, whole: Disk, disk: Disk, states: DiskStates
+) -> dict[str, object]:
+    """Return the facts about a disk, or about a part of the whole."""
+    primary = instance.primary_node
+    others = [uuid for uuid in holders(instance, whole) if uuid != primary]
+    here = states.get((primary, disk.uuid), NOT_ASKED)
+    there = states.get((others[0], disk.uuid), NOT_ASKED) if others else NOT_ASKED
+    errors = {"pstatus_error": here.error, "sstatus_error": there.error}
     return {
         "iv_name": disk.iv_name,
         "logical_id": disk.logical_id,
         "dev_type": disk.dev_type,
         "drbd_info": _drbd_sides(found, disk) if disk.dev_type == DiskTemplate.DRBD else None,
-        "pstatus": statuses.get(disk.uuid),
-        "sstatus": None,
-        "children": [_disk(found, child, statuses) for child in disk.children],
+        "pstatus": here.status,
+        "sstatus": there.status,
+        "children": [_disk(found, instance, whole, child, states) for child in disk.children],
         "mode": disk.mode.value,
         "size": disk.size,
         "spindles": disk.spindles,
         "name": disk.name,
         "uuid": disk.uuid,
         "params": dict(disk.params or {}),
+        **{name: error for name, error in errors.items() if error},  # ours
     }
