@@ -239,6 +239,7 @@ class DiskTemplate(Row):
     PLAIN = _template(
         "plain",
         StorageType.LVM_VG,
+        driver="ganeti.storage.lvm:PlainStorage",
         logical_id={"vg": str, "volume": str},
         adoption=Adoption.POSSIBLE,
         can_copy=True,

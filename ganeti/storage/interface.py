@@ -195,7 +195,12 @@ class Volume(ABC):
 
     Attributes:
         children: the volumes that it is put together from.
+        owner: its instance, where the caller says so; a new disk is put near that one's others.
+        exclusive_storage: it may not grow onto physical volumes that it does not have.
     """
+
+    owner: str = ""
+    exclusive_storage: bool = False
 
     def __init__(self, disk: DiskLike, env: StorageEnv, children: Sequence[Volume] = ()) -> None:
         self._disk = disk
@@ -215,7 +220,9 @@ class Volume(ABC):
 
     @abstractmethod
     def create(self, size_mib: int, *, exclusive_storage: bool = False) -> list[object] | None:
-        """Make the disk, of exactly that size and full of zeroes; it must not exist.
+        """Make the disk, of at least that size; it must not exist.
+
+        Only files are full of zeroes then: a device has what was in its place before.
 
         Returns:
             The final logical id where creation decides it, else None.

@@ -33,6 +33,7 @@ class BlockDevices(NodeHandler):
         exclusive_storage: bool,
     ) -> list[object] | None:
         driver = self.node.volume(disk)
+        driver.owner = owner
         with alone_with_disk(self.node, disk.uuid, owner=owner):
             try:
                 logical_id = driver.create(size, exclusive_storage=exclusive_storage)
@@ -101,6 +102,7 @@ class BlockDevices(NodeHandler):
         exclusive_storage: bool,
     ) -> None:
         driver = self.node.volume(disk)
+        driver.exclusive_storage = exclusive_storage
         with alone_with_disk(self.node, disk.uuid):
             driver.grow(amount, dryrun=dryrun, backingstore=backingstore)
 

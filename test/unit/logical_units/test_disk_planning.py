@@ -50,10 +50,8 @@ def test_the_first_enabled_template_is_the_default() -> None:
 
 
 def test_templates_without_a_driver_are_named() -> None:
-    cluster = Cluster.from_wire(make_cluster(enabled_disk_templates=["plain", "drbd"]))
-    with pytest.raises(
-        NotSupportedError, match="'plain' is not supported yet; supported are: block"
-    ):
+    cluster = Cluster.from_wire(make_cluster(enabled_disk_templates=["rbd", "drbd"]))
+    with pytest.raises(NotSupportedError, match="'rbd' is not supported yet; supported are: block"):
         choose_template(cluster, None)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from fakes import lvm_programs
 from fakes.memory_storage import Memory, MemoryStorage, MemoryVolume
 from msgspec import structs
 
@@ -32,7 +33,7 @@ MIB = 1 << 20
 EXAMPLE = Path(__file__).parents[3] / "doc" / "examples" / "extstorage" / "files"
 FILES = {"file": "/srv/ganeti/file-storage", "sharedfile": "/srv/ganeti/shared-file-storage"}
 DEVICE = "/dev/disk/by-id/contract"
-IN_MEMORY = ("plain", "drbd")  # played by the driver in memory
+IN_MEMORY = ("drbd",)  # played by the driver in memory
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ DRIVERS: dict[str, Callable[[str], Sequence[object]]] = {
     "drbd": lambda name: ["memory", name],
     "ext": lambda name: ["files", name],
     "file": lambda name: ["loop", f"{FILES['file']}/web1/{name}"],
-    "plain": lambda name: ["memory", name],
+    "plain": lambda name: ["xenvg", name],
     "sharedfile": lambda name: ["loop", f"{FILES['sharedfile']}/web1/{name}"],
 }
 MADE = sorted(DRIVERS.keys() - {"blockdev"})  # by Ganeti itself
@@ -67,6 +68,10 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     """A node with the example provider, an adoptable device, and drivers in memory."""
     found = Node(Paths(str(tmp_path)))
     shutil.copytree(EXAMPLE, Path(found.paths.es_search_path[0]) / "files")
+    lvm_programs.install(tmp_path / "programs")
+    lvm_programs.make_group(tmp_path, "xenvg", {"/dev/none/sda1": 1000})
+    monkeypatch.setenv("PATH", f"{tmp_path / 'programs'}:{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_LVM", str(tmp_path))
     monkeypatch.setattr(MemoryVolume, "memory", Memory())
     driver = f"{MemoryStorage.__module__}:{MemoryStorage.__name__}"
     for template in map(DiskTemplate, IN_MEMORY):
@@ -194,7 +199,7 @@ def test_many_disks_are_looked_at_in_one_pass(node: Node, template: str) -> None
 
 @pytest.mark.shows("2.0/scalability/many-devices")
 def test_one_question_is_enough_for_many_disks(node: Node) -> None:
-    disks = [disk_of("plain", f"disk{index}") for index in range(50)]
+    disks = [disk_of("drbd", f"disk{index}") for index in range(50)]
     files = [disk_of("file", "disk0"), disk_of("sharedfile", "disk0")]
     states = registry.look([*disks, *files], node)
     assert states == [None] * 52

@@ -1,0 +1,406 @@
+"""Disks of template ``plain``: logical volumes of this node.
+
+The device of a volume is ``/dev/GROUP/VOLUME``.  A tag of LVM on it tells its instance; by that tag
+the disks of an instance are put close together.  Looks at any number of disks run ``lvs`` once.
+
+Source: config.json, "disk_logical_id"; design of 2.0, "Better LVM allocation"; lvmthin(7).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Final, TypeVar, cast
+
+from ganeti.base.errors import BlockDeviceError, GenericError, LockError, StorageError, failing_as
+from ganeti.objects.disk_templates import LocalDiskStatus
+from ganeti.storage import lvm_placement, lvm_reports
+from ganeti.storage.data import wipe
+from ganeti.storage.holders import holders
+from ganeti.storage.interface import Assembled, BlockDevStatus, Dimensions, Look, Storage, Volume
+from ganeti.storage.lvm_reports import (
+    MIB,
+    LogicalVolume,
+    PhysicalVolume,
+    VolumeGroup,
+    group_of,
+    run,
+    said,
+)
+from ganeti.system.filelock import FileLock
+from ganeti.system.files import closing, ensure_directory
+
+SIZE_MIB_MAX: Final = (1 << 63) // MIB - 1
+OWNER_TAG: Final = "originstname+"  # the beginning of the tag that names the instance
+TAG_LENGTH_MAX: Final = 1024
+_NAME: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_+.][A-Za-z0-9_+.-]*")  # lvm(8), VALID NAMES
+_NOT_IN_TAGS: Final = re.compile(r"[^A-Za-z0-9_+.\-/=!:&#]")
+_ALLOCATION_TIMEOUT_S: Final = 300.0  # another allocation on this node may take so long
+SNAPSHOT_MIB_MIN: Final = 64  # less is full in a moment
+
+T = TypeVar("T")
+
+
+def tag_of(text: str) -> str:
+    """Return a text as LVM takes it for a tag."""
+    return _NOT_IN_TAGS.sub("_", text)[:TAG_LENGTH_MAX]
+
+
+def change(doing: str, *argv: str) -> None:
+    """Run a program of LVM that changes something.
+
+    Raises:
+        BlockDeviceError: it failed; says so with its complaint.
+    """
+    result = run(argv)
+    if result.status != 0 or result.timed_out:
+        raise BlockDeviceError(f"cannot {doing}: {said(result)}")
+
+
+def flush(physical: Iterable[str]) -> None:
+    """Make the changes of a volume group last through a power cut: LVM itself does not do so."""
+    for path in physical:
+        with suppress(FileNotFoundError), closing(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as it:
+            os.fsync(it)
+
+
+def flush_group(group: str) -> None:
+    """Do so for all physical volumes of a group.
+
+    Raises:
+        StorageError: LVM does not answer.
+        OSError: the disk refuses.
+    """
+    flush(each.name for each in lvm_reports.physical_volumes(group))
+
+
+@contextmanager
+def _failing(text: str) -> Iterator[None]:
+    """Turn other failures into an error of the disk, as `failing_as`."""
+    try:
+        with failing_as(BlockDeviceError, text):
+            yield
+    except (StorageError, LockError) as err:
+        raise BlockDeviceError(f"{text}: {err.message}") from err
+
+
+class PlainVolume(Volume):
+    """A logical volume."""
+
+    def _locate(self, logical_id: list[object]) -> None:
+        self._group, self._name = self._parts(logical_id)
+
+    def _parts(self, logical_id: Sequence[object]) -> tuple[str, str]:
+        match list(logical_id):
+            case [str(group), str(name)] if _NAME.fullmatch(group) and _NAME.fullmatch(name):
+                return group, name
+        raise self._malformed()
+
+    @property
+    def path(self) -> str:
+        """Group and volume, as the programs of LVM take them."""
+        return f"{self._group}/{self._name}"
+
+    @property
+    def _what(self) -> str:
+        return f"logical volume {self.path}"
+
+    @property
+    def _device(self) -> str:
+        return self._env.paths.localize(f"/dev/{self.path}")
+
+    def _existing(self) -> LogicalVolume:
+        """Return the volume.
+
+        Raises:
+            BlockDeviceError: it is gone, or its whole group.
+        """
+        found = cast("LogicalVolume | None", _single(self, lambda _volume, found: found))
+        if found is not None:
+            return found
+        with _failing(f"disk {self._disk.uuid}"):
+            group_of(self._group)
+        raise BlockDeviceError(
+            f"disk {self._disk.uuid}: there is no {self._what}; see 'lvs {self._group}' there, and"
+            " 'gnt-instance recreate-disks' for a lost disk"
+        )
+
+    def _change(self, doing: str, *argv: str) -> None:
+        """Run a program that changes the volume, and keep the change."""
+        change(f"{doing} {self._what}", *argv)
+        with _failing(f"cannot {doing} {self._what}"):
+            flush_group(self._group)
+
+    def create(self, size_mib: int, *, exclusive_storage: bool = False) -> list[object] | None:
+        """Make the volume, near the other disks of its instance.
+
+        It has whole extents, so it may be a little larger; its contents are those of its place.
+        """
+        _check_size(self._what, size_mib)
+        with _failing(f"cannot create {self._what}"), self._allocation():
+            volumes, group = lvm_reports.logical_volumes(), group_of(self._group)
+            _check_free(volumes, self.path)
+            physical = lvm_reports.physical_volumes(group.name)
+            place = self._place(
+                group, physical, volumes, size_mib * MIB, exclusively=exclusive_storage
+            )
+            stripes = (f"--stripes={place.stripes}",) if place.stripes > 1 else ()
+            _make(self.path, f"--size={size_mib}m", *stripes, self._group, *place.physical)
+            flush(each.name for each in physical)
+        return None
+
+    def _place(
+        self,
+        group: VolumeGroup,
+        physical: Sequence[PhysicalVolume],
+        volumes: Sequence[LogicalVolume],
+        size_bytes: int,
+        *,
+        exclusively: bool,
+    ) -> lvm_placement.Place:
+        stripes = (self._disk.params or {}).get("stripes", 1)
+        assert isinstance(stripes, int)
+        if exclusively:
+            spindles = getattr(self._disk, "spindles", None)
+            return lvm_placement.place_exclusively(
+                group, physical, size_bytes, stripes=stripes, spindles=spindles
+            )
+        tag = tag_of(OWNER_TAG + self.owner)
+        own = (each for each in volumes if tag in each.tags) if self.owner else ()
+        near = {name for each in own for name in each.physical}
+        return lvm_placement.place(group, physical, size_bytes, stripes=stripes, near=near)
+
+    @contextmanager
+    def _allocation(self) -> Iterator[None]:
+        """Choose physical volumes and use them without another choice on this node between."""
+        ensure_directory(self._env.paths.lock_dir)
+        lock = FileLock(os.path.join(self._env.paths.lock_dir, "ganeti-lvm-allocation.lock"))
+        lock.acquire(timeout_s=_ALLOCATION_TIMEOUT_S)
+        with lock:
+            yield
+
+    def remove(self) -> None:
+        """Remove the volume; does nothing when it is gone already.
+
+        Raises:
+            BlockDeviceError: something holds it, or there are snapshots of it; names them.
+        """
+        with _failing(f"cannot remove {self._what}"):
+            volumes = lvm_reports.logical_volumes()
+            found = next((each for each in volumes if each.path == self.path), None)
+            if found is None:
+                return
+            _check_no_snapshots(found, volumes)
+            if found.is_open:
+                _check_not_held(found)
+            self._change("remove", "lvremove", "--force", self.path)
+
+    def find(self) -> BlockDevStatus | None:
+        """Look at the volume; None when there is none."""
+        return cast("BlockDevStatus | None", _single(self, PlainVolume.status))
+
+    def status(self, found: LogicalVolume) -> BlockDevStatus:
+        """Return the state of the volume, which is faulty without all of its physical volumes."""
+        is_faulty = found.is_partial or found.is_virtual
+        return BlockDevStatus(
+            self._device,
+            major=found.major if found.major >= 0 else None,
+            minor=found.minor if found.minor >= 0 else None,
+            is_degraded=is_faulty,
+            ldisk_status=LocalDiskStatus.FAULTY if is_faulty else LocalDiskStatus.OKAY,
+        )
+
+    def assemble(self) -> Assembled:
+        """Activate the volume, which may be active already."""
+        result = run(["lvchange", "--activate=y", "--ignoreactivationskip", self.path])
+        if result.status != 0:
+            found = self._existing()
+            hint = "; a physical volume of it is missing, see 'pvs'" if found.is_partial else ""
+            raise BlockDeviceError(f"cannot activate {self._what}: {said(result)}{hint}")
+        return Assembled(self._device)
+
+    def dimensions(self) -> Dimensions | None:
+        """Return the real size, and the number of physical volumes; None without the volume."""
+        return cast("Dimensions | None", _single(self, _dimensions))
+
+    def set_info(self, text: str) -> None:
+        """Tag the volume, in the place of an earlier tag of that kind."""
+        tag = tag_of(text)
+        kind = tag.partition("+")[0] + "+"
+        tags = self._existing().tags
+        changes = [f"--deltag={old}" for old in tags if old.startswith(kind) and old != tag]
+        changes += [] if tag in tags else [f"--addtag={tag}"]
+        if changes:
+            self._change("tag", "lvchange", *changes, self.path)
+
+    def grow(self, amount_mib: int, *, dryrun: bool = False, backingstore: bool = True) -> None:
+        """Make the volume larger, on its own physical volumes if they have room."""
+        _check_size(self._what, amount_mib)
+        if not backingstore:
+            return
+        argv = ["lvextend", *(["--test"] if dryrun else []), f"--size=+{amount_mib}m", self.path]
+        with _failing(f"cannot grow {self._what}"), self._allocation():
+            found = self._existing()
+            if not found.pool:  # a thin volume takes its space when it is written
+                argv += self._growing_on(found, amount_mib * MIB)
+            result = run(argv)
+            if result.status != 0 and found.stripes > 1 and not result.timed_out:
+                # Not so many physical volumes have room: the new part has one stripe.
+                result = run([*argv, "--stripes=1"])
+            if result.status != 0:
+                raise StorageError(said(result))
+            if not dryrun:
+                flush_group(self._group)
+
+    def _growing_on(self, found: LogicalVolume, amount_bytes: int) -> Sequence[str]:
+        return lvm_placement.place_growth(
+            group_of(self._group),
+            lvm_reports.physical_volumes(self._group),
+            amount_bytes,
+            found.physical,
+            exclusively=self.exclusive_storage,
+        )
+
+    def rename(self, new_logical_id: Sequence[object]) -> None:
+        """Give the volume another name in its group."""
+        group, name = self._parts(new_logical_id)
+        if group != self._group:
+            raise BlockDeviceError(f"{self._what} cannot be moved to volume group {group!r}")
+        if name != self._name:
+            self._change("rename", "lvrename", group, self._name, name)
+            self._name = name
+
+    def wipe(self, offset_mib: int, size_mib: int) -> None:
+        """Write zeroes over a part of the volume."""
+        size_bytes = self._existing().size_bytes
+        offset, count = offset_mib * MIB, size_mib * MIB
+        if offset < 0 or count < 0 or offset + count > size_bytes:
+            raise BlockDeviceError(
+                f"{self._what} has {size_bytes // MIB} MiB: cannot wipe {size_mib} MiB from"
+                f" {offset_mib}"
+            )
+        with failing_as(BlockDeviceError, f"cannot wipe {self._device}"):
+            wipe(self._device, offset, count)
+
+    def snapshot(self, name: str, size_mib: int) -> list[object]:
+        """Take a snapshot, with room for as many changes as there is, up to the whole size."""
+        logical_id: list[object] = [self._group, name]
+        self._parts(logical_id)
+        path = f"{self._group}/{name}"
+        with _failing(f"cannot take a snapshot of {self._what}"), self._allocation():
+            found = self._existing()
+            _check_free(lvm_reports.logical_volumes(), path)
+            if found.pool:
+                _make(path, "--setactivationskip=n", "--snapshot", self.path)
+            else:
+                room_mib = _room_for_snapshot(group_of(self._group), size_mib)
+                _make(path, f"--size={room_mib}m", "--snapshot", self.path)
+            flush_group(self._group)
+        return logical_id
+
+
+def _check_size(what: str, size_mib: int) -> None:
+    if not 0 < size_mib <= SIZE_MIB_MAX:
+        raise BlockDeviceError(f"{what}: {size_mib} MiB is no size for it")
+
+
+def _check_free(volumes: Sequence[LogicalVolume], path: str) -> None:
+    if any(each.path == path for each in volumes):
+        raise BlockDeviceError(f"logical volume {path} exists already")
+
+
+def _check_not_held(found: LogicalVolume) -> None:
+    held_by = ", ".join(holders(found.major, found.minor))
+    if held_by:
+        raise StorageError(f"it is in use by {held_by}; end that, then try again")
+
+
+def _check_no_snapshots(found: LogicalVolume, volumes: Sequence[LogicalVolume]) -> None:
+    """Refuse to take copies away that somebody made of a volume; thin ones do not need it."""
+    copies = [
+        each.path
+        for each in volumes
+        if (each.group, each.origin, each.pool) == (found.group, found.name, "")
+    ]
+    if copies:
+        raise StorageError(
+            f"it has the snapshot(s) {', '.join(copies)}, which would be lost; if they are not"
+            f" needed: 'lvremove {copies[0]}'"
+        )
+
+
+def _room_for_snapshot(group: VolumeGroup, size_mib: int) -> int:
+    room_mib = min(size_mib, group.free_mib)
+    if room_mib < min(size_mib, SNAPSHOT_MIB_MIN):
+        raise StorageError(
+            f"volume group {group.name!r} has {group.free_mib} MiB left; a snapshot needs at least"
+            f" {SNAPSHOT_MIB_MIN} MiB for the changes made meanwhile"
+        )
+    return room_mib
+
+
+def _make(path: str, *options: str) -> None:
+    """Run lvcreate for a volume of that path, whose name is free.
+
+    Nothing is left when it does not end, or when this process is ended meanwhile.
+    """
+    name = path.partition("/")[2]
+    argv = ["lvcreate", "--yes", "--wipesignatures=y", f"--name={name}", *options]
+    is_decided = False
+    try:
+        result = run(argv)
+        is_decided = not result.timed_out
+    finally:
+        if not is_decided:
+            run(["lvremove", "--force", path])
+    if result.status != 0:
+        raise StorageError(said(result))
+
+
+def _dimensions(_volume: PlainVolume, found: LogicalVolume) -> Dimensions:
+    return Dimensions(found.size_bytes, len(found.physical) or None)
+
+
+def _read(
+    volumes: Sequence[PlainVolume], make: Callable[[PlainVolume, LogicalVolume], T]
+) -> list[T | GenericError | None]:
+    """Make a value of each volume from one run of lvs; None for one that does not exist."""
+    try:
+        report = lvm_reports.logical_report()
+        found = {each.path: each for each in lvm_reports.parse_logical(report.output)}
+    except GenericError as err:
+        return [BlockDeviceError(f"cannot look at logical volumes: {err.message}")] * len(volumes)
+    # When lvs complains, a volume that it leaves out may exist all the same.
+    absent = BlockDeviceError(report.problem) if report.problem else None
+    return [
+        make(volume, found[volume.path]) if volume.path in found else absent for volume in volumes
+    ]
+
+
+def _single(volume: PlainVolume, make: Callable[[PlainVolume, LogicalVolume], T]) -> T | None:
+    """Make a value of one volume, as `_read`; raises its error."""
+    [found] = _read([volume], make)
+    if isinstance(found, GenericError):
+        raise found
+    return found
+
+
+class PlainStorage(Storage):
+    """Logical volumes; all are looked at together."""
+
+    volume = PlainVolume
+
+    def look(self, volumes: Sequence[Volume]) -> list[Look]:
+        """Look at many volumes by one run of lvs."""
+        return _read(cast("Sequence[PlainVolume]", volumes), PlainVolume.status)
+
+    def dimensions(self, volumes: Sequence[Volume]) -> list[Dimensions | None]:
+        """Return the real sizes of many volumes by one run of lvs."""
+        sizes: list[Dimensions | None] = []
+        for found in _read(cast("Sequence[PlainVolume]", volumes), _dimensions):
+            if isinstance(found, GenericError):
+                raise found
+            sizes.append(found)
+        return sizes

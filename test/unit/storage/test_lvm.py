@@ -1,0 +1,315 @@
+"""Disks that are logical volumes, with programs of LVM that keep their groups in a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from fakes import lvm_programs
+
+from ganeti.base.errors import BlockDeviceError, GenericError
+from ganeti.base.paths import Paths
+from ganeti.objects.disk_templates import LocalDiskStatus
+from ganeti.storage import holders, lvm, registry
+from ganeti.storage.interface import BlockDevStatus
+from ganeti.storage.lvm import PlainVolume, tag_of
+
+MIB = 1 << 20
+PHYSICAL = {"/dev/none/sda1": 1000, "/dev/none/sdb1": 900, "/dev/none/sdc1": 800}
+
+
+@dataclass(frozen=True)
+class Node:
+    paths: Paths
+
+
+@dataclass(frozen=True)
+class Disk:
+    logical_id: Sequence[object]
+    dev_type: str = "plain"
+    uuid: str = "d1"
+    size: int = 4
+    name: str | None = None
+    params: Mapping[str, object] | None = None
+    children: Sequence[Disk] = ()
+    spindles: int | None = None
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    programs = tmp_path / "programs"
+    lvm_programs.install(programs)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_LVM", str(tmp_path))
+    lvm_programs.make_group(tmp_path, "xenvg", PHYSICAL)
+    return Node(Paths(str(tmp_path)))
+
+
+def volume_of(node: Node, name: str = "disk0", owner: str = "", **changes: object) -> PlainVolume:
+    made = PlainVolume(replace(Disk(["xenvg", name]), **changes), node)  # type: ignore[arg-type]
+    made.owner = owner
+    return made
+
+
+def physical_of(node: Node, name: str) -> set[str]:
+    state = lvm_programs._load(node.paths.root)
+    return {device for device, _size in state["volumes"][f"xenvg/{name}"]["pieces"]}
+
+
+def made(node: Node, name: str, size_mib: int, **options: object) -> set[str]:
+    """Make a disk as a node does, and return the physical volumes that it got."""
+    volume = volume_of(node, name, **options)  # type: ignore[arg-type]
+    volume.create(size_mib)
+    volume.set_info(f"originstname+{volume.owner}")
+    return physical_of(node, name)
+
+
+@pytest.mark.shows(
+    "2.0/lvm-allocation/close", "2.0/lvm-allocation/spill", "2.0/disks/same-physical"
+)
+def test_the_disks_of_an_instance_are_kept_together(node: Node) -> None:
+    assert made(node, "a0", 300, owner="a") == {"/dev/none/sda1"}
+    assert made(node, "b0", 300, owner="b") == {"/dev/none/sdb1"}  # most room
+    assert made(node, "a1", 300, owner="a") == {"/dev/none/sda1"}  # there is more room elsewhere
+    assert made(node, "a2", 600, owner="a") == {"/dev/none/sdc1"}  # no room there: another one
+    assert len(made(node, "a3", 900, owner="a")) > 1  # it fits on none: spilled over
+
+
+def test_what_fits_nowhere_is_refused_with_the_room_that_is_left(node: Node) -> None:
+    lvm_programs.change_physical(node.paths.root, "/dev/none/sda1", attr="---")
+    with pytest.raises(
+        BlockDeviceError,
+        match=r"cannot create logical volume xenvg/disk0: volume group 'xenvg' has 1700 MiB of"
+        r" 2700 MiB left \(1000 MiB more where nothing may be put\), and 2000 MiB are needed",
+    ):
+        volume_of(node).create(2000)
+    assert volume_of(node).find() is None
+
+
+def test_a_missing_group_is_named_with_the_next_command(node: Node) -> None:
+    volume = PlainVolume(Disk(["myvg", "disk0"]), node)
+    for action in (lambda: volume.create(4), volume.assemble, lambda: volume.grow(4)):
+        with pytest.raises(
+            BlockDeviceError, match=r"no volume group 'myvg' \(there is: xenvg\).*vgcreate myvg"
+        ):
+            action()
+    with pytest.raises(BlockDeviceError, match=r"no logical volume xenvg/disk0.*recreate-disks"):
+        volume_of(node).assemble()
+
+
+def test_there_are_not_more_stripes_than_physical_volumes_with_room(node: Node) -> None:
+    assert len(made(node, "two", 100, params={"stripes": 2})) == 2
+    assert len(made(node, "many", 100, params={"stripes": 9})) == 3
+    lvm_programs.change_physical(node.paths.root, "/dev/none/sda1", attr="---")
+    lvm_programs.change_physical(node.paths.root, "/dev/none/sdb1", attr="---")
+    assert made(node, "one", 100, params={"stripes": 2}) == {"/dev/none/sdc1"}
+
+
+def test_a_disk_of_exclusive_storage_has_its_physical_volumes_for_itself(node: Node) -> None:
+    volume_of(node, "a").create(950, exclusive_storage=True)
+    assert physical_of(node, "a") == {"/dev/none/sda1"}
+    volume_of(node, "b", spindles=2).create(100, exclusive_storage=True)
+    sizes = volume_of(node, "b").dimensions()
+    assert sizes is not None
+    assert (sizes.size_bytes, sizes.spindles) == (100 * MIB, 1)  # its data fits on one of the two
+    with pytest.raises(BlockDeviceError, match=r"1 empty physical volume\(s\), with 800 MiB"):
+        volume_of(node, "c", spindles=2).create(10, exclusive_storage=True)
+    with pytest.raises(BlockDeviceError, match="exclusive storage needs enough of them"):
+        volume_of(node, "c").create(801, exclusive_storage=True)
+    full = volume_of(node, "a")
+    full.exclusive_storage = True
+    with pytest.raises(BlockDeviceError, match="on the physical volumes of this disk"):
+        full.grow(100)
+    full.exclusive_storage = False
+    full.grow(100)
+    assert len(physical_of(node, "a")) > 1
+
+
+def test_it_grows_where_it_lies_while_there_is_room(node: Node) -> None:
+    volume = volume_of(node)
+    volume.create(500)
+    volume.grow(400)
+    assert physical_of(node, "disk0") == {"/dev/none/sda1"}
+    volume.grow(400, dryrun=True)
+    volume.grow(400)
+    assert physical_of(node, "disk0") > {"/dev/none/sda1"}
+    with pytest.raises(BlockDeviceError, match=r"cannot grow .* xenvg/disk0.*needed"):
+        volume.grow(4000, dryrun=True)
+    assert (size := volume.dimensions()) is not None
+    assert size.size_bytes == 1300 * MIB
+
+
+def test_a_striped_volume_grows_in_one_stripe_where_no_more_have_room(node: Node) -> None:
+    volume = volume_of(node, params={"stripes": 3})
+    volume.create(2400)
+    volume.grow(200)
+    assert (size := volume.dimensions()) is not None
+    assert size.size_bytes == 2600 * MIB
+
+
+def test_the_tag_of_the_instance_is_replaced(node: Node) -> None:
+    volume = volume_of(node)
+    volume.create(4)
+    for text in ("originstname+web1", "originstname+web1", "originstname+web 2,ä"):
+        volume.set_info(text)
+    state = lvm_programs._load(node.paths.root)
+    assert state["volumes"]["xenvg/disk0"]["tags"] == ["originstname+web_2__"]
+    assert tag_of("x" * 5000) == "x" * 1024
+
+
+def test_a_volume_without_one_of_its_physical_volumes_is_faulty(node: Node) -> None:
+    volume = volume_of(node)
+    volume.create(4)
+    lvm_programs.change_physical(node.paths.root, "/dev/none/sda1", attr="a-m")
+    found = volume.find()
+    assert found is not None
+    assert (found.is_degraded, found.ldisk_status) == (True, LocalDiskStatus.FAULTY)
+    with pytest.raises(BlockDeviceError, match=r"partial LV.*physical volume of it is missing"):
+        volume.assemble()
+
+
+def test_a_volume_in_use_is_named_with_its_holder(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = volume_of(node)
+    volume.create(4)
+    report = lvm.lvm_reports.logical_volumes
+    monkeypatch.setattr(
+        lvm.lvm_reports,
+        "logical_volumes",
+        lambda: [replace(each, attributes="-wi-ao----", major=1, minor=3) for each in report()],
+    )
+    with pytest.raises(
+        BlockDeviceError, match=r"xenvg/disk0: it is in use by process \d+ \(.*; end that"
+    ):
+        volume.remove()  # /dev/null is what this process has open
+
+
+def test_holders_are_named_once_and_not_too_many() -> None:
+    found = holders.holders(1, 3)
+    assert 1 <= len(found) <= holders.HOLDERS_MAX
+    assert len(set(found)) == len(found)
+    assert holders.holders(4000, 4000) == []
+
+
+def test_snapshots_keep_their_origin_from_being_removed(node: Node) -> None:
+    volume = volume_of(node)
+    volume.create(100)
+    assert volume.snapshot("copy", 100) == ["xenvg", "copy"]
+    with pytest.raises(BlockDeviceError, match=r"snapshot\(s\) xenvg/copy, which would be lost"):
+        volume.remove()
+    with pytest.raises(BlockDeviceError, match="xenvg/copy exists already"):
+        volume.snapshot("copy", 100)
+    volume_of(node, "copy").remove()
+    volume.remove()
+
+
+def test_a_snapshot_has_what_room_there_is(node: Node) -> None:
+    volume = volume_of(node)
+    volume.create(1900)
+    volume.snapshot("copy", 1900)
+    state = lvm_programs._load(node.paths.root)
+    assert sum(size for _, size in state["volumes"]["xenvg/copy"]["pieces"]) == 800 * MIB
+    with pytest.raises(BlockDeviceError, match="0 MiB left; a snapshot needs at least 64 MiB"):
+        volume.snapshot("more", 1900)
+
+
+def test_changes_are_kept_through_a_power_cut(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = tmp_path / "device"
+    device.touch()
+    lvm_programs.make_group(tmp_path, "vg", {str(device): 100, "/dev/none/gone": 1})
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda it: synced.append(os.readlink(f"/proc/self/fd/{it}")))
+    volume = PlainVolume(Disk(["vg", "disk0"]), node)
+    for action in (
+        lambda: volume.create(4),
+        lambda: volume.set_info("originstname+web1"),
+        lambda: volume.grow(4),
+        lambda: volume.rename(["vg", "disk1"]),
+        lambda: volume.snapshot("copy", 4),
+        PlainVolume(Disk(["vg", "copy"]), node).remove,
+    ):
+        synced.clear()
+        action()
+        assert synced == [str(device)]
+
+
+def test_many_volumes_are_looked_at_by_one_call(node: Node) -> None:
+    volume_of(node, "disk3").create(4)
+    before = len(lvm_programs.calls(node.paths.root))
+    disks = [Disk(["xenvg", f"disk{index}"], uuid=f"d{index}") for index in range(50)]
+    states = registry.look(disks, node)
+    assert [index for index, state in enumerate(states) if isinstance(state, BlockDevStatus)] == [3]
+    assert len(lvm_programs.calls(node.paths.root)) == before + 1
+    registry.dimensions(disks, node)
+    assert len(lvm_programs.calls(node.paths.root)) == before + 2
+
+
+def test_a_volume_that_lvm_does_not_tell_of_may_exist(node: Node, tmp_path: Path) -> None:
+    volume_of(node).create(4)
+    (tmp_path / "programs" / "lvs").write_text("#!/bin/sh\necho '  devices busy' >&2\nexit 5\n")
+    for action in (volume_of(node).find, volume_of(node).dimensions):
+        with pytest.raises(BlockDeviceError, match="devices busy"):
+            action()
+    (tmp_path / "programs" / "lvs").write_text(
+        '#!/bin/sh\necho \'{"report": [{"lv": []}]}\'; echo "  one is locked" >&2\nexit 5\n'
+    )
+    [state] = registry.look([Disk(["xenvg", "disk0"])], node)
+    assert isinstance(state, GenericError)
+    assert "one is locked" in state.message
+
+
+def test_without_lvm_the_package_is_named(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(lvm.lvm_reports, "_SYSTEM_PATH", "/nowhere")
+    with pytest.raises(BlockDeviceError, match="install LVM"):
+        volume_of(node).find()
+
+
+@pytest.mark.parametrize("name", ["-f", "..", ".", "a/b", "a b", "", "ä"])
+def test_names_that_lvm_does_not_have_are_refused(node: Node, name: str) -> None:
+    for logical_id in (["xenvg", name], [name, "disk0"]):
+        with pytest.raises(BlockDeviceError, match="the logical id"):
+            PlainVolume(Disk(logical_id), node)
+
+
+def test_it_is_renamed_within_its_group(node: Node) -> None:
+    volume = volume_of(node)
+    volume.create(4)
+    volume.rename(["xenvg", "other"])
+    volume.rename(["xenvg", "other"])
+    assert volume.find() is not None
+    assert volume_of(node).find() is None
+    with pytest.raises(BlockDeviceError, match="cannot be moved to volume group 'myvg'"):
+        volume.rename(["myvg", "other"])
+
+
+def test_a_part_is_wiped(node: Node) -> None:
+    volume = volume_of(node)
+    volume.create(4)
+    path = Path(volume.assemble().dev_path)
+    path.write_bytes(b"x" * 4 * MIB)
+    volume.wipe(1, 2)
+    assert path.read_bytes() == b"x" * MIB + bytes(2 * MIB) + b"x" * MIB
+    with pytest.raises(BlockDeviceError, match="has 4 MiB: cannot wipe 2 MiB from 3"):
+        volume.wipe(3, 2)
+
+
+def test_a_creation_that_hangs_leaves_nothing(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = lvm.run
+
+    def slow(argv: Sequence[str]) -> object:
+        result = real(argv)
+        return replace(result, timed_out=True, status=-9) if argv[0] == "lvcreate" else result
+
+    monkeypatch.setattr(lvm, "run", slow)
+    with pytest.raises(BlockDeviceError, match="did not end in time"):
+        volume_of(node).create(4)
+    assert volume_of(node).find() is None
