@@ -29,10 +29,12 @@ class Units(Struct, frozen=True):
     Attributes:
         setting: the cluster's setting that names the unit, "" where there is none.
         is_directory: the units are directories, and disks are files below them.
+        driver: module and class that look after them on a node, where the disks' driver does not.
     """
 
     setting: str = ""
     is_directory: bool = False
+    driver: str = ""
 
 
 class Row(StrEnum):
@@ -64,8 +66,8 @@ class StorageType(Row):
     EXT = "ext"
     FILE = "file", Units("file_storage_dir", is_directory=True)
     GLUSTER = "gluster", Units("gluster_storage_dir", is_directory=True)
-    LVM_PV = "lvm-pv", Units()
-    LVM_VG = "lvm-vg", Units("volume_group_name")
+    LVM_PV = "lvm-pv", Units(driver="ganeti.storage.lvm_units:PhysicalVolumes")
+    LVM_VG = ("lvm-vg", Units("volume_group_name", driver="ganeti.storage.lvm_units:VolumeGroups"))
     RADOS = "rados"
     SHAREDFILE = "sharedfile", Units("shared_file_storage_dir", is_directory=True)
 

@@ -304,9 +304,14 @@ Look = BlockDevStatus | GenericError | None  # the state of a disk; None if it d
 
 
 class Storage:
-    """The disks of one kind on this node, and the storage units that they take space from."""
+    """The disks of one kind on this node, and the storage units that they take space from.
+
+    Attributes:
+        exclusive: instances have parts of a unit, such as physical volumes, for themselves.
+    """
 
     volume: ClassVar[type[Volume]]
+    exclusive: bool = False
 
     def __init__(self, kind: StorageType, env: StorageEnv) -> None:
         self.kind = kind

@@ -23,7 +23,8 @@ def _driver(template: DiskTemplate) -> type[Storage]:
 
 def driver_modules() -> list[str]:
     """Return the modules of all drivers, for a process that wants them imported beforehand."""
-    named = filter(None, (template.traits.driver for template in DiskTemplate))
+    named = [template.traits.driver for template in DiskTemplate if template.traits.driver]
+    named += [kind.units.driver for kind in StorageType if kind.units and kind.units.driver]
     return sorted({driver.partition(":")[0] for driver in named})
 
 
@@ -52,9 +53,12 @@ def storage_of_kind(kind: str, env: StorageEnv) -> Storage:
     Raises:
         NotSupportedError: the kind is unknown.
     """
+    units = StorageType(kind).units if kind in frozenset(StorageType) else None
+    if units is not None and units.driver:
+        driver = cast("type[Storage]", resolve_name(units.driver))
+        return driver(StorageType(kind), env)
     for template in DiskTemplate:
-        traits = template.traits  # disks that have children take no space themselves
-        if traits.storage == kind and traits.driver is not None and not traits.child_count:
+        if template.traits.storage == kind and template.traits.driver is not None:
             return _driver(template)(template.traits.storage, env)
     if kind in frozenset(StorageType):
         return Storage(StorageType(kind), env)

@@ -52,7 +52,7 @@ def check_storage(storage_type: StorageType) -> None:
             f"storage type {storage_type.value!r} has no storage units; types with units: {known}"
         )
     supported = {each.traits.storage for each in DiskTemplate if each.traits.is_supported}
-    if storage_type not in supported:
+    if storage_type not in supported and not storage_type.units.driver:
         raise NotSupportedError(
             f"storage units of type {storage_type.value!r} are not supported yet"
         )
@@ -76,7 +76,9 @@ def default_storage(cluster: Cluster) -> StorageType:
 def unit_arguments(cluster: Cluster, storage_type: StorageType) -> tuple[str, list[object]]:
     """Return a node's arguments to look at units: their type, and the list of directories."""
     units = storage_type.units
-    directory = getattr(cluster, units.setting) if units is not None and units.setting else ""
+    if units is None or not units.is_directory:
+        return storage_type.value, []
+    directory = getattr(cluster, units.setting)
     return storage_type.value, [[directory] if directory else []]
 
 

@@ -30,7 +30,7 @@ class Storage(NodeHandler):
     ) -> list[object]:
         storage = hypervisors = None
         if storage_units is not None:
-            storage = [self._space(kind, name) for kind, name, _params in storage_units]
+            storage = [self._space(*unit) for unit in storage_units]
         if hv_specs is not None:
             hypervisors = [self.node.hypervisor(*spec).node_info() for spec in hv_specs]
         return [clock.boot_id(), storage, hypervisors]
@@ -42,7 +42,9 @@ class Storage(NodeHandler):
         if unknown:
             raise OpPrereqError(f"unknown storage fields {', '.join(unknown)}")
         storage = storage_of_kind(su_name, self.node.env)
-        wanted = [each for each in _directories(su_args) if name is None or each == name]
+        wanted = [] if name is None else [name]
+        if storage.kind.units is not None and storage.kind.units.is_directory:
+            wanted = [each for each in _directories(su_args) if name is None or each == name]
         rows = [unit.fields() for unit in storage.units(wanted)]
         return [[row[field] for field in fields] for row in rows]
 
@@ -69,10 +71,12 @@ class Storage(NodeHandler):
     def extstorage_diagnose(self) -> list[list[object]]:
         return [provider.to_wire() for provider in list_providers(self.paths)]
 
-    def _space(self, kind: str, name: str) -> dict[str, object]:
-        """Return the free space of one storage unit."""
+    def _space(self, kind: str, name: str, params: Sequence[object]) -> dict[str, object]:
+        """Return the free space of one storage unit; ``params`` are [exclusive storage] for LVM."""
         try:
-            return storage_of_kind(kind, self.node.env).space(name).to_wire()
+            storage = storage_of_kind(kind, self.node.env)
+            storage.exclusive = params[:1] == [True]
+            return storage.space(name).to_wire()
         except GenericError as err:
             logger.info("%s, so its space is not reported", err.message)
             return StorageUnit(kind, name).to_wire()
