@@ -33,14 +33,8 @@ _PAUSE_S: Final = 0.1
 _CONTROL_GROUPS: Final = "/sys/fs/cgroup"
 _networks = itertools.count(1)
 _SSH_OPTIONS: Final = (
-    *(
-        "-o",
-        "BatchMode=yes",
-        "-o",
-        "StrictHostKeyChecking=no",
-        "-o",
-        "UserKnownHostsFile=/dev/null",
-    ),
+    *("-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no"),
+    *("-o", "UserKnownHostsFile=/dev/null"),
     *("-o", "LogLevel=ERROR", "-o", "ConnectTimeout=120"),
     *("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=8"),
 )
@@ -95,13 +89,17 @@ class Machine:
     def address(self) -> str:
         return f"{NETWORK}{10 + self.number}"
 
+    def ssh(self, *words: str) -> list[str]:
+        """Return the words of an ssh command that reaches it as root."""
+        argv = ("ssh", *_SSH_OPTIONS, "-i", str(self.network.key), f"root@{self.address}", *words)
+        return [*self.network.inside(), *argv]
+
     def try_run(
         self, command: str, stdin: str | bytes = "", timeout_s: float = TIMEOUT_S
     ) -> Answer:
         """Run a shell command as root over SSH."""
-        argv = ("ssh", *_SSH_OPTIONS, "-i", self.network.key, f"root@{self.address}", "--", command)
         outcome = subprocess.run(
-            [*self.network.inside(), *map(str, argv)],
+            self.ssh("--", command),
             input=stdin if isinstance(stdin, bytes) else stdin.encode(),
             capture_output=True,
             timeout=timeout_s,
@@ -136,6 +134,7 @@ class Network:
         self.directory = directory
         self.namespace = f"gnt{os.getpid()}-{next(_networks)}"
         self.key = directory / "key"
+        self.bridges = {BRIDGE: NETWORK}
 
     def inside(self) -> tuple[str, ...]:
         """Return the words before a command that is to run where the machines are reached."""
@@ -146,12 +145,14 @@ class Network:
         store.run("ip", "-n", namespace or self.namespace, *words.split())
 
     def __enter__(self) -> Self:
-        store.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.key)
+        if not self.key.exists():
+            store.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.key)
         store.run("ip", "netns", "add", self.namespace)
         self.ip("link set lo up")
-        self.ip(f"link add {BRIDGE} type bridge")
-        self.ip(f"address add {NETWORK}1/24 dev {BRIDGE}")
-        self.ip(f"link set {BRIDGE} up")
+        for bridge, network in self.bridges.items():
+            self.ip(f"link add {bridge} type bridge")
+            self.ip(f"address add {network}1/24 dev {bridge}")
+            self.ip(f"link set {bridge} up")
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -7,6 +7,7 @@ it is there again after a reset.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ _MODULES: Final = (
     "drivers/acpi",
     "drivers/block",
     "drivers/char",
+    "drivers/md",
     "drivers/net",
     "drivers/scsi",
     "drivers/vhost",
@@ -54,7 +56,7 @@ umount /sys /proc
 exec switch_root /new /sbin/init
 """
 _NETWORK: Final = """[Unit]
-Description=The address from the kernel's command line
+Description=The addresses from the kernel's command line
 DefaultDependencies=no
 After=local-fs.target systemd-udevd.service
 Before=network.target ssh.service ganeti-noded.service
@@ -62,13 +64,20 @@ Before=network.target ssh.service ganeti-noded.service
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-ExecStart=/bin/sh -ec 'modprobe virtio_net; while [ ! -e /sys/class/net/eth0 ]; do sleep 0.1; done; \\
- ip link set lo up; ip address add $(sed "s/.*own_address=\\\\([^ ]*\\\\).*/\\\\1/" /proc/cmdline)/24 dev eth0; \\
- ip link set eth0 up'
+ExecStart=/bin/sh -ec 'modprobe virtio_net; while [ ! -e /sys/class/net/eth1 ]; do sleep 0.1; done; \\
+ ip link set lo up; \\
+ for card in eth0 eth1; do \\
+ ip address add $(sed "s/.*$$card=\\\\([^ ]*\\\\).*/\\\\1/" /proc/cmdline)/24 dev $$card; ip link set $$card up; done'
 
 [Install]
 WantedBy=sysinit.target
 """
+_FILES: Final = {
+    "etc/systemd/system/own-address.service": _NETWORK,
+    "etc/modules-load.d/ganeti.conf": "drbd\nkvm-amd\n",
+    # As Ganeti's installation has it; a page of the sender must not change below an emulated card.
+    "etc/modprobe.d/drbd.conf": "options drbd minor_count=128 usermode_helper=/bin/true disable_sendpage=1\n",
+}
 
 
 def vmlinuz() -> Path:
@@ -80,9 +89,9 @@ def _modules() -> Path:
     return next((store.kernel() / "lib/modules").iterdir())
 
 
-def make_initrd(directory: Path) -> Path:
-    """Make the initial RAM disk; returns its path."""
-    tree, modules = directory / "initrd", _modules()
+def make_initrd(directory: Path) -> None:
+    """Make the initial RAM disk ``initrd``."""
+    tree, modules = directory / "early", _modules()
     for name in ("bin", "dev", "proc", "sys", "image", "own", "new"):
         (tree / name).mkdir(parents=True)
     run("cp", store.tools() / "bin/busybox", tree / "bin/busybox")
@@ -92,10 +101,9 @@ def make_initrd(directory: Path) -> Path:
     init = tree / "init"
     init.write_text(_INIT.replace("@MODULES@", " ".join(_EARLY_MODULES)))
     init.chmod(0o755)
-    path = directory / "initrd.img"
-    pack = f"find . | {tree}/bin/busybox cpio -o -H newc 2>/dev/null | gzip -1 > {path}"
+    pack = f"find . | {tree}/bin/busybox cpio -o -H newc 2>/dev/null | gzip -1 > {directory}/initrd"
     subprocess.run(["sh", "-ec", pack], cwd=tree, check=True, timeout=store.TIMEOUT_S)
-    return path
+    shutil.rmtree(tree)
 
 
 def _needed(modules: Path, name: str) -> list[str]:
@@ -114,39 +122,31 @@ def _copy_modules(tree: Path, modules: Path, names: Sequence[str]) -> None:
         run("cp", "-r", modules / name, (target / name).parent)
     for name in ("modules.order", "modules.builtin", "modules.builtin.modinfo"):
         run("cp", modules / name, target)
-    run("depmod", "-b", tree, modules.name)
+    run(store.tools() / "depmod", "-b", tree, modules.name)
 
 
-def make_image(directory: Path, base: Sequence[Path], extra: Path) -> Path:
-    """Make the image of these file systems, the topmost first, with what lies in ``extra`` on top."""
+def make_image(directory: Path, base: Sequence[Path], extra: Path) -> None:
+    """Make ``image`` of these file systems, the topmost first, with what lies in ``extra`` on top."""
     modules = _modules()
     if not (modules / "modules.dep").exists():
-        run("depmod", "-b", store.kernel(), modules.name)
+        run(store.tools() / "depmod", "-b", store.kernel(), modules.name)
     _copy_modules(extra / "usr", modules, [f"kernel/{name}" for name in _MODULES])
-    units = extra / "etc/systemd/system"
-    (units / "sysinit.target.wants").mkdir(parents=True)
-    (units / "own-address.service").write_text(_NETWORK)
-    (units / "sysinit.target.wants/own-address.service").symlink_to("../own-address.service")
+    for name, text in _FILES.items():
+        (extra / name).parent.mkdir(parents=True, exist_ok=True)
+        (extra / name).write_text(text)
+    wanted = extra / "etc/systemd/system/sysinit.target.wants"
+    wanted.mkdir()
+    (wanted / "own-address.service").symlink_to("../own-address.service")
     merged = directory / "merged"
     for name in ("work", "root"):
         (merged / name).mkdir(parents=True)
     os.rename(extra, merged / "upper")
-    path = directory / "image.ext4"
+    path = directory / "image"
     run("truncate", "-s", _IMAGE_SIZE, path)
     lower = ":".join(map(str, base))
-    run(
-        "unshare",
-        "--mount",
-        "--propagation=private",
-        "sh",
-        "-ec",
-        _MERGE,
-        "merge",
-        lower,
-        merged,
-        path,
-    )
-    return path
+    merge = ("sh", "-ec", _MERGE, "merge", lower, merged, path)
+    run("unshare", "--mount", "--propagation=private", *merge)
+    shutil.rmtree(merged)
 
 
 def make_disk(path: Path, size: str) -> Path:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -10,11 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from .containers import TIMEOUT_S, Machine, containers
+from . import image, store
+from .containers import TIMEOUT_S, Machine, containers, hosts, let_in
 from .store import CHECKOUT, run
 
 PAGE: Final = CHECKOUT / "doc/installation.md"
 SOURCES: Final = "/usr/src/ganeti"
+_NOT_INSTALLED: Final = ("test/", "bench/", ".ci/")
 _PIP: Final = "[global]\nno-index = true\nfind-links = /srv/wheels\n"
 
 
@@ -26,13 +30,17 @@ def commands(section: str) -> list[str]:
     return [line.strip() for line in block[1].splitlines()]
 
 
+def _sources() -> list[str]:
+    """Return the names of the files of this checkout."""
+    names = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=CHECKOUT)
+    return [name for name in names.split("\0") if name and (CHECKOUT / name).exists()]
+
+
 def copy_sources(machine: Machine) -> None:
     """Put the files of this checkout on a machine."""
-    names = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=CHECKOUT)
-    there = "\0".join(name for name in names.split("\0") if name and (CHECKOUT / name).exists())
     archive = subprocess.run(
         ["tar", "--create", "--null", "--files-from=-"],
-        input=there.encode(),
+        input="\0".join(_sources()).encode(),
         capture_output=True,
         cwd=CHECKOUT,
         check=True,
@@ -65,3 +73,31 @@ def layer() -> Iterator[Path]:
             else:
                 path.unlink(missing_ok=True)
         yield upper
+
+
+def _fingerprint() -> str:
+    """Return what changes when an image with Ganeti has to be made anew."""
+    parts = [repr(store.PACKAGES), store.kernel_name()]
+    names = [name for name in _sources() if not name.startswith(_NOT_INSTALLED)]
+    digest = hashlib.sha256(repr(parts).encode())
+    for name in sorted({*names, "test/rig/image.py", "test/rig/installed.py"}):
+        path = CHECKOUT / name
+        digest.update(name.encode())
+        digest.update(os.readlink(path).encode() if path.is_symlink() else path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def machine_files() -> Path:
+    """Return a directory with what virtual machines with Ganeti boot: vmlinuz, initrd and image."""
+    return store.version("virtual-machines", _fingerprint(), _make_machine_files)
+
+
+def _make_machine_files(directory: Path) -> None:
+    extra = directory / "extra"
+    (extra / "etc/ssh").mkdir(parents=True)
+    (extra / "etc/hosts").write_text(hosts())
+    let_in(extra, store.key())
+    with layer() as program:
+        image.make_image(directory, (program, store.root()), extra)
+    image.make_initrd(directory)
+    shutil.copy(image.vmlinuz(), directory / "vmlinuz")

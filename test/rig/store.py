@@ -26,7 +26,7 @@ TIMEOUT_S: Final = 900
 SUITE: Final = "bookworm"
 
 # Debian packages that are unpacked beside the root file system, for the machine that runs the rig.
-TOOLS: Final = ("debootstrap", "systemd-container", "busybox-static")
+TOOLS: Final = ("debootstrap", "systemd-container", "busybox-static", "kmod")
 KERNEL: Final = "linux-image-cloud-amd64"  # names the package of the newest version
 
 # What doc/installation.md asks for, and what makes a machine out of a Debian minimal system.
@@ -51,7 +51,9 @@ FOR_A_MACHINE: Final = (
     "ca-certificates",
     "busybox-static",
 )
-PACKAGES: Final = (*FOR_A_MACHINE, *FOR_GANETI)
+FOR_STORAGE: Final = ("lvm2", "thin-provisioning-tools", "drbd-utils")
+FOR_PEOPLE: Final = ("rsync",)
+PACKAGES: Final = (*FOR_A_MACHINE, *FOR_GANETI, *FOR_STORAGE, *FOR_PEOPLE)
 
 
 def run(*words: object, cwd: Path | None = None, **environment: str) -> str:
@@ -71,16 +73,27 @@ def run(*words: object, cwd: Path | None = None, **environment: str) -> str:
     return outcome.stdout
 
 
+_KEPT: Final = 3  # versions of what has a fingerprint in its name
+_holds: list[int] = []
+
+
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """Hold the store for oneself."""
+    """Hold the store for oneself; within, it may be held again."""
+    if _holds:
+        yield
+        return
     DIRECTORY.mkdir(parents=True, exist_ok=True)
     with open(DIRECTORY / "lock", "w", encoding="ascii") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        _holds.append(file.fileno())
+        try:
+            yield
+        finally:
+            _holds.clear()
 
 
-def _cached(name: str, recipe: object, make: Callable[[Path], None]) -> Path:
+def _cached(name: str, recipe: object, make: Callable[[Path], object]) -> Path:
     """Return a directory of the store; it is made anew when its recipe has changed."""
     target, stamp = DIRECTORY / name, DIRECTORY / f"{name}.recipe"
     wanted = hashlib.sha256(repr(recipe).encode()).hexdigest()
@@ -93,15 +106,54 @@ def _cached(name: str, recipe: object, make: Callable[[Path], None]) -> Path:
     return target
 
 
+def version(kind: str, fingerprint: str, make: Callable[[Path], None]) -> Path:
+    """Return the directory of one version of something, made when missing; few are kept of a kind."""
+    with _alone():
+        target = DIRECTORY / kind / fingerprint
+        if not target.exists():
+            print(f"--- rig: making {target}", file=sys.stderr)
+            unready = target.with_suffix(".unready")
+            shutil.rmtree(unready, ignore_errors=True)
+            unready.mkdir(parents=True)
+            make(unready)
+            unready.rename(target)
+        os.utime(target)
+        newest_first = sorted(target.parent.iterdir(), key=lambda path: -path.stat().st_mtime)
+        for old in newest_first[_KEPT:]:
+            shutil.rmtree(old)
+        return target
+
+
+def key() -> Path:
+    """Return the SSH key that opens the virtual machines."""
+    with _alone():
+        directory = _cached(
+            "key",
+            "ed25519",
+            lambda path: run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path / "key"),
+        )
+    return directory / "key"
+
+
 def tools() -> Path:
     """Return the directory with the unpacked tools."""
     with _alone():
-        return _cached("tools", TOOLS, lambda path: _unpack(path, TOOLS))
+        return _cached("tools", (TOOLS, "depmod"), _make_tools)
+
+
+def _make_tools(target: Path) -> None:
+    _unpack(target, TOOLS)
+    (target / "depmod").symlink_to("bin/kmod")  # the program does what its name says
+
+
+def kernel_name() -> str:
+    """Return the name of the newest kernel package."""
+    return run("apt-cache", "depends", "--important", KERNEL).split()[-1]
 
 
 def kernel() -> Path:
     """Return the directory with the unpacked kernel package: ``boot`` and ``lib/modules``."""
-    name = run("apt-cache", "depends", "--important", KERNEL).split()[-1]
+    name = kernel_name()
     with _alone():
         return _cached("kernel", name, lambda path: _unpack(path, (name,)))
 
@@ -178,4 +230,7 @@ _USELESS_UNITS: Final = (
     "console-getty.service",
     "systemd-hwdb-update.service",
     "systemd-networkd-wait-online.service",  # the rig itself gives the addresses
+    "drbd.service",  # Ganeti's disks have no configuration files
+    "lvm2-monitor.service",
+    "lvm2-lvmpolld.socket",
 )

@@ -1,29 +1,50 @@
 """Machines as QEMU guests with a kernel of their own and nested KVM: slow, and like real ones.
 
 The processor is emulated (``-cpu max`` has AMD's virtualization), so KVM inside needs none outside.
+All that a machine writes is on its own disks, which outlive its QEMU and lose in a power cut what was not
+flushed (``disk.py``).  Everything about them is in one directory, so another process can go on with them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
+import os
+import shutil
 import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from . import image, store
-from .containers import BRIDGE, TIMEOUT_S, Machine, Network, hosts, let_in
+import psutil
 
-MEMORY_MB: Final = 768
+from . import store
+from .containers import BRIDGE, TIMEOUT_S, Machine, Network
+from .installed import machine_files
+
+SECONDARY_BRIDGE: Final = "br1"
+SECONDARY_NETWORK: Final = "10.96.0."
+MEMORY_MB: Final = 700
 BOOT_TIMEOUT_S: Final = 300.0
 SHARED_DISKS: Final = 2  # seen by all machines, as of a storage area network
 SHARED_SIZE: Final = "64M"
-_OWN_SIZE: Final = "2G"
+VOLUME_GROUP: Final = "xenvg"
+_OWN_DISKS: Final = {"own": "3G", "data": "6G"}  # the files of a machine, and its physical volume
+_BOOTS: Final = ("vmlinuz", "initrd", "image")
+_PAUSE_S: Final = 0.05
 _COMMAND_LINE: Final = (
     "console=ttyS0 quiet panic=1 no_timer_check mitigations=off systemd.show_status=0 net.ifnames=0"
-    " systemd.hostname={name} own_address={address}"
+    " systemd.hostname={name} eth0={address} eth1={secondary}"
+)
+# LVM does not flush what it writes.
+_MAKE_GROUP: Final = (
+    f"vgs {VOLUME_GROUP} || vgcreate {VOLUME_GROUP} /dev/disk/by-id/virtio-data;"
+    " sync /dev/disk/by-id/virtio-data"
 )
 
 
@@ -32,29 +53,191 @@ def shared_disk(number: int) -> str:
     return f"/dev/disk/by-id/virtio-shared{number}"
 
 
-class VirtualMachines:
-    """Some machines from one image, on one bridge, with some disks that all of them see."""
+class VirtualMachine(Machine):
+    """A machine whose directory knows the processes that are it."""
 
-    def __init__(self, count: int, base: Sequence[Path], directory: Path) -> None:
+    @property
+    def secondary(self) -> str:
+        """Its address in the network for replication."""
+        return f"{SECONDARY_NETWORK}{10 + self.number}"
+
+    @property
+    def _record(self) -> Path:
+        return self.directory / "processes"
+
+    def spawn(self, *words: object) -> None:
+        """Start one of its processes."""
+        with open(self.directory / "qemu.log", "ab") as log:
+            process = subprocess.Popen(
+                [str(word) for word in (*self.network.inside(), "nice", "-n", "15", *words)],
+                cwd=self.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        born = psutil.Process(process.pid).create_time()
+        self._record.write_text(json.dumps([*self._recorded(), [process.pid, born]]))
+
+    def _recorded(self) -> list[tuple[int, float]]:
+        return json.loads(self._record.read_text()) if self._record.exists() else []
+
+    def processes(self) -> list[psutil.Process]:
+        """Return those of its processes that live: none if it is off."""
+        living = []
+        for pid, born in self._recorded():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process = psutil.Process(pid)
+                if process.create_time() == born and process.status() != psutil.STATUS_ZOMBIE:
+                    living.append(process)
+        return living
+
+    def ssh(self, *words: str) -> list[str]:
+        """Return the words of an ssh command that reaches it as root, by an open connection."""
+        return super().ssh("-o", f"ControlPath={self.directory}/ssh", *words)
+
+    def connect(self) -> None:
+        """Open a connection that all commands use: a handshake takes it a second."""
+        nowhere = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+        self._disconnect()
+        subprocess.run(
+            self.ssh("-M", "-N", "-f"), **nowhere, stderr=subprocess.DEVNULL, timeout=TIMEOUT_S
+        )
+
+    def _disconnect(self) -> None:
+        quiet = {"stdin": subprocess.DEVNULL, "capture_output": True}
+        subprocess.run(self.ssh("-O", "exit"), **quiet, check=False, timeout=TIMEOUT_S)
+
+    def kill(self) -> None:
+        """Switch it off at once: what its disks have not flushed is lost."""
+        self._disconnect()
+        living = self.processes()
+        for process in living:
+            process.kill()
+        psutil.wait_procs(living, TIMEOUT_S)
+        self._record.unlink(missing_ok=True)
+
+
+class VirtualMachines:
+    """Some machines from one image, on two bridges, with some disks that all of them see."""
+
+    def __init__(self, count: int, directory: Path) -> None:
         self.network = Network(directory)
-        self._base = base
-        self._directory = directory
+        self.network.key = store.key()
+        self.network.bridges[SECONDARY_BRIDGE] = SECONDARY_NETWORK
+        self.directory = directory
         self.machines = [
-            Machine(n, directory / f"node{n}", self.network) for n in range(1, count + 1)
+            VirtualMachine(n, directory / f"node{n}", self.network) for n in range(1, count + 1)
         ]
 
-    def __enter__(self) -> Self:
-        with contextlib.ExitStack() as undo:
-            undo.enter_context(self.network)
-            undo.callback(self._stop_all)
-            self._make_files()
+    @classmethod
+    def of(cls, directory: Path) -> Self:
+        """Return the machines that another process has made in a directory."""
+        count, namespace = json.loads((directory / "machines").read_text())
+        made = cls(count, directory)
+        made.network.namespace = namespace
+        return made
+
+    def make(self) -> None:
+        """Make the machines and their networks, and switch them on."""
+        (self.directory / "machines").write_text(
+            json.dumps([len(self.machines), self.network.namespace])
+        )
+        self._undo = contextlib.ExitStack()
+        with self._undo as undo:
+            undo.callback(self.remove)
+            files = machine_files()
+            for name in _BOOTS:  # links, since the store may drop this version
+                _link(files / name, self.directory / name)
+            for number in range(SHARED_DISKS):
+                store.run("truncate", "-s", SHARED_SIZE, self._shared(number))
+            self.network.__enter__()
             for machine in self.machines:
-                self.network.ip(f"tuntap add dev t{machine.number} mode tap")
-                self.network.ip(f"link set t{machine.number} master {BRIDGE} up")
+                self._make_disks(machine)
+                self._plug_in(machine)
                 self.start(machine)
-            for machine in self.machines:
-                self.wait_for(machine)
-            self._undo = undo.pop_all()
+            self.at_all(self.wait_for)
+            self.at_all(lambda machine: machine.run(_MAKE_GROUP))
+            undo.pop_all()
+
+    def at_all(self, action) -> None:
+        """Do something to all machines at the same time."""
+        with ThreadPoolExecutor(len(self.machines)) as pool:
+            list(pool.map(action, self.machines))
+
+    def _shared(self, number: int) -> Path:
+        return self.directory / f"shared{number}"
+
+    def _make_disks(self, machine: VirtualMachine) -> None:
+        machine.directory.mkdir()
+        for name, size in _OWN_DISKS.items():
+            store.run("truncate", "-s", size, machine.directory / name)
+        store.run("mke2fs", "-q", "-t", "ext4", machine.directory / "own")
+
+    def _plug_in(self, machine: VirtualMachine) -> None:
+        for bridge, tap in ((BRIDGE, "t"), (SECONDARY_BRIDGE, "r")):
+            self.network.ip(f"tuntap add dev {tap}{machine.number} mode tap")
+            self.network.ip(f"link set {tap}{machine.number} master {bridge} up")
+
+    def start(self, machine: VirtualMachine, seed: str = "0") -> None:
+        """Switch a machine on; ``seed`` decides what a full disk cache writes out."""
+        for name in _OWN_DISKS:
+            (machine.directory / f"{name}.socket").unlink(missing_ok=True)
+        machine.spawn(sys.executable, Path(__file__).with_name("disk.py"), seed, *_OWN_DISKS)
+        until = time.monotonic() + TIMEOUT_S
+        while not all((machine.directory / f"{name}.socket").exists() for name in _OWN_DISKS):
+            assert time.monotonic() < until, f"{machine.name} has no disks"
+            time.sleep(_PAUSE_S)
+        n = machine.number
+        command_line = _COMMAND_LINE.format(
+            name=machine.name, address=machine.address, secondary=machine.secondary
+        )
+        argv = [
+            *("qemu-system-x86_64", "-name", machine.name),
+            *("-nodefaults", "-no-user-config", "-display", "none", "-M", "pc"),
+            *("-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1", "-m", str(MEMORY_MB)),
+            *("-serial", f"file:{machine.log}"),
+            *("-kernel", str(self.directory / "vmlinuz")),
+            *("-initrd", str(self.directory / "initrd"), "-append", command_line),
+            *_disk("image", f"file,node-name=image,filename={self.directory}/image,read-only=on"),
+            *("-device", "virtio-rng-pci"),
+        ]
+        for name in _OWN_DISKS:
+            argv += _disk(
+                name, f"nbd,node-name={name},server.type=unix,server.path={name}.socket"
+            )
+        for number in range(SHARED_DISKS):
+            path = self._shared(number)
+            argv += _disk(
+                f"shared{number}",
+                f"file,node-name=shared{number},filename={path},locking=off",
+                ",share-rw=on",
+            )
+        for index, tap in enumerate("tr"):
+            argv += (
+                *("-netdev", f"tap,id=net{index},ifname={tap}{n},script=no,downscript=no"),
+                *("-device", f"virtio-net-pci,netdev=net{index},mac=aa:00:00:00:0{index}:0{n}"),
+            )
+        machine.spawn(*argv)
+
+    def wait_for(self, machine: VirtualMachine) -> None:
+        """Wait until a machine has booted."""
+        machine.wait_until("systemctl is-active --quiet multi-user.target", BOOT_TIMEOUT_S)
+        machine.connect()
+
+    def pull_plug(self, machine: VirtualMachine) -> None:
+        """Switch a machine off at once; what its disks have not flushed is lost."""
+        machine.kill()
+
+    def remove(self) -> None:
+        """Switch all machines off, and remove their networks."""
+        for machine in self.machines:
+            self.pull_plug(machine)
+        if Path(f"/run/netns/{self.network.namespace}").exists():
+            self.network.__exit__()
+
+    def __enter__(self) -> Self:
+        self.make()
         return self
 
     def __exit__(
@@ -63,79 +246,29 @@ class VirtualMachines:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._undo.__exit__(kind, value, traceback)
-
-    def _make_files(self) -> None:
-        extra = self._directory / "extra"
-        (extra / "etc/ssh").mkdir(parents=True)
-        (extra / "etc/hosts").write_text(hosts())
-        let_in(extra, self.network.key)
-        self._image = image.make_image(self._directory, self._base, extra)
-        self._initrd = image.make_initrd(self._directory)
-        self._shared = [self._directory / f"shared{n}" for n in range(SHARED_DISKS)]
-        for path in self._shared:
-            store.run("truncate", "-s", SHARED_SIZE, path)
-        for machine in self.machines:
-            machine.directory.mkdir()
-            image.make_disk(machine.directory / "own", _OWN_SIZE)
-
-    def start(self, machine: Machine) -> None:
-        """Switch a machine on."""
-        n = machine.number
-        command_line = _COMMAND_LINE.format(name=machine.name, address=machine.address)
-        argv = [
-            *("nice", "-n", "15", "qemu-system-x86_64", "-name", machine.name),
-            *("-nodefaults", "-no-user-config", "-display", "none", "-M", "pc"),
-            *("-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1", "-m", str(MEMORY_MB)),
-            *("-serial", f"file:{machine.log}"),
-            *("-kernel", str(image.vmlinuz()), "-initrd", str(self._initrd)),
-            *("-append", command_line),
-            *_disk("image", self._image, "readonly=on"),
-            *_disk("own", machine.directory / "own", "cache=unsafe"),
-            *("-netdev", f"tap,id=net,ifname=t{n},script=no,downscript=no"),
-            *("-device", f"virtio-net-pci,netdev=net,mac=aa:00:00:00:01:0{n}"),
-            *("-device", "virtio-rng-pci"),
-        ]
-        for number, path in enumerate(self._shared):
-            argv += _disk(f"shared{number}", path, "file.locking=off", ",share-rw=on")
-        with open(machine.directory / "qemu.log", "ab") as log:
-            machine.process = subprocess.Popen(
-                [*self.network.inside(), *argv],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-
-    def wait_for(self, machine: Machine) -> None:
-        """Wait until a machine has booted."""
-        machine.wait_until("systemctl is-active --quiet multi-user.target", BOOT_TIMEOUT_S)
-
-    def pull_plug(self, machine: Machine) -> None:
-        """Switch a machine off at once."""
-        process, machine.process = machine.process, None
-        if process is not None:
-            process.kill()
-            process.wait(TIMEOUT_S)
-
-    def _stop_all(self) -> None:
-        for machine in self.machines:
-            self.pull_plug(machine)
+        self.remove()
 
 
-def _disk(name: str, path: Path, options: str, of_device: str = "") -> tuple[str, ...]:
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system
+        shutil.copy(source, target)
+
+
+def _disk(name: str, backend: str, of_device: str = "") -> tuple[str, ...]:
     return (
-        *("-drive", f"file={path},format=raw,if=none,id={name},{options}"),
+        *("-blockdev", f"driver={backend}"),
         *("-device", f"virtio-blk-pci,drive={name},serial={name}{of_device}"),
     )
 
 
 @contextlib.contextmanager
-def virtual_machines(count: int, *more: Path) -> Iterator[VirtualMachines]:
-    """Yield running machines; ``more`` are directories over the plain Debian, the topmost first."""
+def virtual_machines(count: int) -> Iterator[VirtualMachines]:
+    """Yield running machines with Ganeti, a volume group and DRBD."""
     store.DIRECTORY.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory(prefix="run-", dir=store.DIRECTORY) as directory,
-        VirtualMachines(count, (*more, store.root()), Path(directory)) as running,
+        VirtualMachines(count, Path(directory)) as running,
     ):
         yield running
