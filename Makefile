@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO_BASE ?= .demo
+DIR ?= .nodes
+NODE ?= 1
 NODES ?= 3
 DESTDIR ?=
 PREFIX ?= /usr
@@ -21,12 +23,12 @@ EDITABLE := --config-settings editable_mode=compat
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt $(EDITABLE)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo demo-stop test test-real golden conformance lint format bench docs install clean
+.PHONY: help venv demo demo-stop nodes-up nodes-shell nodes-cut nodes-start nodes-down test test-real test-storage test-long golden conformance lint format bench docs install clean
 
 help:  ## Say what there is to make
 	@echo "Ganeti cluster manager.  Targets:"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
-	@echo "Variables: DEMO_BASE=$(DEMO_BASE) NODES=$(NODES) VENV=$(VENV) PYTHON=$(PYTHON)"
+	@echo "Variables: DEMO_BASE=$(DEMO_BASE) NODES=$(NODES) DIR=$(DIR) NODE=$(NODE) VENV=$(VENV) PYTHON=$(PYTHON)"
 	@echo "As root, demo and test install the Debian packages that they lack; INSTALL=no does without."
 
 $(BIN)/python:
@@ -54,6 +56,21 @@ demo: $(VENV)/.installed  ## Make a virtual cluster, run a virtual machine on it
 
 demo-stop: $(VENV)/.installed  ## Stop the demo's cluster and remove all of it
 	@$(BIN)/python tools/vcluster destroy $(DEMO_BASE)
+
+nodes-up: $(VENV)/.installed-for-tests  ## Start three machines with LVM and DRBD that are a cluster, to play with; needs root
+	@$(BIN)/python test/rig/nodes.py up $(DIR)
+
+nodes-shell:  ## Open a shell on one of them (NODE=2)
+	@$(BIN)/python test/rig/nodes.py shell $(DIR) $(NODE)
+
+nodes-cut:  ## Pull the plug of one of them: what was not flushed to its disks is lost
+	@$(BIN)/python test/rig/nodes.py cut $(DIR) $(NODE)
+
+nodes-start:  ## Switch it on again
+	@$(BIN)/python test/rig/nodes.py start $(DIR) $(NODE)
+
+nodes-down:  ## Switch them off and remove all of them
+	@$(BIN)/python test/rig/nodes.py down $(DIR)
 
 lint: $(VENV)/.installed-for-tests  ## Check style, format, types and import contracts
 	@echo "--- ruff"

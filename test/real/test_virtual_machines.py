@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from rig.virtual_machines import VirtualMachines, virtual_machines
@@ -18,8 +17,8 @@ print(memory.lock_everything(), open("/proc/self/oom_score_adj").read())
 
 
 @pytest.fixture(scope="module")
-def rig(installed: Path) -> Iterator[VirtualMachines]:
-    with virtual_machines(1, installed) as running:
+def rig() -> Iterator[VirtualMachines]:
+    with virtual_machines(1) as running:
         yield running
 
 

@@ -56,7 +56,7 @@ umount /sys /proc
 exec switch_root /new /sbin/init
 """
 _NETWORK: Final = """[Unit]
-Description=The addresses from the kernel's command line
+Description=The addresses from the kernel's command line, and a bridge for guests
 DefaultDependencies=no
 After=local-fs.target systemd-udevd.service
 Before=network.target ssh.service ganeti-noded.service
@@ -67,7 +67,8 @@ RemainAfterExit=yes
 ExecStart=/bin/sh -ec 'modprobe virtio_net; while [ ! -e /sys/class/net/eth1 ]; do sleep 0.1; done; \\
  ip link set lo up; \\
  for card in eth0 eth1; do \\
- ip address add $(sed "s/.*$$card=\\\\([^ ]*\\\\).*/\\\\1/" /proc/cmdline)/24 dev $$card; ip link set $$card up; done'
+ ip address add $(sed "s/.*$$card=\\\\([^ ]*\\\\).*/\\\\1/" /proc/cmdline)/24 dev $$card; ip link set $$card up; done; \\
+ ip link add br0 type bridge; ip link set br0 up'
 
 [Install]
 WantedBy=sysinit.target

@@ -1,11 +1,6 @@
-"""Virtual machines with LVM and DRBD that stay until they are told to go: `make nodes-up` and others.
+"""Three virtual machines that are a cluster with LVM and DRBD, until they are told to go.
 
-    python test/rig/nodes.py up DIRECTORY            make and start them
-    python test/rig/nodes.py run DIRECTORY N [WORD...]  run a command on node N, or a shell
-    python test/rig/nodes.py cut DIRECTORY N         pull the plug of a node
-    python test/rig/nodes.py start DIRECTORY N       switch it on again, with its disks
-    python test/rig/nodes.py down DIRECTORY          switch all off and remove them
-
+Run without arguments it says what it can do.  `make nodes-up` and its like are for people;
 ``DIRECTORY/on node1 COMMAND`` runs a command, too, and is what rsync takes for ``--rsh``.
 """
 
@@ -17,60 +12,100 @@ import shutil
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path[:1] = [str(Path(__file__).parents[1])]
 
+from rig.cluster import saved, wait_for_cluster
 from rig.virtual_machines import VirtualMachine, VirtualMachines
 
 COUNT = 3
+_CASE = 'node{0}|root@node{0}) shift; exec {1} "$@";;'
+_SCRIPT = """#!/bin/sh
+# on nodeN COMMAND...: run a command there
+case $1 in
+{cases}
+*) echo "there are nodes {names}" >&2; exit 1;;
+esac
+"""
+_WELCOME = """
+{count} nodes run: a cluster with the volume group xenvg and DRBD; node1 is the master.
+
+    make nodes-shell             a shell there (NODE=2: on another one); try gnt-node list
+    {directory}/on node2 COMMAND
+    make nodes-cut NODE=2        pull the plug of a node: what its disks did not flush is lost
+    make nodes-start NODE=2      switch it on again
+    make nodes-down              remove everything
+"""
 
 
-def _up(directory: Path) -> None:
+def up(directory: Path) -> None:
+    """Make the nodes and start them."""
+    if directory.exists():
+        sys.exit(f"{directory} exists: run 'make nodes-down' first, or name another by DIR=")
     directory.mkdir(parents=True)
-    machines = VirtualMachines(COUNT, directory)
     try:
-        machines.make()
+        nodes = VirtualMachines(COUNT, directory, saved(COUNT))
+        nodes.make()
     except BaseException:
         shutil.rmtree(directory)
         raise
-    cases = "\n".join(
-        f"node{machine.number}|root@node{machine.number}) shift; exec {shlex.join(machine.ssh())} \"$@\";;"
-        for machine in machines.machines
-    )
-    path = directory / "on"
-    path.write_text(f'#!/bin/sh\n# on nodeN COMMAND\ncase $1 in\n{cases}\nesac\n')
-    path.chmod(0o755)
-    print(f"{COUNT} nodes run; {path} node1 COMMAND")
+    cases = [_CASE.format(node.number, shlex.join(node.ssh())) for node in nodes.machines]
+    names = " ".join(f"node{node.number}" for node in nodes.machines)
+    script = directory / "on"
+    script.write_text(_SCRIPT.format(cases="\n".join(cases), names=names))
+    script.chmod(0o755)
+    wait_for_cluster(nodes)
+    print(_WELCOME.format(count=COUNT, directory=directory))
 
 
 def _of(directory: Path, number: str) -> tuple[VirtualMachines, VirtualMachine]:
-    machines = VirtualMachines.of(directory)
-    return machines, machines.machines[int(number) - 1]
+    if not (directory / "machines").exists():
+        sys.exit(f"there are no nodes in {directory}: run 'make nodes-up', or name them by DIR=")
+    nodes = VirtualMachines.of(directory)
+    found = [node for node in nodes.machines if str(node.number) == number]
+    if not found:
+        sys.exit(f"there is no node {number}: NODE is 1 to {len(nodes.machines)}")
+    return nodes, found[0]
 
 
-def _run(directory: Path, number: str, *words: str) -> None:
-    _, machine = _of(directory, number)
-    argv = machine.ssh("--", *words) if words else machine.ssh("-t")
+def shell(directory: Path, number: str, *words: str) -> None:
+    """Run a command on node N, or a shell."""
+    _, node = _of(directory, number)
+    if not node.processes():
+        sys.exit(f"node{number} is off: run 'make nodes-start NODE={number}'")
+    argv = node.ssh("--", *words) if words else node.ssh("-t")
     os.execvp(argv[0], argv)
 
 
-def _cut(directory: Path, number: str) -> None:
-    machines, machine = _of(directory, number)
-    machines.pull_plug(machine)
+def cut(directory: Path, number: str) -> None:
+    """Pull the plug of node N."""
+    nodes, node = _of(directory, number)
+    nodes.pull_plug(node)
 
 
-def _start(directory: Path, number: str) -> None:
-    machines, machine = _of(directory, number)
-    machines.start(machine)
-    machines.wait_for(machine)
+def start(directory: Path, number: str) -> None:
+    """Switch node N on again."""
+    nodes, node = _of(directory, number)
+    if node.processes():
+        sys.exit(f"node{number} is on")
+    nodes.start(node)
+    nodes.wait_for(node)
 
 
-def _down(directory: Path) -> None:
-    VirtualMachines.of(directory).remove()
+def down(directory: Path) -> None:
+    """Switch all nodes off and remove them."""
+    nodes, _ = _of(directory, "1")
+    nodes.remove()
     shutil.rmtree(directory)
 
 
-ACTIONS = {"up": _up, "run": _run, "cut": _cut, "start": _start, "down": _down}
+ACTIONS = {action.__name__: action for action in (up, shell, cut, start, down)}
 
 if __name__ == "__main__":
-    action, directory, *rest = sys.argv[1:]
-    ACTIONS[action](Path(directory).resolve(), *rest)
+    match sys.argv[1:]:
+        case [name, where, *rest] if name in ACTIONS:
+            ACTIONS[name](Path(where).resolve(), *rest)
+        case _:
+            print(__doc__)
+            for name, action in ACTIONS.items():
+                print(f"    nodes.py {name} DIRECTORY [N [WORD...]]  {action.__doc__}")
+            sys.exit(1)

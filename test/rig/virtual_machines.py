@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -29,7 +29,7 @@ from .installed import machine_files
 
 SECONDARY_BRIDGE: Final = "br1"
 SECONDARY_NETWORK: Final = "10.96.0."
-MEMORY_MB: Final = 700
+MEMORY_MB: Final = 900
 BOOT_TIMEOUT_S: Final = 300.0
 SHARED_DISKS: Final = 2  # seen by all machines, as of a storage area network
 SHARED_SIZE: Final = "64M"
@@ -98,15 +98,22 @@ class VirtualMachine(Machine):
 
     def connect(self) -> None:
         """Open a connection that all commands use: a handshake takes it a second."""
-        nowhere = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
         self._disconnect()
-        subprocess.run(
-            self.ssh("-M", "-N", "-f"), **nowhere, stderr=subprocess.DEVNULL, timeout=TIMEOUT_S
-        )
+        self._quietly("-M", "-N", "-f")
 
     def _disconnect(self) -> None:
-        quiet = {"stdin": subprocess.DEVNULL, "capture_output": True}
-        subprocess.run(self.ssh("-O", "exit"), **quiet, check=False, timeout=TIMEOUT_S)
+        self._quietly("-O", "exit")
+
+    def _quietly(self, *words: str) -> None:
+        nothing = subprocess.DEVNULL  # a pipe would stay open in the background
+        subprocess.run(
+            self.ssh(*words),
+            stdin=nothing,
+            stdout=nothing,
+            stderr=nothing,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
 
     def kill(self) -> None:
         """Switch it off at once: what its disks have not flushed is lost."""
@@ -121,7 +128,9 @@ class VirtualMachine(Machine):
 class VirtualMachines:
     """Some machines from one image, on two bridges, with some disks that all of them see."""
 
-    def __init__(self, count: int, directory: Path) -> None:
+    def __init__(self, count: int, directory: Path, saved: Path | None = None) -> None:
+        """``saved`` is a directory that `save` has filled: the machines go on from there."""
+        self._saved = saved
         self.network = Network(directory)
         self.network.key = store.key()
         self.network.bridges[SECONDARY_BRIDGE] = SECONDARY_NETWORK
@@ -160,7 +169,7 @@ class VirtualMachines:
             self.at_all(lambda machine: machine.run(_MAKE_GROUP))
             undo.pop_all()
 
-    def at_all(self, action) -> None:
+    def at_all(self, action: Callable[[VirtualMachine], object]) -> None:
         """Do something to all machines at the same time."""
         with ThreadPoolExecutor(len(self.machines)) as pool:
             list(pool.map(action, self.machines))
@@ -170,9 +179,23 @@ class VirtualMachines:
 
     def _make_disks(self, machine: VirtualMachine) -> None:
         machine.directory.mkdir()
+        if self._saved:
+            _copy_disks(self._saved / machine.directory.name, machine.directory)
+            return
         for name, size in _OWN_DISKS.items():
             store.run("truncate", "-s", size, machine.directory / name)
         store.run("mke2fs", "-q", "-t", "ext4", machine.directory / "own")
+
+    def save(self, directory: Path) -> None:
+        """Copy the disks as a power cut would leave them now, all of it written out before."""
+        self.at_all(lambda machine: machine.run("sync; sync /dev/disk/by-id/virtio-data"))
+        for machine in self.machines:
+            disks, _ = machine.processes()
+            disks.suspend()
+            target = directory / machine.directory.name
+            target.mkdir(parents=True)
+            _copy_disks(machine.directory, target)
+            disks.resume()
 
     def _plug_in(self, machine: VirtualMachine) -> None:
         for bridge, tap in ((BRIDGE, "t"), (SECONDARY_BRIDGE, "r")):
@@ -203,9 +226,7 @@ class VirtualMachines:
             *("-device", "virtio-rng-pci"),
         ]
         for name in _OWN_DISKS:
-            argv += _disk(
-                name, f"nbd,node-name={name},server.type=unix,server.path={name}.socket"
-            )
+            argv += _disk(name, f"nbd,node-name={name},server.type=unix,server.path={name}.socket")
         for number in range(SHARED_DISKS):
             path = self._shared(number)
             argv += _disk(
@@ -249,6 +270,11 @@ class VirtualMachines:
         self.remove()
 
 
+def _copy_disks(source: Path, target: Path) -> None:
+    for name in _OWN_DISKS:
+        store.run("cp", "--sparse=always", source / name, target / name)
+
+
 def _link(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
@@ -265,10 +291,14 @@ def _disk(name: str, backend: str, of_device: str = "") -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def virtual_machines(count: int) -> Iterator[VirtualMachines]:
-    """Yield running machines with Ganeti, a volume group and DRBD."""
-    store.DIRECTORY.mkdir(parents=True, exist_ok=True)
-    with (
-        tempfile.TemporaryDirectory(prefix="run-", dir=store.DIRECTORY) as directory,
-        VirtualMachines(count, Path(directory)) as running,
-    ):
+    """Yield running machines with Ganeti, an empty volume group and DRBD, but no cluster."""
+    with run_directory() as directory, VirtualMachines(count, directory) as running:
         yield running
+
+
+@contextlib.contextmanager
+def run_directory() -> Iterator[Path]:
+    """Yield a directory for machines, removed afterwards."""
+    store.DIRECTORY.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="run-", dir=store.DIRECTORY) as directory:
+        yield Path(directory)

@@ -1,0 +1,69 @@
+"""A cluster on machines of the rig, made by the commands of doc/installation.md."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ganeti.objects.disk_templates import supported_templates
+
+from . import store
+from .installed import commands, machine_files
+from .virtual_machines import VOLUME_GROUP, VirtualMachine, VirtualMachines, run_directory
+
+_TEMPLATES = {"diskless", "drbd", "file", "plain"}
+
+
+def make_cluster(machines: Sequence[VirtualMachine]) -> None:
+    """Make a cluster of all machines, with a replication network and all disks that they can have."""
+    first, *others = machines
+    for machine in machines:
+        machine.run("; ".join(["set -e", *commands("prepare")]))
+    (init,) = (command for command in commands("init") if " init " in command)
+    templates = sorted(_TEMPLATES.intersection(supported_templates()))
+    options = [
+        f"--secondary-ip={first.secondary}",
+        f"--enabled-disk-templates={','.join(templates)}",
+    ]
+    if "plain" in templates:
+        options.append(f"--vg-name={VOLUME_GROUP}")
+    init = re.sub(r" --enabled-disk-templates=\S*", "", init)
+    first.run(init.replace(" init ", f" init {' '.join(options)} "))
+    key = first.run("cat /root/.ssh/id_rsa.pub")
+    first.run(next(command for command in commands("join") if command.startswith("ssh-keyscan")))
+    for machine in others:
+        machine.run("cat >> /root/.ssh/authorized_keys", key)
+        first.run(f"gnt-node add --secondary-ip={machine.secondary} {machine.name}")
+
+
+def _fingerprint(count: int) -> str:
+    here = Path(__file__).parent
+    text = "".join((here / name).read_text() for name in ("cluster.py", "virtual_machines.py"))
+    return hashlib.sha256(f"{count} {machine_files()} {text}".encode()).hexdigest()[:16]
+
+
+def _save(count: int, directory: Path) -> None:
+    with run_directory() as place, VirtualMachines(count, place) as running:
+        make_cluster(running.machines)
+        running.save(directory)
+
+
+def saved(count: int) -> Path:
+    """Return the disks of machines that are a cluster, made once and kept in the store."""
+    return store.version("clusters", _fingerprint(count), lambda target: _save(count, target))
+
+
+def wait_for_cluster(machines: VirtualMachines) -> None:
+    """Wait until the first machine is master."""
+    machines.machines[0].wait_until("gnt-job list")
+
+
+@contextlib.contextmanager
+def cluster(count: int) -> Iterator[VirtualMachines]:
+    """Yield running machines that are a cluster."""
+    with run_directory() as directory, VirtualMachines(count, directory, saved(count)) as running:
+        wait_for_cluster(running)
+        yield running
