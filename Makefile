@@ -58,19 +58,19 @@ demo-stop: $(VENV)/.installed  ## Stop the demo's cluster and remove all of it
 	@$(BIN)/python tools/vcluster destroy $(DEMO_BASE)
 
 nodes-up: $(VENV)/.installed-for-tests  ## Start three machines with LVM and DRBD that are a cluster, to play with; needs root
-	@$(BIN)/python test/rig/nodes.py up $(DIR)
+	@PYTHONPATH=test $(BIN)/python -m rig.nodes up $(DIR)
 
 nodes-shell:  ## Open a shell on one of them (NODE=2)
-	@$(BIN)/python test/rig/nodes.py shell $(DIR) $(NODE)
+	@PYTHONPATH=test $(BIN)/python -m rig.nodes shell $(DIR) $(NODE)
 
 nodes-cut:  ## Pull the plug of one of them: what was not flushed to its disks is lost
-	@$(BIN)/python test/rig/nodes.py cut $(DIR) $(NODE)
+	@PYTHONPATH=test $(BIN)/python -m rig.nodes cut $(DIR) $(NODE)
 
 nodes-start:  ## Switch it on again
-	@$(BIN)/python test/rig/nodes.py start $(DIR) $(NODE)
+	@PYTHONPATH=test $(BIN)/python -m rig.nodes start $(DIR) $(NODE)
 
 nodes-down:  ## Switch them off and remove all of them
-	@$(BIN)/python test/rig/nodes.py down $(DIR)
+	@PYTHONPATH=test $(BIN)/python -m rig.nodes down $(DIR)
 
 lint: $(VENV)/.installed-for-tests  ## Check style, format, types and import contracts
 	@echo "--- ruff"

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,9 @@ from .store import CHECKOUT, run
 
 PAGE: Final = CHECKOUT / "doc/installation.md"
 SOURCES: Final = "/usr/src/ganeti"
-_NOT_INSTALLED: Final = ("test/", "bench/", ".ci/")
+_NOT_INSTALLED: Final = re.compile(
+    r"test/|bench/|\.ci/|doc/(?!installation)[^/]*\.md$|[A-Z].*\.md$"
+)
 _PIP: Final = "[global]\nno-index = true\nfind-links = /srv/wheels\n"
 
 
@@ -78,7 +81,7 @@ def layer() -> Iterator[Path]:
 def _fingerprint() -> str:
     """Return what changes when an image with Ganeti has to be made anew."""
     parts = [repr(store.PACKAGES), store.kernel_name()]
-    names = [name for name in _sources() if not name.startswith(_NOT_INSTALLED)]
+    names = [name for name in _sources() if not _NOT_INSTALLED.match(name)]
     digest = hashlib.sha256(repr(parts).encode())
     for name in sorted({*names, "test/rig/image.py", "test/rig/installed.py"}):
         path = CHECKOUT / name
@@ -87,6 +90,7 @@ def _fingerprint() -> str:
     return digest.hexdigest()[:16]
 
 
+@cache  # sources that change meanwhile are another version
 def machine_files() -> Path:
     """Return a directory with what virtual machines with Ganeti boot: vmlinuz, initrd and image."""
     return store.version("virtual-machines", _fingerprint(), _make_machine_files)

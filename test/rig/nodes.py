@@ -12,10 +12,8 @@ import shutil
 import sys
 from pathlib import Path
 
-sys.path[:1] = [str(Path(__file__).parents[1])]
-
-from rig.cluster import saved, wait_for_cluster
-from rig.virtual_machines import VirtualMachine, VirtualMachines
+from .cluster import saved, wait_for_cluster
+from .virtual_machines import VirtualMachine, VirtualMachines
 
 COUNT = 3
 _CASE = 'node{0}|root@node{0}) shift; exec {1} "$@";;'
@@ -107,5 +105,5 @@ if __name__ == "__main__":
         case _:
             print(__doc__)
             for name, action in ACTIONS.items():
-                print(f"    nodes.py {name} DIRECTORY [N [WORD...]]  {action.__doc__}")
+                print(f"    python -m rig.nodes {name} DIRECTORY [N [WORD...]]  {action.__doc__}")
             sys.exit(1)
