@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rig.cluster import cluster
 from rig.installed import layer
+from rig.virtual_machines import VirtualMachines
+from rig.writer import install_os
 
 if not os.environ.get("GANETI_TEST_REAL"):
     collect_ignore_glob = ["test_*.py"]
@@ -22,9 +25,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def installed() -> Iterator[Path]:
-    """Ganeti, installed once as doc/installation.md tells, as a layer over Debian."""
+def root() -> None:
+    """The right to make machines."""
     if os.geteuid():
         pytest.fail("the rig makes machines, for which it has to be root")
+
+
+@pytest.fixture(scope="session")
+def nodes(root: None) -> Iterator[VirtualMachines]:
+    """Three virtual machines that are a cluster with LVM and DRBD."""
+    with cluster(3) as running:
+        running.at_all(install_os)
+        yield running
+
+
+@pytest.fixture(scope="session")
+def installed(root: None) -> Iterator[Path]:
+    """Ganeti, installed once as doc/installation.md tells, as a layer over Debian."""
     with layer() as directory:
         yield directory

@@ -17,7 +17,7 @@ print(memory.lock_everything(), open("/proc/self/oom_score_adj").read())
 
 
 @pytest.fixture(scope="module")
-def rig() -> Iterator[VirtualMachines]:
+def rig(root: None) -> Iterator[VirtualMachines]:
     with virtual_machines(1) as running:
         yield running
 

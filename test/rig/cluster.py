@@ -14,7 +14,15 @@ from . import store
 from .installed import commands, machine_files
 from .virtual_machines import VOLUME_GROUP, VirtualMachine, VirtualMachines, run_directory
 
+_RECIPE = "".join(
+    Path(__file__).with_name(name).read_text() for name in ("cluster.py", "virtual_machines.py")
+)
 _TEMPLATES = {"diskless", "drbd", "file", "plain"}
+# Guests may be as small as these machines.
+_BOUNDS = (
+    "min:memory-size=16,cpu-count=1,disk-count=1,disk-size=1,nic-count=0,spindle-use=1"
+    "/max:memory-size=32768,cpu-count=8,disk-count=16,disk-size=1048576,nic-count=8,spindle-use=12"
+)
 
 
 def make_cluster(machines: Sequence[VirtualMachine]) -> None:
@@ -27,6 +35,7 @@ def make_cluster(machines: Sequence[VirtualMachine]) -> None:
     options = [
         f"--secondary-ip={first.secondary}",
         f"--enabled-disk-templates={','.join(templates)}",
+        f"--ipolicy-bounds-specs={_BOUNDS}",
     ]
     if "plain" in templates:
         options.append(f"--vg-name={VOLUME_GROUP}")
@@ -40,9 +49,7 @@ def make_cluster(machines: Sequence[VirtualMachine]) -> None:
 
 
 def _fingerprint(count: int) -> str:
-    here = Path(__file__).parent
-    text = "".join((here / name).read_text() for name in ("cluster.py", "virtual_machines.py"))
-    return hashlib.sha256(f"{count} {machine_files()} {text}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{count} {machine_files()} {_RECIPE}".encode()).hexdigest()[:16]
 
 
 def _save(count: int, directory: Path) -> None:

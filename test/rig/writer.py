@@ -1,0 +1,112 @@
+"""An instance whose guest writes a pattern and says how far it is (`guests/pattern.py`), on machines of the rig."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Self
+
+from guests import pattern
+
+from .containers import TIMEOUT_S, Machine
+
+OS_NAME: Final = "pattern"
+_DIRECTORY: Final = f"/srv/ganeti/os/{OS_NAME}"
+_CREATE: Final = f"""#!/bin/sh
+exec dd if={_DIRECTORY}/image of="$DISK_0_PATH" bs=64k conv=notrunc,fsync status=none
+"""
+_PAUSE_S: Final = 0.2
+
+
+def install_os(machine: Machine) -> None:
+    """Put the operating system on a machine: a disk image, as of the example beside it."""
+    machine.run(f"cp -r {_DIRECTORY}/../bootsector {_DIRECTORY}")
+    machine.run(f"cat > {_DIRECTORY}/create", _CREATE)
+    machine.run(f"cat > {_DIRECTORY}/image", pattern.image())
+
+
+class Writer:
+    """One instance, told by commands on ``master`` (changed when another machine is)."""
+
+    def __init__(self, name: str, machines: Sequence[Machine]) -> None:
+        self.name = name
+        self.master = machines[0]
+        self.last = 0  # the highest number that it has said
+        self.machines = machines
+        self._files = tempfile.TemporaryDirectory(prefix="writer-")
+        self._tails: list[tuple[subprocess.Popen[bytes], Path]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for tail, _path in self._tails:
+            tail.kill()
+            tail.wait(TIMEOUT_S)
+        self._files.cleanup()
+
+    def field(self, name: str) -> str:
+        """Return a field of the instance, such as ``pnode``."""
+        return self.master.run(
+            f"gnt-instance list --no-headers --output={name} {self.name}"
+        ).strip()
+
+    def primary(self) -> Machine:
+        """Return the machine that it runs on."""
+        return self._machine(self.field("pnode"))
+
+    def _machine(self, name: str) -> Machine:
+        return next(machine for machine in self.machines if machine.name == name)
+
+    def listen(self, machine: Machine) -> None:
+        """Hear from now on what it says on this machine."""
+        path = Path(self._files.name) / str(len(self._tails))
+        with path.open("wb") as file:
+            tail = subprocess.Popen(
+                machine.ssh("--", f"tail -F -c +1 /var/log/ganeti/kvm/{self.name}.serial.log"),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.DEVNULL,
+            )
+        self._tails.append((tail, path))
+
+    def acknowledged(self) -> int:
+        """Return the highest number that was heard: it was written, and the guest was told so."""
+        said = [pattern.acknowledged(path.read_text("ascii", "replace")) for _, path in self._tails]
+        self.last = max(self.last, *said)
+        return self.last
+
+    def goes_on(self, numbers: int = 20) -> int:
+        """Wait until it has written more; returns how far it is."""
+        until, wanted = time.monotonic() + TIMEOUT_S, self.acknowledged() + numbers
+        while self.acknowledged() < wanted:
+            assert time.monotonic() < until, f"{self.name} stands still at {self.last}"
+            time.sleep(_PAUSE_S)
+        return self.last
+
+    def check(self) -> int:
+        """Stop it, and check that all it said is on its disk; returns the highest number there."""
+        self.master.run(f"gnt-instance shutdown {self.name}")
+        last = self.acknowledged()
+        place = self.master.run(f"gnt-instance activate-disks {self.name}").split()[0]
+        node, _, device = place.split(":")
+        found = pattern.check(read(self._machine(node), device), last)
+        self.master.run(f"gnt-instance deactivate-disks {self.name}")
+        return found
+
+    def start(self) -> None:
+        """Start it, and wait until it writes."""
+        self.master.run(f"gnt-instance start {self.name}")
+        self.listen(self.primary())
+        self.goes_on()
+
+
+def read(machine: Machine, device: str) -> bytes:
+    """Return what the guest has written, from a block device or an image file."""
+    blocks = -(-pattern.IMAGE_BYTES // (64 << 10))
+    command = f"dd if={device} bs=64k count={blocks} iflag=direct status=none | base64 --wrap=0"
+    return base64.b64decode(machine.run(command))
