@@ -237,7 +237,7 @@ def _parameter_groups(request: ClusterRequest) -> dict[str, object]:
 
 
 def _filled(own: Parameters, table: tables.ParamTable) -> dict[str, object]:
-    return tables.defaults_of(table) | without_defaults(own)
+    return tables.stored_defaults(table) | without_defaults(own)
 
 
 def build_ipolicy(own: Parameters, enabled_disk_templates: Sequence[str]) -> dict[str, object]:

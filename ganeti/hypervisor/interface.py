@@ -46,7 +46,7 @@ from ganeti.base.paths import Paths
 from ganeti.hypervisor import node
 from ganeti.objects import hypervisors as objects
 from ganeti.objects import parameters
-from ganeti.objects.disk_templates import DiskMode
+from ganeti.objects.disk_templates import DiskFormat, DiskMode
 from ganeti.objects.hypervisors import HVPARAMS, SUPPORTED_HYPERVISORS, ConsoleKind, RebootType
 from ganeti.objects.model import InstanceConsole
 from ganeti.objects.rpc_instance import RpcInstance, RpcNIC
@@ -104,7 +104,7 @@ class AssembledDisk:
     """A disk of the instance, ready for use on this node.
 
     ``dev_path`` is local (below the node's root); ``uri`` is set where the hypervisor is to reach
-    the disk without a device of this node.
+    the disk without a device of this node; ``format`` is that of the file.
     """
 
     index: int
@@ -114,6 +114,7 @@ class AssembledDisk:
     mode: DiskMode = DiskMode.RW
     uri: str | None = None
     dev_type: str = "file"
+    format: DiskFormat = DiskFormat.RAW
 
 
 def check_name(name: str) -> None:

@@ -6,6 +6,7 @@ It also gives handlers the drivers of this node, and the disks of instances as t
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -15,6 +16,7 @@ from ganeti.hypervisor.interface import AssembledDisk, Hypervisor, NodeEnv, get_
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.storage.interface import Volume, bottom_up
+from ganeti.storage.raw_view import RawView
 from ganeti.storage.registry import volume_of
 from ganeti.store import ssconf
 from ganeti.system import clock, environment
@@ -136,12 +138,37 @@ class NodeContext:
             uri=assembled.uri,
             # A provider may attach a file, which QEMU opens in another way than a device.
             dev_type="file" if os.path.isfile(assembled.dev_path) else disk.dev_type,
+            format=disk.format,
         )
 
     def assemble_disks(self, instance: RpcInstance) -> list[AssembledDisk]:
         """Assemble the disks of an instance; errors as of `assemble_disk`."""
         disks = enumerate(instance.disks_info)
         return [self.assemble_disk(instance.name, index, disk) for index, disk in disks]
+
+    def assemble_for_programs(self, instance: RpcInstance) -> list[AssembledDisk]:
+        """Assemble the disks of an instance; each has the path at which its bytes are shown."""
+        return [
+            each if view is None else replace(each, dev_path=view.path)
+            for each, view in zip(
+                self.assemble_disks(instance), self._views(instance.disks_info), strict=True
+            )
+        ]
+
+    def _views(self, disks: Iterable[RpcDisk]) -> list[RawView | None]:
+        return [self.volume(disk).raw_view for disk in disks]
+
+    @contextmanager
+    def shown(self, disks: Iterable[RpcDisk]) -> Iterator[None]:
+        """Show the bytes of disks, for programs that work on these.
+
+        Raises:
+            BlockDeviceError: somebody has one of the disks in use.
+        """
+        with ExitStack() as stack:
+            for view in filter(None, self._views(disks)):
+                stack.enter_context(view.shown())
+            yield
 
     def open_disks(self, instance: RpcInstance, *, exclusive: bool = True) -> None:
         """Make the assembled disks of an instance writable; ``exclusive`` means nowhere else."""

@@ -297,6 +297,25 @@ class FileDriver(StrEnum):
     LOOP = "loop"
 
 
+class DiskFormat(StrEnum):
+    """The content of the file behind a disk: its bytes as they are, or an image of QEMU's."""
+
+    RAW = "raw"
+    QCOW2 = "qcow2"
+
+
+FORMAT: Final = "format"  # the parameter of a disk that says it; without it the file is raw
+
+
+def format_of(params: Mapping[str, object] | None) -> DiskFormat:
+    """Return the format of a disk from its own parameters.
+
+    It is decided when the disk is made and never found out from the file: a guest can write the
+    head of an image into a raw disk.
+    """
+    return DiskFormat(str((params or {}).get(FORMAT, DiskFormat.RAW)))
+
+
 class DiskMode(StrEnum):
     """Whether the instance may write."""
 

@@ -13,7 +13,15 @@ from msgspec import field
 
 from ganeti.base.ids import DiskUuid, GroupUuid, InstanceUuid, NetworkUuid, NodeUuid
 from ganeti.base.json import JsonValue
-from ganeti.objects.disk_templates import DiskMode, DiskTemplate, Traits, file_templates, traits_of
+from ganeti.objects.disk_templates import (
+    DiskFormat,
+    DiskMode,
+    DiskTemplate,
+    Traits,
+    file_templates,
+    format_of,
+    traits_of,
+)
 from ganeti.objects.hypervisors import ConsoleKind, Hypervisor
 from ganeti.objects.nic import NIC
 from ganeti.objects.record import PrivateParams, Record
@@ -380,6 +388,11 @@ class Disk(Record, frozen=True, kw_only=True):
     def traits(self) -> Traits:
         """The traits of its template."""
         return traits_of(self.dev_type)
+
+    @property
+    def format(self) -> DiskFormat:
+        """The format of its file; raw without one."""
+        return format_of(self.params) if self.traits.is_file else DiskFormat.RAW
 
     def part(self, name: str) -> str:
         """Return one part of the logical id by its name, "" where there is none of that name."""

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import TypeEnforcementError, UnitParseError
 from ganeti.base.units import parse_unit
-from ganeti.objects.disk_templates import DiskAccess, DiskMode, DiskTemplate
+from ganeti.objects.disk_templates import FORMAT, DiskAccess, DiskFormat, DiskMode, DiskTemplate
 from ganeti.objects.nic import DEFAULT_BRIDGE, DEFAULT_SWITCH
 
 VALUE_DEFAULT: Final = "default"  # given for a parameter: forget the own value
@@ -70,6 +70,7 @@ class ParamSpec(msgspec.Struct, frozen=True):
     form: Form | None = None
     cluster_wide: bool = False  # only the cluster may set it
     fixed: bool = False  # decided when the object is made
+    is_ours: bool = False  # 3.0 does not know it: stored only where it is given
 
     @property
     def described(self) -> str:
@@ -186,6 +187,15 @@ _ACCESS: Final = choice("kernelspace", "How instances reach their disks.", " ".j
 _STRIPES_MAX: Final = 128
 _stripes: Final = partial(integer, 1, least=1, most=_STRIPES_MAX, fixed=True)
 _speed: Final = partial(integer, unit="KiB/s", most=4 << 20)
+_FILES: Final[ParamTable] = {
+    FORMAT: text(
+        str(DiskFormat.RAW),
+        "The format of the files of new disks: raw, or qcow2, which can have snapshots.",
+        choices=tuple(map(str, DiskFormat)),
+        fixed=True,
+        is_ours=True,
+    )
+}
 _OF_TEMPLATES: Final[Mapping[str, ParamTable]] = {
     "drbd": {
         "c-delay-target": integer(
@@ -219,6 +229,7 @@ _OF_TEMPLATES: Final[Mapping[str, ParamTable]] = {
         "resync-rate": _speed(61440, "The fixed speed of resynchronising.", least=1),
     },
     "ext": {"access": _ACCESS},
+    "file": _FILES,
     "gluster": {
         "access": _ACCESS,
         "host": text("127.0.0.1", "The host of the Gluster volume.", form=_HOST),
@@ -230,6 +241,7 @@ _OF_TEMPLATES: Final[Mapping[str, ParamTable]] = {
         "access": _ACCESS,
         "pool": text("rbd", "The RADOS pool of the disks.", form=_RADOS_POOL, fixed=True),
     },
+    "sharedfile": _FILES,
 }
 DISKPARAMS: Final[Mapping[str, ParamTable]] = {
     str(template): _OF_TEMPLATES.get(template, {}) for template in DiskTemplate
@@ -322,6 +334,11 @@ def all_disk_settings() -> ParamTable:
 def defaults_of(table: ParamTable) -> dict[str, object]:
     """Return the default of each parameter of a table."""
     return {name: spec.default for name, spec in table.items()}
+
+
+def stored_defaults(table: ParamTable) -> dict[str, object]:
+    """Return the defaults that stand in a configuration: those of parameters that 3.0 knows."""
+    return {name: spec.default for name, spec in table.items() if not spec.is_ours}
 
 
 def _as_bool(value: object) -> bool:

@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 from ganeti.base.ids import NodeUuid
 from ganeti.base.json import JsonValue
 from ganeti.objects import fill
-from ganeti.objects.disk_templates import DiskTemplate
+from ganeti.objects.disk_templates import FORMAT, DiskTemplate
 from ganeti.objects.model import Cluster, Disk, Instance, Network, NodeGroup
 from ganeti.objects.nic import NIC
 from ganeti.objects.record import PrivateParams
@@ -90,7 +90,7 @@ def secondary_nodes(instance: Instance, disks: Sequence[Disk]) -> list[NodeUuid]
 def _device_params(template: str, params: Mapping[str, object]) -> dict[str, object]:
     """Turn the parameters of a template into those of its device."""
     if template != DiskTemplate.DRBD:
-        return dict(params)
+        return {name: value for name, value in params.items() if name != FORMAT}  # the disk's own
     return {
         _DRBD_DEVICE_NAMES.get(name, name): value
         for name, value in params.items()

@@ -1,7 +1,7 @@
 """Disks that are files, on one node or seen by all nodes, and the directories that hold them.
 
-The files are raw images, sparse until written.  A file appears under its name only when it has its
-full size, so a process that finds it finds a whole disk.
+The files are raw images, sparse until written, or images of format qcow2.  A file appears under its
+name only when it is complete, so a process that finds it finds a whole disk.
 
 Source: config.json, "disk_logical_id"; constants.json, "disk_templates"; node_rpc.json, calls
 file_storage_dir_* and "storage_calls".
@@ -19,11 +19,21 @@ from typing import Final
 
 from ganeti.base.errors import BlockDeviceError, StorageError, failing_as
 from ganeti.base.paths import Paths
-from ganeti.objects.disk_templates import FileDriver
-from ganeti.storage import interface
+from ganeti.objects.disk_templates import DiskFormat, FileDriver, format_of
+from ganeti.storage import interface, qcow2
 from ganeti.storage.allowed_paths import local_path
 from ganeti.storage.data import wipe
-from ganeti.storage.interface import Assembled, BlockDevStatus, Dimensions, Storage, Volume
+from ganeti.storage.interface import (
+    Assembled,
+    BlockDevStatus,
+    Dimensions,
+    DiskLike,
+    KeptSnapshot,
+    Storage,
+    Volume,
+    contents,
+)
+from ganeti.storage.raw_view import RawView
 from ganeti.system.files import ensure_directory, fsync_directory, remove_if_exists
 
 MIB: Final = 1 << 20
@@ -85,14 +95,18 @@ class FileVolume(Volume):
             _check_room(directory, self._path, size_mib * MIB)
             remove_if_exists(temporary)
             try:
-                with open(temporary, "xb", opener=_shared_by_group) as file:
-                    file.truncate(size_mib * MIB)
-                    os.fsync(file.fileno())
+                self._write_empty(temporary, size_mib * MIB)
                 _appear(temporary, self._path)
             finally:
                 remove_if_exists(temporary)
             fsync_directory(directory)
         return None
+
+    def _write_empty(self, path: str, size_bytes: int) -> None:
+        """Make the file of an empty disk."""
+        with open(path, "xb", opener=_shared_by_group) as file:
+            file.truncate(size_bytes)
+            os.fsync(file.fileno())
 
     def remove(self) -> None:
         """Remove the file; does nothing when it is gone already."""
@@ -104,6 +118,7 @@ class FileVolume(Volume):
         return None if self._size_bytes() is None else BlockDevStatus(self._path)
 
     def _size_bytes(self) -> int | None:
+        """Return the size of the disk; None when there is no file."""
         with failing_as(BlockDeviceError, f"cannot look at {self._path}"):
             try:
                 found = os.stat(self._path)
@@ -133,7 +148,10 @@ class FileVolume(Volume):
             _check_room(os.path.dirname(self._path), self._path, amount_mib * MIB)
             if dryrun or not backingstore:
                 return
-            os.truncate(self._path, new_size)
+            self._enlarge(new_size)
+
+    def _enlarge(self, size_bytes: int) -> None:
+        os.truncate(self._path, size_bytes)
 
     def rename(self, new_logical_id: Sequence[object]) -> None:
         """Give the file another path; no other file is overwritten."""
@@ -154,8 +172,8 @@ class FileVolume(Volume):
             raise BlockDeviceError(
                 f"{self._path} has {size // MIB} MiB: cannot wipe {size_mib} MiB from {offset_mib}"
             )
-        with failing_as(BlockDeviceError, f"cannot wipe {self._path}"):
-            wipe(self._path, offset, count)
+        with failing_as(BlockDeviceError, f"cannot wipe {self._path}"), contents(self) as path:
+            wipe(path, offset, count)
 
     def dimensions(self) -> Dimensions | None:
         """Return the size of the file; None when there is none."""
@@ -163,10 +181,64 @@ class FileVolume(Volume):
         return None if size is None else Dimensions(size)
 
 
+class Qcow2Volume(FileVolume):
+    """A disk in an image of format qcow2; its size is that of the disk in it."""
+
+    def _write_empty(self, path: str, size_bytes: int) -> None:
+        qcow2.make_image(path, size_bytes)
+
+    def _size_bytes(self) -> int | None:
+        if super()._size_bytes() is None:
+            return None
+        with failing_as(BlockDeviceError, f"cannot look at {self._path}"):
+            return qcow2.size_of_image(self._path)
+
+    def _enlarge(self, size_bytes: int) -> None:
+        qcow2.enlarge_image(self._path, size_bytes)
+
+    @property
+    def raw_view(self) -> RawView:
+        """A file of the disk's bytes; who shows them needs FUSE."""
+        place = os.path.join(self._env.paths.run_dir, "raw-disks", str(self._disk.uuid))
+        return RawView(self._path, place)
+
+    def snapshots(self) -> list[KeptSnapshot]:
+        """Return the snapshots in the image, the oldest first."""
+        self._existing_size_bytes()
+        with failing_as(BlockDeviceError, f"cannot look for snapshots in {self._path}"):
+            return qcow2.snapshots_of_image(self._path)
+
+    def keep(self, name: str) -> None:
+        """Take a snapshot in the image."""
+        self._change("-c", "keep", name)
+
+    def restore(self, name: str) -> None:
+        """Give the disk the contents of a snapshot; it keeps its size, with zeroes at its end."""
+        size = self._existing_size_bytes()
+        self._change("-a", "restore", name)
+        if self._existing_size_bytes() < size:
+            with failing_as(BlockDeviceError, f"cannot give {self._path} its size again"):
+                self._enlarge(size)
+
+    def forget(self, name: str) -> None:
+        """Remove a snapshot from the image; does nothing when there is none of that name."""
+        if any(each.name == name for each in self.snapshots()):
+            self._change("-d", "remove", name)
+
+    def _change(self, flag: str, action: str, name: str) -> None:
+        with failing_as(BlockDeviceError, f"cannot {action} snapshot {name!r} of {self._path}"):
+            qcow2.change_snapshot(flag, self._path, name)
+
+
 class FileStorage(Storage):
     """Files below a directory; their space is that of its file system."""
 
     volume = FileVolume
+
+    def volume_of(self, disk: DiskLike, children: Sequence[Volume]) -> Volume:
+        """Return one disk, whose own parameters say the format of its file."""
+        kind = Qcow2Volume if format_of(disk.params) is DiskFormat.QCOW2 else FileVolume
+        return kind(disk, self.env, children)
 
     def space(self, name: str) -> interface.StorageUnit:
         """Return the space of the file system that a directory is on."""

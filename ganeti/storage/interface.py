@@ -13,8 +13,10 @@ Source: node_rpc.json, "result_objects" and calls blockdev_*; constants.json, "d
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import ClassVar, Final, Never, Protocol
@@ -22,6 +24,7 @@ from typing import ClassVar, Final, Never, Protocol
 from ganeti.base.errors import BlockDeviceError, GenericError, NotSupportedError
 from ganeti.base.paths import Paths
 from ganeti.objects.disk_templates import LocalDiskStatus, StorageType, Traits, traits_of
+from ganeti.storage.raw_view import RawView
 
 
 class StorageEnv(Protocol):
@@ -164,6 +167,15 @@ class StorageUnit:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class KeptSnapshot:
+    """A snapshot that a disk keeps within itself; size in MiB, time in seconds since 1970."""
+
+    name: str
+    ctime: float
+    size_mib: int
+
+
 class Mirror(Protocol):
     """The connection of a disk with its copy on another node."""
 
@@ -216,6 +228,11 @@ class Volume(ABC):
     @property
     def mirror(self) -> Mirror | None:
         """The connection with a copy on another node; None for a disk that has none by itself."""
+        return None
+
+    @property
+    def raw_view(self) -> RawView | None:
+        """How the bytes of the disk are shown; None if they are what `assemble` returns."""
         return None
 
     @abstractmethod
@@ -276,6 +293,21 @@ class Volume(ABC):
         """Write zeroes over a part of the disk."""
         self._refuse("wiped")
 
+    def snapshots(self) -> list[KeptSnapshot]:
+        """Return the snapshots that the disk keeps within itself, the oldest first."""
+        return []
+
+    def keep(self, name: str) -> None:
+        """Keep the contents as they are under a name, which no other snapshot has."""
+        self._refuse("kept as a snapshot within themselves")
+
+    def restore(self, name: str) -> None:
+        """Give the disk the contents of a snapshot, which stays."""
+        self._refuse("restored from a snapshot")
+
+    def forget(self, name: str) -> None:
+        """Remove a snapshot; does nothing when there is none of that name."""
+
     def _refuse(self, action: str) -> Never:
         raise NotSupportedError(f"disks of template {self._disk.dev_type} cannot be {action}")
 
@@ -300,6 +332,17 @@ def top_down(volume: Volume) -> Iterator[Volume]:
         yield from top_down(child)
 
 
+@contextmanager
+def contents(volume: Volume) -> Iterator[str]:
+    """Give the path of a device or file of this node with the bytes of a disk, for a while.
+
+    Nobody else may use the disk meanwhile.
+    """
+    path, view = volume.assemble().dev_path, volume.raw_view
+    with contextlib.nullcontext() if view is None else view.shown():
+        yield path if view is None else view.path
+
+
 Look = BlockDevStatus | GenericError | None  # the state of a disk; None if it does not exist
 
 
@@ -316,6 +359,10 @@ class Storage:
     def __init__(self, kind: StorageType, env: StorageEnv) -> None:
         self.kind = kind
         self.env = env
+
+    def volume_of(self, disk: DiskLike, children: Sequence[Volume]) -> Volume:
+        """Return one disk."""
+        return self.volume(disk, self.env, children)
 
     def look(self, volumes: Sequence[Volume]) -> list[Look]:
         """Look at many disks by as few questions as possible; a failure stands for its disk."""

@@ -68,7 +68,7 @@ def storage_of_kind(kind: str, env: StorageEnv) -> Storage:
 def volume_of(disk: DiskLike, env: StorageEnv) -> Volume:
     """Return a disk on a node, with its children; errors as `storage_of`."""
     children = [volume_of(child, env) for child in disk.children]
-    return storage_of(disk, env).volume(disk, env, children)
+    return storage_of(disk, env).volume_of(disk, children)
 
 
 def look(disks: Sequence[DiskLike], env: StorageEnv) -> list[Look]:

@@ -96,7 +96,7 @@ def hvparams_are_full(draft: Draft) -> Iterator[str]:
             )
     diskparams = cluster.setdefault("diskparams", {})
     for template, table in parameters.DISKPARAMS.items():
-        defaults = parameters.defaults_of(table)
+        defaults = parameters.stored_defaults(table)
         if "metavg" in defaults and cluster.get("volume_group_name"):
             defaults["metavg"] = cluster["volume_group_name"]
         yield from _fill(diskparams.setdefault(template, {}), defaults, f"{template} disk")

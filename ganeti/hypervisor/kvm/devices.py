@@ -25,7 +25,7 @@ from ganeti.hypervisor.interface import AssembledDisk
 from ganeti.hypervisor.kvm.machine import CdDrive, DiskDevice, Machine, NicDevice
 from ganeti.hypervisor.kvm.params import KvmParams
 from ganeti.netdev.backends import BackendKind, NicBackend
-from ganeti.objects.disk_templates import traits_of
+from ganeti.objects.disk_templates import DiskFormat, traits_of
 
 _NBD_PORT: Final = 10809
 
@@ -130,12 +130,15 @@ def image_options(disk: DiskDevice, place: AssembledDisk, params: KvmParams) -> 
     image = _image(place, params, direct=direct)
     if params.text("disk_discard") != "default":
         image["discard"] = params.text("disk_discard")
+    # An image says itself what it lies upon: ours lie upon nothing.
+    alone = {"backing": None} if place.format is DiskFormat.QCOW2 else {}
     return {
-        "driver": "raw",
+        "driver": place.format.value,
         "node-name": disk.node_name,
         "read-only": disk.read_only,
         "cache": {"direct": direct, "no-flush": False},
         **({"discard": image["discard"]} if "discard" in image else {}),
+        **alone,
         "file": image,
     }
 

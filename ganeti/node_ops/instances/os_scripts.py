@@ -44,7 +44,10 @@ class InstanceOs(NodeHandler):
         with alone(self.node, name), can_be_ended(self.node, name):
             log = log_path(self.node, log_kind, definition.name, name)
             limit_s = self.node.script_timeout_s()
-            outcome = scripts.run_logged(argv, log, env=env, cwd=definition.path, timeout_s=limit_s)
+            with self.node.shown(instance.disks_info):
+                outcome = scripts.run_logged(
+                    argv, log, env=env, cwd=definition.path, timeout_s=limit_s
+                )
         if outcome.status != 0:
             script = f"{kind} script of OS {instance.os!r} for instance {name!r}"
             raise GenericError(f"{script} on node {self.hostname}: {outcome.failure('it')}")
@@ -56,7 +59,7 @@ def os_environment(
     """Return the variables for a script that works on an instance; assembles its disks."""
     params = instance.osparams.reveal()
     core = os_definitions.core_environment(definition, instance.os, params, debug)
-    disks = context.assemble_disks(instance)
+    disks = context.assemble_for_programs(instance)
     return core | instance_environment(instance, disks, definition.api_version)
 
 

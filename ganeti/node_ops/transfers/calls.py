@@ -30,6 +30,7 @@ from ganeti.node_ops.transfers.ends import End
 from ganeti.node_ops.transfers.status import Request, TransferFiles, TransferStatus, files_of
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance
 from ganeti.protocol.node_rpc_values import TransferOptions
+from ganeti.storage.raw_view import RawView
 from ganeti.system import clock
 from ganeti.system.files import ensure_directory
 
@@ -91,27 +92,30 @@ class Transfers(NodeHandler):
         """
         match place:
             case ("raw", [disk]):
-                return End(kind="raw", path=self._device(instance, disk))
+                path, view = self._device(instance, disk)
+                return End(kind="raw", path=path, view=view)
             case ("file", [str(path), *rest]):
                 return self._file(path, rest, receives=receives)
             case ("script", [disk, int(index)]):
-                device = self._device(instance, disk)
-                return self._script(instance, component, device, index, receives=receives)
+                path, view = self._device(instance, disk)
+                end = self._script(instance, component, path, index, receives=receives)
+                return replace(end, view=view)
             case ("snapshot", [str(uuid)]) if not receives:
                 found = snapshots_of(self.node, instance).address(instance.name, uuid)
                 return End(kind="snapshot", path=found.socket_path, export=found.export)
             case (kind, args):
                 raise ProtocolError(f"no end of a transfer: {kind!r} with {len(args)} value(s)")
 
-    def _device(self, instance: RpcInstance, wire: object) -> str:
-        """Return the local path of the disk that is meant."""
+    def _device(self, instance: RpcInstance, wire: object) -> tuple[str, RawView | None]:
+        """Return the local path of the disk that is meant, and how its bytes come there."""
         disk = RpcDisk.from_wire(wire)  # type: ignore[arg-type]  # its own errors are clear enough
         index = int(disk.iv_name.rpartition("/")[2]) if disk.iv_name else 0
         path = self.node.assemble_disk(instance.name, index, disk).dev_path
         if not path:
             text = f"has no device on node {self.hostname}, so it cannot be copied"
             raise GenericError(f"disk {disk.uuid} {text}")
-        return path
+        view = self.node.volume(disk).raw_view
+        return (path, None) if view is None else (view.path, view)
 
     def _file(self, path: str, rest: Sequence[object], *, receives: bool) -> End:
         local = exports.local_path(self.paths, path)

@@ -16,6 +16,7 @@ import hashlib
 import os
 import signal
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Final
 
 import msgspec
@@ -24,6 +25,7 @@ from ganeti.base.errors import CommandError, StorageError
 from ganeti.node_ops.disks.exports import CHECKSUM_SUFFIX
 from ganeti.storage.data import CHUNK_BYTES
 from ganeti.storage.nbd import NbdImage
+from ganeti.storage.raw_view import RawView
 from ganeti.storage.stream import MAGIC, DiskReader, DiskWriter, Incoming, LocalImage
 from ganeti.system import process
 from ganeti.system.files import fsync_directory
@@ -43,6 +45,7 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
         argv: the script, none where there is none.
         log: where the script's messages go.
         sha256: the checksum that a file must have, empty if nobody knows.
+        view: how the bytes of the disk come to the path, where they are not there by themselves.
     """
 
     kind: str
@@ -53,6 +56,11 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str = "/"
     log: str = ""
     sha256: str = ""
+    view: RawView | None = None
+
+    def shown(self) -> AbstractContextManager[None]:
+        """Show the bytes of the disk while they are read or written."""
+        return contextlib.nullcontext() if self.view is None else self.view.shown()
 
 
 def open_source(end: End) -> Source:

@@ -251,7 +251,8 @@ def run(directory: str) -> int:
     reporter = Reporter(files)
     request = files.load_request()
     try:
-        (receive if request.listener >= 0 else send)(request, reporter)
+        with request.end.shown():
+            (receive if request.listener >= 0 else send)(request, reporter)
     except GenericError as err:
         text = err.message
     except (ssl.SSLError, zlib.error) as err:
