@@ -340,12 +340,14 @@ class HypervisorTraits:
     Attributes:
         driver: ``module:class``; None where there is no driver yet.
         needs_network_port: instances get a TCP port for their graphical console.
+        reads_images: it opens files of QEMU's formats as disks, not only raw ones.
         files: of its own, the same on all nodes with instances, where there are any.
     """
 
     parameters: ParamTable
     driver: str | None = None
     needs_network_port: bool = False
+    reads_images: bool = False
     files: tuple[str, ...] = ()
 
 
@@ -370,6 +372,7 @@ class Hypervisor(Row):
             _KVM,
             "ganeti.hypervisor.kvm.driver:KvmHypervisor",
             needs_network_port=True,
+            reads_images=True,
             files=("/etc/ganeti/kvm-vif-bridge", _VNC_PASSWORD),
         ),
     )

@@ -90,7 +90,7 @@ def secondary_nodes(instance: Instance, disks: Sequence[Disk]) -> list[NodeUuid]
 def _device_params(template: str, params: Mapping[str, object]) -> dict[str, object]:
     """Turn the parameters of a template into those of its device."""
     if template != DiskTemplate.DRBD:
-        return {name: value for name, value in params.items() if name != FORMAT}  # the disk's own
+        return dict(params)
     return {
         _DRBD_DEVICE_NAMES.get(name, name): value
         for name, value in params.items()
@@ -132,6 +132,8 @@ def build_rpc_disk(
     each node of the disk; both are needed for drbd only.
     """
     params = fill.fill_diskparams(cluster, group, disk.dev_type, disk.params or {})
+    if FORMAT not in (disk.params or {}):  # only new disks get that of the cluster
+        params.pop(FORMAT, None)
     is_drbd = disk.dev_type == DiskTemplate.DRBD
     dynamic: Mapping[str, object] = _NO_PARAMS
     if is_drbd and node_uuid is not None and secondary_ips is not None:

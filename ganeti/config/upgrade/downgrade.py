@@ -20,6 +20,7 @@ from ganeti.config.config_data import TABLES, ConfigData
 from ganeti.config.upgrade.draft import Fields
 from ganeti.config.upgrade.upgrading import Upgraded, check_result
 from ganeti.config.upgrade.versions import CURRENT, version_of
+from ganeti.objects.disk_templates import FORMAT
 from ganeti.objects.model import Cluster, DataCollectorConfig, Disk
 from ganeti.objects.nic import NIC
 from ganeti.objects.parameters import BEPARAMS, IPOLICY_DEFAULTS, ISPEC_PARAMS, NDPARAMS, NICPARAMS
@@ -55,7 +56,14 @@ class Each:
     shape: Shape
 
 
-Shape: TypeAlias = Known | Each
+@dataclass(frozen=True, slots=True)
+class Without:
+    """An object with free keys, but for some with which 3.0 would do harm."""
+
+    keys: frozenset[str]
+
+
+Shape: TypeAlias = Known | Each | Without
 
 
 def _record(kind: type[Record], **inside: Shape) -> Known:
@@ -78,7 +86,11 @@ _INSIDE_TABLES: Final[Mapping[str, Mapping[str, Shape]]] = {
     "nodes": {"ndparams": _NDPARAMS},
     "nodegroups": {"ndparams": _NDPARAMS, "ipolicy": _IPOLICY, "networks": Each(_NICPARAMS)},
     "instances": {"beparams": _BEPARAMS, "nics": Each(_record(NIC, nicparams=_NICPARAMS))},
-    "disks": {"children": Each(_record(Disk, children=Each(_CHILD)))},
+    # It would take an image for the bytes of the disk.
+    "disks": {
+        "params": Without(frozenset({FORMAT})),
+        "children": Each(_record(Disk, children=Each(_CHILD))),
+    },
 }
 CONFIG: Final = _record(
     ConfigData,
@@ -103,6 +115,9 @@ def _find(value: object, shape: Shape, path: Path) -> Iterator[ForeignKey]:
     if isinstance(shape, Each):
         for key, item in _members(value):
             yield from _find(item, shape.shape, (*path, key))
+    elif isinstance(shape, Without):
+        if isinstance(value, Mapping):
+            yield from (ForeignKey((*path, key), value[key]) for key in shape.keys & value.keys())
     elif isinstance(value, Mapping):
         for key, item in value.items():
             if key not in shape.keys:

@@ -97,6 +97,13 @@ def test_parameters_may_have_any_name(path: tuple[str | int, ...]) -> None:
     assert find_foreign_keys(config) == []
 
 
+def test_images_that_3_0_would_take_for_raw_disks_are_a_reason_to_refuse() -> None:
+    config = clean()
+    place(config, ("disks", DISK))["params"] = {"format": "qcow2"}
+    with pytest.raises(OpPrereqError, match=rf"would be lost:\n  disks\.{DISK}\.params\.format"):
+        downgrade_config(config)
+
+
 def test_many_reasons_are_not_all_shown() -> None:
     config = clean()
     config["cluster"].update({f"ours{number}": number + 1 for number in range(50)})

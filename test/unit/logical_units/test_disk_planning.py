@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 from fakes.fake_cluster import make_cluster
+from fakes.fake_records import make_group, make_node
 
 from ganeti.base.errors import NotSupportedError, OpPrereqError
 from ganeti.logical_units.instance.storage.files import file_place
 from ganeti.logical_units.instance.storage.planner import SIZE_MIB_MAX, NewDisk, disk_size
 from ganeti.logical_units.instance.storage.planning import (
+    check_formats,
     choose_template,
     describe_disk,
     plan_disk,
@@ -18,8 +20,11 @@ from ganeti.logical_units.instance.storage.planning import (
 from ganeti.logical_units.instance.storage.units import plan_recreation
 from ganeti.logical_units.lookup import normal_name
 from ganeti.objects.disk_templates import DiskMode, DiskTemplate
-from ganeti.objects.model import Cluster, Disk
+from ganeti.objects.model import Cluster, Disk, Node, NodeGroup
+from ganeti.objects.rpc_instance import build_rpc_disk
 
+NODE = Node.from_wire(make_node(1))
+GROUP = NodeGroup.from_wire(make_group())
 CLUSTER = Cluster.from_wire(
     make_cluster(ipolicy={"std": {"disk-size": 777}}, volume_group_name="xenvg")
 )
@@ -75,9 +80,56 @@ def test_a_disk_of_a_provider_is_named_by_it() -> None:
 def test_files_need_a_directory_of_the_cluster() -> None:
     cluster = Cluster.from_wire(make_cluster(file_storage_dir=""))
     with pytest.raises(OpPrereqError, match="gnt-cluster modify --file-storage-dir"):
-        file_place(cluster, DiskTemplate.FILE, "i", None, None)
+        file_place(cluster, GROUP, DiskTemplate.FILE, "i", None, None)
     with pytest.raises(OpPrereqError, match="cannot be given for disk template 'diskless'"):
-        file_place(cluster, DiskTemplate.DISKLESS, "i", "x", None)
+        file_place(cluster, GROUP, DiskTemplate.DISKLESS, "i", "x", None)
+
+
+def new_file(settings: dict[str, str | int], of_cluster: str = "", of_group: str = "") -> Disk:
+    """Return a disk of template file where cluster or group have that format for new ones."""
+    params = [{"file": {"format": word}} if word else {} for word in (of_cluster, of_group)]
+    cluster = Cluster.from_wire(make_cluster(diskparams=params[0]))
+    group = NodeGroup.from_wire(make_group(diskparams=params[1]))
+    new = plan_disk(cluster, DiskTemplate.FILE, "disk/0", {"size": 1, **settings})
+    place = file_place(cluster, group, DiskTemplate.FILE, "web1", None, None)
+    disk = describe_disk(new, 0, DiskTemplate.FILE, place, [NODE], iter("ux").__next__)
+    assert build_rpc_disk(cluster, group, disk).format is disk.format
+    return disk
+
+
+@pytest.mark.parametrize(
+    ("settings", "of_cluster", "of_group", "format_"),
+    [
+        ({}, "", "", "raw"),
+        ({"format": "qcow2"}, "", "", "qcow2"),
+        ({}, "qcow2", "", "qcow2"),
+        ({}, "qcow2", "raw", "raw"),
+        ({}, "raw", "qcow2", "qcow2"),
+        ({"format": "raw"}, "qcow2", "qcow2", "raw"),
+    ],
+)
+def test_a_new_file_has_the_format_of_its_disk_group_or_cluster(
+    settings: dict[str, str | int], of_cluster: str, of_group: str, format_: str
+) -> None:
+    disk = new_file(settings, of_cluster, of_group)
+    assert disk.format == format_
+    assert disk.params == ({} if format_ == "raw" else {"format": format_})
+
+
+def test_files_keep_their_format_whatever_new_ones_get() -> None:
+    raw = new_file({})
+    cluster = Cluster.from_wire(make_cluster(diskparams={"file": {"format": "qcow2"}}))
+    assert build_rpc_disk(cluster, GROUP, raw).format == "raw"
+    image = new_file({"format": "qcow2"})
+    assert build_rpc_disk(CLUSTER, GROUP, image).format == "qcow2"
+
+
+def test_only_kvm_reads_images() -> None:
+    image = new_file({"format": "qcow2"})
+    check_formats("kvm", [image])
+    check_formats("chroot", [new_file({})])
+    with pytest.raises(OpPrereqError, match=r"disk/0: hypervisor 'chroot' .*; give format=raw"):
+        check_formats("chroot", [image])
 
 
 @pytest.mark.parametrize("name", ["web1", "WEB1.Example.COM.", "a_b-c", "x" * 63 + ".de"])
@@ -110,7 +162,7 @@ def test_devices_are_adopted_with_the_size_they_have() -> None:
         ("ext", {"size": 1, "provider": "p", "access": "x"}, "not one of kernelspace, userspace"),
         ("plain", {"size": 1, "stripes": 0}, "^disk/0: plain parameter 'stripes': 0 is not betw"),
         ("plain", {"size": 1, "protocol": "C"}, "protocol: not known for .*'plain', which has str"),
-        ("file", {"size": 1, "stripes": 2}, "stripes: not known for .*'file', which has none;"),
+        ("file", {"size": 1, "stripes": 2}, "stripes: not known for .*'file', which has format;"),
         ("drbd", {"size": 1, "resync-rate": "-4"}, "drbd parameter 'resync-rate': -4 is not"),
     ],
 )

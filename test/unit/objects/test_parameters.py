@@ -40,6 +40,8 @@ GOLDEN: dict[str, Any] = load_sample("parameters")
 def as_golden(table: ParamTable) -> dict[str, dict[str, object]]:
     rows: dict[str, dict[str, object]] = {}
     for name, spec in table.items():
+        if spec.is_ours:
+            continue
         rows[name] = {"type": str(spec.type), "default": spec.default}
         if spec.cluster_wide:
             rows[name]["cluster_wide_only"] = True

@@ -42,12 +42,18 @@ from ganeti.logical_units.instance.parameters import device_name
 from ganeti.logical_units.instance.storage import disks, planning
 from ganeti.logical_units.instance.storage.copying import copy_disk, whole_disk
 from ganeti.logical_units.instance.storage.disks import make_directory, make_disk
-from ganeti.logical_units.instance.storage.files import directories, file_place, own_directories
+from ganeti.logical_units.instance.storage.files import (
+    directories,
+    file_place,
+    own_directories,
+    usual_format,
+)
 from ganeti.logical_units.instance.storage.planner import FilePlace
 from ganeti.logical_units.instance.view import InstanceView, changed_fields
 from ganeti.logical_units.undo import Undo
-from ganeti.objects.disk_templates import DeviceAction, DiskTemplate, FileDriver, traits_of
+from ganeti.objects.disk_templates import FORMAT, DeviceAction, DiskTemplate, FileDriver, traits_of
 from ganeti.objects.model import Disk
+from ganeti.opcodes.instance import OpInstanceSetParams
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.wconfd import Change, ObjectKind
 
@@ -73,6 +79,7 @@ class DiskMakers:
         place, nodes = self._place(template), self._view.nodes
         new_uuid = self._context.new_uuid
         made = planning.describe_disk(new, index, template, place, nodes, new_uuid)
+        planning.check_formats(self._view.instance.hypervisor, [made])
         [checked] = planning.check_on_nodes(self._context, nodes, [made])
         return planning.settle(self._context, checked)
 
@@ -97,9 +104,9 @@ class DiskMakers:
         op, own = self._op, own_directories(self._view)
         if template.traits.is_file and own and not (op.file_storage_dir or op.file_driver):
             driver = str(self._view.disks[0].logical_id[0])
-            return FilePlace(own[0], FileDriver(driver))
-        cluster, name = self._view.cluster, self._view.name
-        return file_place(cluster, template, name, op.file_storage_dir, op.file_driver)
+            usual = usual_format(self._view.cluster, self._view.group, template)
+            return FilePlace(own[0], FileDriver(driver), usual)
+        return _file_place(self._view, template, op)
 
     def attach(self, what: str, index: int, settings: Settings) -> Disk:
         """Return the disk named in the settings, which must not belong to an instance."""
@@ -118,6 +125,7 @@ class DiskMakers:
                     f" {owner.name}'"
                 )
         self._check_reachable(what, disk)
+        planning.check_formats(self._view.instance.hypervisor, [disk])
         return disk
 
     def _existing(self, what: str, by: str, value: str) -> Disk:
@@ -324,13 +332,16 @@ def remove_unknown(context: JobContext, view: InstanceView, disks: Sequence[Disk
             context.warn(f"{failure}; remove it by hand: {disk.dev_type} {place}")
 
 
-def check_conversion(name: str, old: str, new: str) -> None:
+def check_conversion(name: str, old: str, new: str, *, format_changes: bool = False) -> None:
     """Refuse conversions that cannot be.
+
+    Args:
+        format_changes: the files get another format.
 
     Raises:
         OpPrereqError: the message names another way.
     """
-    if old == new:
+    if old == new and not format_changes:
         raise OpPrereqError(f"instance {name!r} has disk template {new!r} already")
     if not traits_of(old).has_disks:
         raise OpPrereqError(
@@ -363,8 +374,10 @@ class TemplatePart(ModifyPart):
     def before_store(self, undo: Undo) -> Self:
         """Make the new disks and fill them."""
         context, view, node = self.work.context, self.work.view, self.work.view.primary
+        there = set(directories(view.disks))
         for directory in directories(self.disks):
-            make_directory(context, node, directory, undo)
+            if directory not in there:
+                make_directory(context, node, directory, undo)
         made: list[Disk] = []
         for index, planned in enumerate(self.disks):
             context.check_canceled()
@@ -401,14 +414,18 @@ def plan_conversion(work: Work) -> TemplatePart:
         raise OpPrereqError(
             f"instance {name!r}: a conversion cannot be combined with other changes of disks"
         )
-    check_conversion(name, view.template, str(op.disk_template))
+    wanted = op.ext_params.get(FORMAT)
+    changes = wanted is not None and any(disk.format != wanted for disk in view.disks)
+    check_conversion(name, view.template, str(op.disk_template), format_changes=changes)
     template = planning.choose_template(view.cluster, op.disk_template)
     check_primary_online(view)
     if work.guest_runs():
         raise wrong_state(f"instance {name!r} is running; shut it down before converting its disks")
-    if op.ext_params and not template.traits.has_provider:
+    is_own = op.ext_params.keys() <= planning.planner_of(template).own.keys()
+    if not is_own and not template.traits.has_provider:
         raise OpPrereqError("parameters of a provider are for disk template 'ext' only")
     planned = [_converted(work, template, index, old) for index, old in enumerate(view.disks)]
+    planning.check_formats(view.instance.hypervisor, planned)
     return TemplatePart(work, planning.check_on_nodes(work.context, view.nodes, planned))
 
 
@@ -417,10 +434,17 @@ def _converted(work: Work, template: DiskTemplate, index: int, old: Disk) -> Dis
     op, view, new_uuid = work.op, work.view, work.context.new_uuid
     settings = {"size": old.size, "mode": old.mode.value, **op.ext_params}
     new = planning.plan_disk(view.cluster, template, f"disk/{index}", settings)  # type: ignore[arg-type]
-    name, nodes = view.name, view.nodes
-    place = file_place(view.cluster, template, name, op.file_storage_dir, op.file_driver)
+    nodes, place = view.nodes, _file_place(view, template, op)
     made = planning.describe_disk(new, index, template, place, nodes, new_uuid, uuid=old.uuid)
     return structs.replace(made, name=old.name, ctime=old.ctime, serial_no=old.serial_no)
+
+
+def _file_place(
+    view: InstanceView, template: DiskTemplate, op: OpInstanceSetParams
+) -> FilePlace | None:
+    """Return where the files of new disks go, as `file_place`."""
+    directory, driver = op.file_storage_dir, op.file_driver
+    return file_place(view.cluster, view.group, template, view.name, directory, driver)
 
 
 def _changes(before: Sequence[Disk], after: Sequence[Disk]) -> list[Change]:

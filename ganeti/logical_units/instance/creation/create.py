@@ -160,8 +160,9 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
         op, node = found.op, found.primary
         group = lookup.require_group(self.config, node.group)
         start = self._decide_start()
-        disks = self._plan_disks(found)
+        disks = self._plan_disks(found, group)
         instance = self._plan_settings(found, group, disks, start=start)
+        planning.check_formats(instance.hypervisor, disks)
         disks = planning.check_on_nodes(self.context, [node], disks)
         ignore = self.op.ignore_ipolicy
         parameters.check_policy(self.context, self.cluster, group, instance, disks, ignore=ignore)
@@ -223,7 +224,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
             return False
         return True
 
-    def _plan_disks(self, found: Wanted) -> list[Disk]:
+    def _plan_disks(self, found: Wanted, group: NodeGroup) -> list[Disk]:
         op, node = found.op, found.primary
         template = planning.choose_template(self.cluster, op.disk_template)
         if op.snode or op.snode_uuid:
@@ -231,7 +232,8 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
         planned = sources.planned_disks(op, found.planned, node) if found.planned else None
         if planned is not None:
             return planned
-        place = file_place(self.cluster, template, found.name, op.file_storage_dir, op.file_driver)
+        directory, driver = op.file_storage_dir, op.file_driver
+        place = file_place(self.cluster, group, template, found.name, directory, driver)
         new_uuid = self.context.new_uuid
         return [
             planning.describe_disk(disk, index, template, place, [node], new_uuid)

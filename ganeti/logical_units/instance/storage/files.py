@@ -13,12 +13,14 @@ from collections.abc import Collection, Iterable, Sequence
 from ganeti.base.errors import OpPrereqError, wrong_state
 from ganeti.logical_units.instance.storage.planner import FilePlace
 from ganeti.logical_units.instance.view import InstanceView
-from ganeti.objects.disk_templates import DiskTemplate, FileDriver
-from ganeti.objects.model import Cluster, Disk
+from ganeti.objects.disk_templates import DiskFormat, DiskTemplate, FileDriver, format_of
+from ganeti.objects.fill import fill_diskparams
+from ganeti.objects.model import Cluster, Disk, NodeGroup
 
 
 def file_place(
     cluster: Cluster,
+    group: NodeGroup,
     template: DiskTemplate,
     instance_name: str,
     subdirectory: str | None,
@@ -50,7 +52,12 @@ def file_place(
             f"the file storage directory {subdirectory!r} must be a relative path below {base}"
         )
     directory = posixpath.normpath(posixpath.join(base, inner, instance_name))
-    return FilePlace(directory, driver or FileDriver.LOOP)
+    return FilePlace(directory, driver or FileDriver.LOOP, usual_format(cluster, group, template))
+
+
+def usual_format(cluster: Cluster, group: NodeGroup, template: DiskTemplate) -> DiskFormat:
+    """Return the format of new files in a node group."""
+    return format_of(fill_diskparams(cluster, group, template))
 
 
 def directories(disks: Sequence[Disk]) -> list[str]:

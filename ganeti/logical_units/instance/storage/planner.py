@@ -20,7 +20,14 @@ from ganeti.base.errors import (
 )
 from ganeti.base.units import parse_unit
 from ganeti.logical_units.context import JobContext
-from ganeti.objects.disk_templates import Adoption, DiskMode, DiskTemplate, FileDriver, StorageType
+from ganeti.objects.disk_templates import (
+    Adoption,
+    DiskFormat,
+    DiskMode,
+    DiskTemplate,
+    FileDriver,
+    StorageType,
+)
 from ganeti.objects.model import Cluster, Disk, Node, NodeGroup
 from ganeti.objects.parameters import DISK_SETTINGS, OWN_DISKPARAMS, apply_changes, checked
 
@@ -50,10 +57,11 @@ class NewDisk:
 
 @dataclass(frozen=True, slots=True)
 class FilePlace:
-    """Where the files of an instance go, and how they are opened."""
+    """Where the files of an instance go, how they are opened, and their usual format."""
 
     directory: str
     driver: FileDriver
+    format: DiskFormat
 
 
 class Planner:

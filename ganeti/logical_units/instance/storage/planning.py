@@ -30,6 +30,8 @@ from ganeti.objects.disk_templates import (
     ADOPTABLE_BLOCKDEV_ROOT,
     BLOCKDEV_DRIVER,
     DISKS_MAX,
+    FORMAT,
+    DiskFormat,
     DiskMode,
     DiskTemplate,
     StorageType,
@@ -37,6 +39,7 @@ from ganeti.objects.disk_templates import (
     traits_of,
 )
 from ganeti.objects.fill import fill_cluster_ipolicy
+from ganeti.objects.hypervisors import Hypervisor
 from ganeti.objects.instance_policy import standard_disk_mib
 from ganeti.objects.model import Cluster, Disk, Node, NodeGroup
 from ganeti.objects.parameters import DISK_SETTINGS
@@ -183,7 +186,11 @@ class FileDisks(Planner):
 
     def make(self, disk: Disk, new: NewDisk, name: str, place: FilePlace | None) -> Disk:
         assert place is not None, "`file_place` returns one for templates of files"
-        return structs.replace(disk, logical_id=[place.driver.value, f"{place.directory}/{name}"])
+        params = dict(new.params or {})
+        if params.setdefault(FORMAT, place.format.value) == DiskFormat.RAW:
+            del params[FORMAT]  # a file without it is raw
+        logical_id = [place.driver.value, f"{place.directory}/{name}"]
+        return structs.replace(disk, logical_id=logical_id, params=params)
 
 
 # Templates whose disks have settings, names or checks of their own.
@@ -362,6 +369,20 @@ def describe_disk(
     infix = "" if template.traits.storage is StorageType.LVM_VG else f".{template.value}"
     name = f"{new_uuid()}{infix}.disk{index}"
     return planner_of(template).make(disk, new, name, place)
+
+
+def check_formats(hypervisor: str, disks: Iterable[Disk]) -> None:
+    """Refuse files of a format that a hypervisor does not read.
+
+    Raises:
+        OpPrereqError: names the disk.
+    """
+    for disk in disks:
+        if disk.format is not DiskFormat.RAW and not Hypervisor(hypervisor).traits.reads_images:
+            raise OpPrereqError(
+                f"{disk.iv_name or disk.uuid}: hypervisor {hypervisor!r} does not read files of"
+                f" format {disk.format.value!r}; give format=raw"
+            )
 
 
 def check_on_nodes(context: JobContext, nodes: Sequence[Node], disks: Sequence[Disk]) -> list[Disk]:

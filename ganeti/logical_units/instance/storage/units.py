@@ -35,7 +35,7 @@ from ganeti.logical_units.instance.storage.files import directories
 from ganeti.logical_units.instance.storage.planner import SIZE_MIB_MAX, disk_size
 from ganeti.logical_units.instance.view import InstanceView, changed_fields
 from ganeti.logical_units.undo import Undo
-from ganeti.objects.disk_templates import DiskTemplate
+from ganeti.objects.disk_templates import DiskFormat, DiskTemplate
 from ganeti.objects.model import Disk, Node
 from ganeti.opcodes.instance import (
     OpInstanceActivateDisks,
@@ -149,6 +149,11 @@ class Growth(OnInstance):
         """The disk as it is to be."""
         return structs.replace(self.disk, size=self.size_mib)
 
+    @property
+    def is_image(self) -> bool:
+        """Whether its file has a format of its own; nobody but QEMU changes it while it runs."""
+        return self.disk.format is not DiskFormat.RAW
+
 
 class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, Growth]):
     """Grow one disk."""
@@ -193,13 +198,23 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, Growth]):
             f"Growing disk {plan.index} of instance '{view.name}' by"
             f" {new_mib - old_mib} MiB to {new_mib} MiB"
         )
-        self._grow(plan, dry_run=False)
+        if plan.guest_runs and plan.is_image:
+            self._let_guest_grow(plan)
+        else:
+            self._grow(plan, dry_run=False)
         self.config.modify(ObjectKind.DISK, plan.disk.uuid, {"size": new_mib})
-        if view.cluster.prealloc_wipe_disks:
+        if view.cluster.prealloc_wipe_disks and not plan.is_image:
             # It cannot be made smaller again, and must not show old data of others.
             wipe(self.context, view, view.primary, plan.index, plan.grown, old_mib, can_stop=False)
-        if plan.guest_runs:
+        if plan.guest_runs and not plan.is_image:
             self._tell_guest(plan)
+
+    def _let_guest_grow(self, plan: Growth) -> None:
+        """Let the hypervisor grow a disk that it alone may change now; the guest sees it."""
+        view, device = plan.view, plan.view.disk_wire(plan.grown, plan.view.primary).to_wire()
+        nodes = self.context.nodes.on(view.primary, f"grow {plan.what}")
+        wire = view.wire(view.primary)
+        nodes.hotplug_device(wire, "hotmod", "disk", device, None, plan.index)
 
     def _tell_guest(self, plan: Growth) -> None:
         """Let the running guest see the size; a failure is told."""
