@@ -16,7 +16,7 @@ from ganeti.hypervisor.interface import AssembledDisk, Hypervisor, NodeEnv, get_
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.storage.interface import Volume, bottom_up
-from ganeti.storage.raw_view import RawView
+from ganeti.storage.qcow2 import RawView
 from ganeti.storage.registry import volume_of
 from ganeti.store import ssconf
 from ganeti.system import clock, environment

@@ -48,6 +48,13 @@ OS_CHECK_IMAGE = "image:"
 STREAM_ENDED_EARLY = "the stream ended early"
 
 
+class KeptSnapshot(msgspec.Struct, frozen=True):
+    """A snapshot that a disk keeps within itself; the time is in seconds since 1970."""
+
+    name: str
+    ctime: float
+
+
 class HookResult(IntEnum):
     """How one hook script went."""
 

@@ -19,6 +19,7 @@ from typing import Final
 
 from ganeti.base.errors import ProtocolError
 from ganeti.base.json import dumps, loads
+from ganeti.protocol.node_rpc_values import KeptSnapshot
 
 MESSAGE_BYTES_MAX: Final = 16 << 20  # the schema, the longest answer there is, has about 300 kB
 
@@ -191,3 +192,13 @@ class Schema:
 
 def _records(value: object) -> Sequence[Mapping[str, object]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def kept_snapshots(image: Mapping[str, object]) -> list[KeptSnapshot]:
+    """Return the snapshots within an image (ImageInfo, also of ``qemu-img``), the oldest first."""
+    rows = image.get("snapshots", [])
+    found = [
+        KeptSnapshot(str(row["name"]), row["date-sec"] + row["date-nsec"] / 1e9)
+        for row in (rows if isinstance(rows, list) else [])
+    ]
+    return sorted(found, key=lambda each: each.ctime)

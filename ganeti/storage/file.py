@@ -20,6 +20,7 @@ from typing import Final
 from ganeti.base.errors import BlockDeviceError, StorageError, failing_as
 from ganeti.base.paths import Paths
 from ganeti.objects.disk_templates import DiskFormat, FileDriver, format_of
+from ganeti.protocol.node_rpc_values import KeptSnapshot
 from ganeti.storage import interface, qcow2
 from ganeti.storage.allowed_paths import local_path
 from ganeti.storage.data import wipe
@@ -28,12 +29,10 @@ from ganeti.storage.interface import (
     BlockDevStatus,
     Dimensions,
     DiskLike,
-    KeptSnapshot,
     Storage,
     Volume,
     contents,
 )
-from ganeti.storage.raw_view import RawView
 from ganeti.system.files import ensure_directory, fsync_directory, remove_if_exists
 
 MIB: Final = 1 << 20
@@ -197,10 +196,10 @@ class Qcow2Volume(FileVolume):
         qcow2.enlarge_image(self._path, size_bytes)
 
     @property
-    def raw_view(self) -> RawView:
+    def raw_view(self) -> qcow2.RawView:
         """A file of the disk's bytes; who shows them needs FUSE."""
         place = os.path.join(self._env.paths.run_dir, "raw-disks", str(self._disk.uuid))
-        return RawView(self._path, place)
+        return qcow2.RawView(self._path, place)
 
     def snapshots(self) -> list[KeptSnapshot]:
         """Return the snapshots in the image, the oldest first."""

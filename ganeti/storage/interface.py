@@ -24,7 +24,8 @@ from typing import ClassVar, Final, Never, Protocol
 from ganeti.base.errors import BlockDeviceError, GenericError, NotSupportedError
 from ganeti.base.paths import Paths
 from ganeti.objects.disk_templates import LocalDiskStatus, StorageType, Traits, traits_of
-from ganeti.storage.raw_view import RawView
+from ganeti.protocol.node_rpc_values import KeptSnapshot
+from ganeti.storage.qcow2 import RawView
 
 
 class StorageEnv(Protocol):
@@ -165,15 +166,6 @@ class StorageUnit:
             "status": self.status,
             **space,
         }
-
-
-@dataclass(frozen=True, slots=True)
-class KeptSnapshot:
-    """A snapshot that a disk keeps within itself; size in MiB, time in seconds since 1970."""
-
-    name: str
-    ctime: float
-    size_mib: int
 
 
 class Mirror(Protocol):

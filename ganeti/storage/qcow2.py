@@ -1,28 +1,35 @@
-"""Images in QEMU's format qcow2: made, enlarged, looked into, and their snapshots.
+"""Images in QEMU's format qcow2: made, enlarged, looked into, their snapshots, and their bytes.
 
 An image holds its disk's snapshots, and takes room only for the parts that were ever written.  Only
 its recorded format says that a file is one; of the file itself just the head is read, for the size
 of the disk and to refuse what would lead QEMU to other files.
 
-Source: QEMU, docs/interop/qcow2.txt, qemu-img(1), qemu-nbd(8).
+Programs that want the bytes of the disk in an image get a file that `qemu-storage-daemon` shows by
+FUSE.  A server ends with the process that wanted it, however that ends.  While one process has an
+image open for writing, no other can: QEMU's locks keep them apart.
+
+Source: QEMU, docs/interop/qcow2.txt, qemu-img(1), qemu-nbd(8), qemu-storage-daemon(1); setpriv(1).
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import IO, Final
 
-from ganeti.base.errors import BlockDeviceError
-from ganeti.base.json import loads
-from ganeti.storage.interface import KeptSnapshot
-from ganeti.storage.raw_view import server_running
-from ganeti.system import process
-from ganeti.system.files import remove_if_exists
+import msgspec
 
-_MIB: Final = 1 << 20
+from ganeti.base.errors import BlockDeviceError, failing_as
+from ganeti.base.json import dumps, loads
+from ganeti.protocol.node_rpc_values import KeptSnapshot
+from ganeti.protocol.qmp import kept_snapshots
+from ganeti.system import clock, process
+from ganeti.system.files import ensure_directory, remove_if_exists
+
 _HEAD: Final = struct.Struct(">4sIQIIQ")  # magic, version, backing file and its length, ..., size
 _MAGIC: Final = b"QFI\xfb"
 _FEATURES: Final = struct.Struct(">Q")  # incompatible ones, from version 3 on
@@ -31,6 +38,12 @@ _EXTERNAL_DATA: Final = 1 << 2
 _MODE: Final = 0o660
 _ENV: Final = {"LC_ALL": "C", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 _COMMAND_S: Final = 600.0  # an image of terabytes has tables of gigabytes
+_SHOWN_S: Final = 30.0
+_UNMOUNT_S: Final = 10.0
+_EARLIER_S: Final = 5.0
+_LOOK_S: Final = 0.01
+_END_S: Final = 120.0  # what is in its memory goes to the disk
+_OUTPUT_BYTES: Final = 4096
 
 
 def size_of_image(path: str) -> int | None:
@@ -73,22 +86,7 @@ def enlarge_image(path: str, size_bytes: int) -> None:
 def snapshots_of_image(path: str) -> list[KeptSnapshot]:
     """Return the snapshots in an image that nobody has open, the oldest first."""
     found = loads(_qemu_img("info", "--output=json", "-f", "qcow2", path))
-    rows = found.get("snapshots", []) if isinstance(found, dict) else []
-    return kept_snapshots(rows if isinstance(rows, list) else [], size_of_image(path) or 0)
-
-
-def kept_snapshots(rows: Sequence[object], size_bytes: int) -> list[KeptSnapshot]:
-    """Return the snapshots that QEMU tells of (SnapshotInfo), the oldest first."""
-    found = [
-        KeptSnapshot(
-            name=str(row["name"]),
-            ctime=row["date-sec"] + row["date-nsec"] / 1e9,
-            size_mib=size_bytes // _MIB,
-        )
-        for row in rows
-        if isinstance(row, dict)
-    ]
-    return sorted(found, key=lambda each: each.ctime)
+    return kept_snapshots(found if isinstance(found, dict) else {})
 
 
 def change_snapshot(flag: str, path: str, name: str) -> None:
@@ -123,8 +121,102 @@ def snapshot_served(image: str, name: str, socket_path: str) -> Iterator[None]:
     argv += [f"--pid-file={pid_file}", f"--export-name={name}", "--image-opts"]
     argv += [f"--load-snapshot=snapshot.name={name}", options + image.replace(",", ",,")]
     try:
-        with server_running(argv, pid_file, f"snapshot {name!r} in {image}"):
+        with _running(argv, pid_file, f"snapshot {name!r} in {image}"):
             yield
     finally:
         for path in (pid_file, socket_path):
             remove_if_exists(path)
+
+
+class RawView(msgspec.Struct, frozen=True):
+    """The bytes of the disk in a qcow2 image, shown at a path as long as they are wanted."""
+
+    image: str
+    path: str
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Show them.
+
+        Raises:
+            BlockDeviceError: they cannot be shown, or were not all written back.
+        """
+        with failing_as(BlockDeviceError, f"cannot show the disk in {self.image}"):
+            self._wait_for_earlier()
+            self._clear()
+            ensure_directory(os.path.dirname(self.path), 0o750)
+            with open(self.path, "xb"):
+                pass
+        try:
+            with _running(self._command(), self._pid_file, f"the disk in {self.image}"):
+                yield
+        finally:
+            self._clear()
+
+    @property
+    def _pid_file(self) -> str:
+        return f"{self.path}.pid"
+
+    def _command(self) -> list[str]:
+        file = {"driver": "file", "filename": self.image}
+        image = {"driver": "qcow2", "node-name": "disk", "backing": None, "file": file}
+        place = {"mountpoint": self.path, "writable": True}
+        export = {"type": "fuse", "id": "raw", "node-name": "disk", **place}
+        options = ("--blockdev", dumps(image).decode(), "--export", dumps(export).decode())
+        return ["qemu-storage-daemon", *options, "--pidfile", self._pid_file]
+
+    def _wait_for_earlier(self) -> None:
+        """Wait for the end of an earlier view, whose user may have been killed just now."""
+        deadline = clock.monotonic() + _EARLIER_S
+        while not self._is_broken() and os.path.exists(self._pid_file):
+            if clock.monotonic() > deadline:
+                raise BlockDeviceError(f"another program works on the disk in {self.image}")
+            clock.pause(_LOOK_S)
+
+    def _is_broken(self) -> bool:
+        """Tell whether the file is there, but its daemon was killed."""
+        try:
+            os.stat(self.path)
+        except OSError as err:
+            return err.errno == errno.ENOTCONN
+        return False
+
+    def _clear(self) -> None:
+        """Remove the file, and the remains of a daemon that was killed."""
+        if self._is_broken():
+            process.run(["umount", "--lazy", self.path], timeout_s=_UNMOUNT_S, env=_ENV)
+        for path in (self._pid_file, self.path):
+            remove_if_exists(path)
+
+
+@contextmanager
+def _running(argv: Sequence[str], pid_file: str, what: str) -> Iterator[None]:
+    """Run a server that writes its pid file once it serves; it does not outlive this process.
+
+    Raises:
+        BlockDeviceError: it did not begin to serve, or it did not end well.
+    """
+    with tempfile.TemporaryFile() as output:
+        ends = output.fileno()
+        tied = ["setpriv", "--pdeathsig", "TERM", *argv]
+        with failing_as(BlockDeviceError, f"cannot show {what}"):
+            child = process.spawn(tied, env=_ENV, stdout=ends, stderr=ends, cwd="/")
+        try:
+            deadline = clock.monotonic() + _SHOWN_S
+            while not os.path.exists(pid_file):
+                if child.poll() is not None or clock.monotonic() > deadline:
+                    raise BlockDeviceError(f"cannot show {what}: {_said(output)}")
+                clock.pause(_LOOK_S)
+            yield
+        finally:
+            if child.poll() is None:
+                process.terminate(child.pid, _END_S)
+            status = child.wait()
+        if status != 0:
+            raise BlockDeviceError(f"{what} was not written back: {_said(output)}")
+
+
+def _said(output: IO[bytes]) -> str:
+    output.seek(0)
+    text = output.read(_OUTPUT_BYTES).decode("utf-8", "replace").strip()
+    return text or "qemu-storage-daemon or qemu-nbd did not say why"

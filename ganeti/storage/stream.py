@@ -189,7 +189,7 @@ class DiskWriter:
         if os.path.isfile(self._path):
             found = os.statvfs(self._path)
             free = found.f_bavail * found.f_frsize
-            if self.data_bytes > free:
+            if found.f_blocks and self.data_bytes > free:  # FUSE does not tell
                 wanted, free = self.data_bytes // _MIB, free // _MIB
                 raise StorageError(f"no space: the data has {wanted} MiB, and {free} MiB are free")
         return int(size)

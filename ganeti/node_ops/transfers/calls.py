@@ -30,7 +30,7 @@ from ganeti.node_ops.transfers.ends import End
 from ganeti.node_ops.transfers.status import Request, TransferFiles, TransferStatus, files_of
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance
 from ganeti.protocol.node_rpc_values import TransferOptions
-from ganeti.storage.raw_view import RawView
+from ganeti.storage.qcow2 import RawView
 from ganeti.system import clock
 from ganeti.system.files import ensure_directory
 

@@ -25,7 +25,7 @@ from ganeti.base.errors import CommandError, StorageError
 from ganeti.node_ops.disks.exports import CHECKSUM_SUFFIX
 from ganeti.storage.data import CHUNK_BYTES
 from ganeti.storage.nbd import NbdImage
-from ganeti.storage.raw_view import RawView
+from ganeti.storage.qcow2 import RawView
 from ganeti.storage.stream import MAGIC, DiskReader, DiskWriter, Incoming, LocalImage
 from ganeti.system import process
 from ganeti.system.files import fsync_directory
