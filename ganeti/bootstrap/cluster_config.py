@@ -11,6 +11,7 @@ from typing import Final
 
 from ganeti.base.errors import NotSupportedError, OpPrereqError, refuse
 from ganeti.base.versions import CONFIG_VERSION
+from ganeti.logical_units.cluster import block_storage
 from ganeti.logical_units.instance.parameters import (
     check_beparams,
     check_hvparams,
@@ -30,6 +31,8 @@ MAX_RUNNING_JOBS: Final = 20
 MAX_TRACKED_JOBS: Final = 25
 CANDIDATE_POOL_SIZE: Final = 10
 HIGHEST_USED_PORT: Final = 10999  # below constants.json, FIRST_DRBD_PORT
+USUAL_GROUP: Final = "xenvg"  # constants.json, DEFAULT_VG
+USUAL_HELPER: Final = "/bin/true"  # constants.json, DEFAULT_DRBD_HELPER
 COMPRESSION_TOOLS: Final = ("gzip", "gzip-fast", "gzip-slow")
 _IP_FAMILY: Final = {4: 2, 6: 10}
 
@@ -40,7 +43,8 @@ Parameters = Mapping[str, object]
 class ClusterRequest:
     """The request of ``gnt-cluster init``; paths stand without a root.
 
-    ``default_iallocator`` is None to take the one that comes with the programs, if it is there.
+    ``default_iallocator`` is None to take the one that comes with the programs, if it is there;
+    volume group and helper of DRBD are None for the usual ones, if disk templates need them.
     """
 
     cluster_name: str
@@ -73,6 +77,8 @@ class ClusterRequest:
     ssh_key_type: str = "rsa"
     ssh_key_bits: int = 2048
     uid_pool: Sequence[tuple[int, int]] = ()
+    vg_name: str | None = None
+    drbd_helper: str | None = None
     install_image: str = ""
     zeroing_image: str = ""
 
@@ -120,6 +126,7 @@ def check_request(request: ClusterRequest) -> None:
             refuse(image_problem(name, image))
     if request.candidate_pool_size < 1:
         raise OpPrereqError("the candidate pool needs room for one node at least")
+    _check_block_storage(request)
     for hypervisor in request.hvparams:
         if hypervisor not in request.enabled_hypervisors:
             raise OpPrereqError(
@@ -129,6 +136,30 @@ def check_request(request: ClusterRequest) -> None:
         if template not in tables.DISKPARAMS:
             raise OpPrereqError(f"parameters given for disk template {template!r}, which is none")
     _parameter_groups(request)
+
+
+def _check_block_storage(request: ClusterRequest) -> None:
+    group = block_storage.volume_group(volume_group_of(request))
+    helper = block_storage.helper(helper_of(request))
+    names = request.enabled_disk_templates
+    for needing, option, value in (
+        (block_storage.of_volumes(names), "--vg-name", group),
+        (block_storage.of_drbd(names), "--drbd-usermode-helper", helper),
+    ):
+        if needing and not value:
+            raise OpPrereqError(f"the disk template {needing[0]} is enabled and needs {option}")
+
+
+def volume_group_of(request: ClusterRequest) -> str:
+    """Return the volume group that a cluster gets, "" for none."""
+    usual = USUAL_GROUP if block_storage.of_volumes(request.enabled_disk_templates) else ""
+    return usual if request.vg_name is None else request.vg_name
+
+
+def helper_of(request: ClusterRequest) -> str:
+    """Return the program that DRBD is to call, "" for none."""
+    usual = USUAL_HELPER if block_storage.of_drbd(request.enabled_disk_templates) else ""
+    return usual if request.drbd_helper is None else request.drbd_helper
 
 
 def _check_names(
@@ -186,6 +217,7 @@ def _cluster(request: ClusterRequest, node: FirstNode, birth: Birth) -> dict[str
         **{name: [] for name in _EMPTY_LISTS},
         **{name: {} for name in _EMPTY_OBJECTS},
         "instance_communication_network": "",
+        **_block_storage(request),
         **_parameter_groups(request),
         "rsahostkeypub": birth.host_key,
         "highest_used_port": HIGHEST_USED_PORT,
@@ -209,6 +241,14 @@ def _cluster(request: ClusterRequest, node: FirstNode, birth: Birth) -> dict[str
     }
 
 
+def _block_storage(request: ClusterRequest) -> dict[str, str]:
+    fields = {
+        "volume_group_name": volume_group_of(request),
+        "drbd_usermode_helper": helper_of(request),
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
 def _stamps(uuid: str, birth: Birth) -> dict[str, object]:
     """Return the fields that every object has."""
     return {"uuid": uuid, "ctime": birth.now, "mtime": birth.now, "serial_no": 1, "tags": []}
@@ -216,6 +256,8 @@ def _stamps(uuid: str, birth: Birth) -> dict[str, object]:
 
 def _parameter_groups(request: ClusterRequest) -> dict[str, object]:
     hvparams, diskparams = request.hvparams, request.diskparams
+    metadata = {"metavg": group} if (group := volume_group_of(request)) else {}
+    diskparams = {**diskparams, "drbd": {**metadata, **diskparams.get("drbd", {})}}
     nicparams = enforced(request.nicparams, tables.NICPARAMS, "network interface parameter")
     return {
         "hvparams": {

@@ -22,6 +22,9 @@ from ganeti.bootstrap.cluster_config import Birth, ClusterRequest, FirstNode
 from ganeti.bootstrap.node_setup import start_daemons
 from ganeti.config.ssconf_values import ssconf_values
 from ganeti.config.state import ConfigState
+from ganeti.logical_units.cluster import block_storage
+from ganeti.storage.drbd.status import usermode_helper
+from ganeti.storage.lvm_reports import volume_groups
 from ganeti.store import config_file, ssconf
 from ganeti.store.job_files import JobFiles
 from ganeti.system import certificates, clock, daemon_control, environment, files, ssh
@@ -108,7 +111,20 @@ def _look_around(paths: Paths, request: ClusterRequest) -> tuple[FirstNode, str,
             ErrorCode.NOTUNIQUE,
         )
     _check_device(paths, request.master_netdev)
+    check_block_storage(request)
     return FirstNode(node_name, clock.new_uuid(), primary_ip, secondary_ip), cluster_name, master_ip
+
+
+def check_block_storage(request: ClusterRequest) -> None:
+    """Refuse a volume group that this machine lacks, and a helper that its DRBD does not call."""
+    problems = []
+    if name := cluster_config.volume_group_of(request):
+        group = volume_groups().get(name)
+        problems.append(block_storage.group_problem(name, group.size_mib if group else None))
+    if helper := cluster_config.helper_of(request):
+        problems.append(block_storage.helper_problem(helper, usermode_helper()))
+    if any(problems):
+        raise OpPrereqError("; ".join(filter(None, problems)), ErrorCode.ENVIRON)
 
 
 def find_allocator(paths: Paths, asked: str | None) -> str:

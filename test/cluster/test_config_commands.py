@@ -196,8 +196,8 @@ def test_settings_are_changed_and_shown(
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ("--vg-name=xenvg", "logical volumes are not supported yet"),
-        ("--drbd-usermode-helper=/bin/true", "DRBD disks are not supported yet"),
+        ("--vg-name=a/b", "'a/b' cannot be the name of a volume group"),
+        ("--drbd-usermode-helper=true", "'true' is not an absolute path"),
         ("--zeroing-image=x", "'x' is neither an absolute path nor a URL"),
         ("--instance-communication-network=a/b", "cannot be the name of a network"),
         ("--enabled-hypervisors=xen-pvm", "'xen-pvm' is not supported yet"),

@@ -217,7 +217,10 @@ def test_failed_init_leaves_the_machine_as_it_was(base: str) -> None:
     ("words", "text"),
     [
         ("--enabled-hypervisors=xen-pvm cluster", "not supported yet"),
-        ("--enabled-hypervisors=fake --vg-name=x cluster", "not supported yet"),
+        (
+            "--enabled-hypervisors=fake --vg-name=a/b cluster",
+            "cannot be the name of a volume group",
+        ),
         ("--mac-prefix=zz cluster", "not a MAC prefix"),
         ("nosuchname", "must resolve"),
         ("node1", "a name of its own"),

@@ -42,7 +42,8 @@ def make_cluster(machines: Sequence[VirtualMachine]) -> None:
     init = re.sub(r" --enabled-disk-templates=\S*", "", init)
     first.run(init.replace(" init ", f" init {' '.join(options)} "))
     key = first.run("cat /root/.ssh/id_rsa.pub")
-    first.run(next(command for command in commands("join") if command.startswith("ssh-keyscan")))
+    (scan,) = (command for command in commands("join") if command.startswith("ssh-keyscan"))
+    first.wait_until(scan)  # it waits a few seconds only
     for machine in others:
         machine.run("cat >> /root/.ssh/authorized_keys", key)
         first.run(f"gnt-node add --secondary-ip={machine.secondary} {machine.name}")

@@ -16,12 +16,7 @@ from ganeti.objects.hypervisors import USUAL_HYPERVISOR
 from ganeti.opcodes.cluster import OpClusterDestroy, OpClusterPostInit
 
 # Options that nothing supports yet, and why.
-_NOT_YET: Final = {
-    "vg_name": "--vg-name (logical volumes)",
-    "drbd_helper": "--drbd-usermode-helper (DRBD)",
-    "disk_state": "--disk-state",
-    "hv_state": "--hypervisor-state",
-}
+_NOT_YET: Final = {"disk_state": "--disk-state", "hv_state": "--hypervisor-state"}
 _OLD_SPECS: Final = {
     "specs_cpu_count": "cpu-count",
     "specs_disk_count": "disk-count",

@@ -12,7 +12,7 @@ from ganeti.base.errors import ConfigurationError, OpExecError, OpPrereqError, w
 from ganeti.base.text import shown
 from ganeti.logical_units import lookup, node_files
 from ganeti.logical_units.base import LogicalUnit
-from ganeti.logical_units.cluster import communication
+from ganeti.logical_units.cluster import block_storage, communication
 from ganeti.logical_units.cluster.identity import move_address
 from ganeti.logical_units.cluster.settings import SETTINGS, laid_over, plan_changes
 from ganeti.logical_units.hooks import HookPoint, ObjectType
@@ -37,7 +37,9 @@ ATTEMPTS_MAX: Final = 20  # each fails only because another change came in betwe
 BUILT_IN_ALLOCATOR: Final = "hail"
 
 # Settings that instances may stand in the way of; none may be made or changed meanwhile.
-_ABOUT_INSTANCES: Final = ("enabled_hypervisors", "enabled_disk_templates", "nicparams")
+_ABOUT_INSTANCES: Final = (
+    *("enabled_hypervisors", "enabled_disk_templates", "nicparams", "vg_name", "drbd_helper"),
+)
 
 
 class ClusterObjects:
@@ -80,6 +82,7 @@ def check_settings(before: Cluster, after: Cluster, objects: ClusterObjects) -> 
     _check_disabled(before, after, objects)
     _check_policy_templates(before, after, objects.groups)
     _check_directories(before, after)
+    block_storage.check_settings(before, after)
     _check_nics(before, after, objects)
 
 
@@ -252,6 +255,7 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
         self._check_allocator()
         nodes = [node for node in found.nodes if node.vm_capable and not node.offline]
         self._check_hypervisors_on_nodes(after, nodes)
+        block_storage.check_nodes(self.context, before, after, nodes)
         self._check_os_parameters(after)
         for remark in (
             *remarks(before, after, found),

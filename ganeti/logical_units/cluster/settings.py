@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from ganeti.base.errors import NotSupportedError, OpPrereqError, refuse
 from ganeti.logical_units import parameters
-from ganeti.logical_units.cluster import communication
+from ganeti.logical_units.cluster import block_storage, communication
 from ganeti.logical_units.instance.parameters import (
     check_beparams,
     check_filled_beparams,
@@ -145,17 +145,6 @@ def interval_us(name: str, value: int) -> int:
             f"data_collector_interval: {name} must have an interval above 0, got {value}"
         )
     return value
-
-
-def _not_yet(field: str, what: str) -> Setting:
-    """Refuse a field that belongs to something not built; an empty one may be left empty."""
-
-    def refuse_value(cluster: Cluster, value: object) -> Fields:
-        if value or getattr(cluster, field):
-            raise NotSupportedError(f"{what} are not supported yet, so {field} cannot be changed")
-        return {}
-
-    return refuse_value
 
 
 def _checked(field: str, check: Callable[[Any], object] = lambda value: value) -> Setting:
@@ -343,8 +332,8 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "enabled_data_collectors": _collectors("active"),
     "data_collector_interval": _collectors("interval", interval_us),
     _DIAGNOSE: _checked(_DIAGNOSE, diagnose_command),
-    "vg_name": _not_yet("volume_group_name", "logical volumes"),
-    "drbd_helper": _not_yet("drbd_usermode_helper", "DRBD disks"),
+    "vg_name": _checked("volume_group_name", block_storage.volume_group),
+    "drbd_helper": _checked("drbd_usermode_helper", block_storage.helper),
     _COMMUNICATION: _checked(_COMMUNICATION, communication.network_name),
 }
 

@@ -215,3 +215,29 @@ def test_bounds_that_contradict_each_other_are_refused() -> None:
             {"minmax": [{"min": dict.fromkeys(BOUNDS, 5), "max": dict.fromkeys(BOUNDS, 4)}]},
             ["file"],
         )
+
+
+def test_templates_of_logical_volumes_bring_the_usual_volume_group() -> None:
+    cluster = build_config(request(enabled_disk_templates=["plain"]), NODE, BIRTH)["cluster"]
+    assert cluster["volume_group_name"] == "xenvg"
+    assert cluster["diskparams"]["drbd"]["metavg"] == "xenvg"
+    assert "drbd_usermode_helper" not in cluster
+    check_request(request(enabled_disk_templates=["plain"]))
+
+
+def test_another_volume_group_and_helper_may_be_asked_for() -> None:
+    asked = request(
+        vg_name="fast", drbd_helper="/sbin/helper", diskparams={"drbd": {"metavg": "m"}}
+    )
+    check_request(asked)
+    cluster = build_config(asked, NODE, BIRTH)["cluster"]
+    assert cluster["volume_group_name"] == "fast"
+    assert cluster["drbd_usermode_helper"] == "/sbin/helper"
+    assert cluster["diskparams"]["drbd"]["metavg"] == "m"
+
+
+def test_templates_of_logical_volumes_need_a_volume_group() -> None:
+    with pytest.raises(OpPrereqError, match="template plain is enabled and needs --vg-name"):
+        check_request(request(enabled_disk_templates=["plain"], vg_name=""))
+    with pytest.raises(OpPrereqError, match="'a b' cannot be the name"):
+        check_request(request(vg_name="a b"))

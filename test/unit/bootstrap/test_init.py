@@ -1,4 +1,4 @@
-"""Making a cluster: the allocator that a new cluster asks by default."""
+"""Making a cluster: the allocator that a new cluster asks by default, and what its disks need here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from fakes.shell_scripts import write_script
 
 from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
+from ganeti.bootstrap import init
+from ganeti.bootstrap.cluster_config import ClusterRequest
 from ganeti.bootstrap.init import find_allocator
+from ganeti.storage.lvm_reports import VolumeGroup
 
 
 def test_our_own_allocator_is_the_default_where_it_is(tmp_path: Path) -> None:
@@ -31,3 +34,19 @@ def test_another_one_must_be_there(tmp_path: Path) -> None:
     assert find_allocator(paths, "mine") == "mine"
     with pytest.raises(GenericError, match="not a valid name"):
         find_allocator(paths, "../mine")
+
+
+def test_the_first_machine_has_to_have_the_volume_group_and_the_helper(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = ClusterRequest(cluster_name="c", vg_name="xenvg", drbd_helper="/bin/true")
+    groups: dict[str, VolumeGroup] = {}
+    monkeypatch.setattr(init, "volume_groups", lambda: groups)
+    monkeypatch.setattr(init, "usermode_helper", lambda: "/sbin/drbdadm")
+    with pytest.raises(
+        GenericError, match=r"no volume group 'xenvg'.*DRBD calls '/sbin/drbdadm', not '/bin/true'"
+    ):
+        init.check_block_storage(asked)
+    groups["xenvg"] = VolumeGroup("xenvg", size_bytes=40 << 30, free_bytes=0, extent_bytes=4 << 20)
+    monkeypatch.setattr(init, "usermode_helper", lambda: "/bin/true")
+    init.check_block_storage(asked)

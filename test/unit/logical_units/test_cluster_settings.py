@@ -24,6 +24,7 @@ LIMITS = {
     "max": {"memory-size": 1024, "cpu-count": 4, "disk-count": 4, "disk-size": 4096}
     | {"nic-count": 4, "spindle-use": 4},
 }
+TEMPLATES = ("diskless", "ext", "file", "sharedfile")  # enabled at first
 STD = {"memory-size": 512, "cpu-count": 1, "disk-count": 1, "disk-size": 1024} | {
     "nic-count": 1,
     "spindle-use": 1,
@@ -72,6 +73,10 @@ def refused(cluster: FakeCluster, text: str, **params: Any) -> None:
         ({"install_image": "x.img"}, "install_image: 'x.img' is neither an absolute path nor"),
         ({"zeroing_image": "http:///x"}, "zeroing_image: 'http:///x' is neither"),
         ({"instance_communication_network": "a b"}, "'a b' cannot be the name of a network"),
+        ({"vg_name": "-x"}, "'-x' cannot be the name of a volume group"),
+        ({"vg_name": ".."}, "'..' cannot be the name of a volume group"),
+        ({"drbd_helper": "true"}, "'true' is not an absolute path"),
+        ({"enabled_disk_templates": [*TEMPLATES, "plain"]}, "plain is enabled and needs --vg-name"),
     ],
 )
 def test_wrong_values_are_refused(cluster: FakeCluster, params: dict[str, Any], text: str) -> None:
@@ -82,8 +87,6 @@ def test_wrong_values_are_refused(cluster: FakeCluster, params: dict[str, Any], 
 @pytest.mark.parametrize(
     ("params", "text"),
     [
-        ({"vg_name": "xenvg"}, "logical volumes are not supported yet"),
-        ({"drbd_helper": "/bin/true"}, "DRBD disks are not supported yet"),
         ({"enabled_hypervisors": ["kvm", "fake", "lxc"]}, "'lxc' is not supported yet"),
         ({"enabled_disk_templates": ["sharedfile", "drbd"]}, "'drbd' is not supported yet"),
     ],
@@ -93,6 +96,57 @@ def test_what_needs_a_later_step_says_so(
 ) -> None:
     with pytest.raises(NotSupportedError, match=text):
         modify(cluster, **params)
+
+
+@pytest.fixture
+def block_storage(cluster: FakeCluster) -> dict[str, dict[str, Any]]:
+    """What nodes answer about their volume groups, and about DRBD: {call: {node: answer}}."""
+    nodes = ("node1.example.com", "node2.example.com", "node3.example.com")
+    answers: dict[str, dict[str, Any]] = {
+        "storage_list": {name: [[30000]] for name in nodes},
+        "drbd_helper": dict.fromkeys(nodes, "/bin/true"),
+    }
+    nodes_answer = cluster.context.nodes.call_all
+
+    def call_all(method: Any, targets: Sequence[Any], *args: Any, **more: Any) -> Any:
+        if method.__name__ not in answers:
+            return nodes_answer(method, targets, *args, **more)
+        found = answers[method.__name__]
+        return {node.name: RpcResult(node.name, found[node.name]) for node in targets}
+
+    cluster.context.nodes.call_all = call_all  # type: ignore[method-assign]
+    return answers
+
+
+def test_a_volume_group_and_a_helper_are_stored_and_may_go(
+    cluster: FakeCluster, block_storage: dict[str, dict[str, Any]]
+) -> None:
+    stored = modify(cluster, vg_name="xenvg", drbd_helper="/bin/true")
+    assert (stored["volume_group_name"], stored["drbd_usermode_helper"]) == ("xenvg", "/bin/true")
+    modify(cluster, enabled_disk_templates=[*TEMPLATES, "plain"])
+    refused(cluster, "template plain is enabled and needs --vg-name", vg_name="")
+    stored = modify(cluster, drbd_helper="")
+    assert stored.get("drbd_usermode_helper") is None
+
+
+@pytest.mark.parametrize(
+    ("call", "answer", "text"),
+    [
+        ("storage_list", [], "node node2.example.com: there is no volume group 'xenvg'; 'vgs' "),
+        ("storage_list", [[None]], "node node2.example.com: there is no volume group 'xenvg'"),
+        ("storage_list", [[5]], "node node2.example.com: .*'xenvg' has 5 MiB, and needs 20480"),
+        ("drbd_helper", "/sbin/drbdadm", "DRBD calls '/sbin/drbdadm', not '/bin/true': 'modprobe"),
+    ],
+)
+def test_each_node_has_to_have_the_volume_group_and_the_helper(
+    cluster: FakeCluster,
+    block_storage: dict[str, dict[str, Any]],
+    call: str,
+    answer: object,
+    text: str,
+) -> None:
+    block_storage[call]["node2.example.com"] = answer
+    refused(cluster, text, vg_name="xenvg", drbd_helper="/bin/true")
 
 
 def test_what_cannot_be_set_may_be_left_empty(cluster: FakeCluster) -> None:
