@@ -19,7 +19,7 @@ from typing import Final
 
 from ganeti.locking.names import BGL, LOCKSET, group_of, in_order
 from ganeti.logical_units.context import JobContext
-from ganeti.protocol.wconfd import GONE, GRANTED, ClientId, LockMode, LockRequest
+from ganeti.protocol.wconfd import GONE, GRANTED, ClientId, LockMode, LockRequest, WConfCalls
 
 SLICE_S_MIN: Final = 5.0  # LOCK_ATTEMPTS_MINWAIT
 SLICE_S_MAX: Final = 75.0  # LOCK_ATTEMPTS_MAXWAIT
@@ -181,6 +181,11 @@ def all_shared(level: LockLevel) -> dict[str, LockMode]:
 def all_exclusive(level: LockLevel) -> dict[str, LockMode]:
     """Need every lock of a level, exclusively."""
     return exclusive(level, [LOCKSET])
+
+
+def release_resources(config: WConfCalls) -> None:
+    """Give the resource locks of nodes back, once the disks are there and in step."""
+    config.free_locks_level(LockLevel.NODE_RES.value)
 
 
 def union(*needs: LockNeed) -> dict[str, LockMode]:

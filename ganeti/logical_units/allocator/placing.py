@@ -8,7 +8,7 @@ looks once more whether the node will still do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeAlias
 
@@ -19,7 +19,7 @@ from ganeti.logical_units import lookup
 from ganeti.logical_units.allocator.asking import Allocator, ask_allocator, read_snapshot
 from ganeti.logical_units.allocator.question import Snapshot
 from ganeti.logical_units.context import JobContext
-from ganeti.logical_units.locks import LockLevel, lock_name
+from ganeti.logical_units.locks import LockLevel, lock_name, shared, to_request
 from ganeti.objects.model import Node
 from ganeti.protocol.iallocator import Relocate, Wanted
 from ganeti.protocol.wconfd import LockMode, WConfCalls
@@ -101,7 +101,8 @@ def nodes_to_choose_from(
     """Give the names of the nodes that an allocator may choose; UNSET for all.
 
     Args:
-        only_free: those whose locks can be had at once; they are held, shared, until the end.
+        only_free: those whose locks can be had at once, also those of their resources: where disks
+            are being made, no more are put.  The locks are held, shared, until the end.
 
     Raises:
         OpPrereqError: no lock can be had just now (temp_insufficient_resources).
@@ -110,17 +111,26 @@ def nodes_to_choose_from(
         yield UNSET
         return
     nodes = [node for node in lookup.all_nodes(context.config) if is_usable(node)]
-    locks = {lock_name(LockLevel.NODE, node.uuid): node.name for node in nodes}
-    held = context.config.opportunistic_lock_union(
-        [(lock, LockMode.SHARED.value) for lock in locks]
-    )
-    if not held:
+    uuids = [node.uuid for node in nodes]
+    wanted = shared(LockLevel.NODE, uuids) | shared(LockLevel.NODE_RES, uuids)
+    held = set(context.config.opportunistic_lock_union(to_request(wanted)))
+    free = [node.name for node in nodes if held.issuperset(_locks_of(node))]
+    if not free:
+        _let_go(context, held)
         raise OpPrereqError(
             f"{what}: every node is locked by other jobs just now; try again, or without"
             " --opportunistic-locking",
             ErrorCode.TEMP_NORES,
         )
     try:
-        yield [name for lock, name in locks.items() if lock in held]
+        yield free
     finally:
-        context.config.try_update_locks([(lock, LockMode.RELEASE.value) for lock in held])
+        _let_go(context, held)
+
+
+def _locks_of(node: Node) -> list[str]:
+    return [lock_name(level, node.uuid) for level in (LockLevel.NODE, LockLevel.NODE_RES)]
+
+
+def _let_go(context: JobContext, held: Iterable[str]) -> None:
+    context.config.try_update_locks([(lock, LockMode.RELEASE.value) for lock in sorted(held)])

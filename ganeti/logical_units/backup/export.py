@@ -73,6 +73,7 @@ from ganeti.protocol.export_description import PARTIAL_SUFFIX, ReadMethod, dump_
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import TransferOptions
 from ganeti.protocol.remote_move import AwaitedDisk, Secret
+from ganeti.protocol.wconfd import LockMode
 
 
 class AnyExport(AnyInstanceUnit[OpBackupExport, FoundOnInstance, PlanOnInstance]):
@@ -80,6 +81,7 @@ class AnyExport(AnyInstanceUnit[OpBackupExport, FoundOnInstance, PlanOnInstance]
 
     hooks = HookPoint("instance-export", ObjectType.INSTANCE)
     told = ("shutdown_timeout", "remove_instance")
+    resources = LockMode.SHARED
 
     def check_options(self) -> None:
         """Refuse options that are not built."""

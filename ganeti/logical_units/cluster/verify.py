@@ -191,8 +191,8 @@ class LUClusterRepairDiskSizes(SimpleUnit[opcodes.OpClusterRepairDiskSizes, Sequ
             if self.op.instances
             else all_exclusive(LockLevel.INSTANCE)
         )
-        nodes = shared(LockLevel.NODE, {instance.primary_node for instance in found})
-        return union(instances, nodes)
+        uuids = {instance.primary_node for instance in found}
+        return union(instances, shared(LockLevel.NODE, uuids), shared(LockLevel.NODE_RES, uuids))
 
     def execute(self, plan: Sequence[Instance]) -> list[tuple[str, int, str, int]]:
         """Compare and correct; returns (instance, disk, "size", new size) of each change."""

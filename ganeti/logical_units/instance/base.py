@@ -1,7 +1,8 @@
 """Operations on one existing instance share how it is read, its locks and its hooks.
 
-The instance is locked exclusively, its nodes shared: so different instances never wait for each
-other, and a node cannot be changed or removed under an instance that is being worked on.
+The instance is locked exclusively, its nodes shared: so different instances do not wait for each
+other, and a node cannot be changed or removed under an instance that is being worked on.  Only work
+that is heavy on disks takes the resource locks of the nodes as well.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from ganeti.base.errors import wrong_state
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.instance.view import InstanceView
-from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive, shared
+from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive, lock_name, shared
 from ganeti.objects.model import Node
 from ganeti.opcodes.opcode import InstanceOpCode
+from ganeti.protocol.wconfd import LockMode
 
 InstanceOpType = TypeVar("InstanceOpType", bound=InstanceOpCode)
 
@@ -65,10 +67,13 @@ class AnyInstanceUnit(LogicalUnit[InstanceOpType, FoundOnInstance, PlanOnInstanc
     Class attributes:
         takes_incomplete: it can be done to an instance whose disks were never filled.
         told: the parameters of the opcode whose values hooks are told, under the same names.
+        resources: how the resource locks of the nodes are taken, by work that is heavy on disks:
+            exclusively where disks are made, grow or are filled, shared where they are only read.
     """
 
     takes_incomplete: ClassVar[bool] = False
     told: ClassVar[Sequence[str]] = ()
+    resources: ClassVar[LockMode | None] = None
 
     def read_instance(self) -> InstanceView:
         """Read the instance and all around it."""
@@ -78,9 +83,16 @@ class AnyInstanceUnit(LogicalUnit[InstanceOpType, FoundOnInstance, PlanOnInstanc
         return InstanceView.of(found)
 
     def locks(self, found: FoundOnInstance) -> LockNeed:
-        """Lock the instance exclusively and the nodes shared."""
-        nodes = shared(LockLevel.NODE, [node.uuid for node in found.nodes])
+        """Lock the instance exclusively and the nodes shared, perhaps their resources too."""
+        uuids = [node.uuid for node in found.nodes]
+        nodes = shared(LockLevel.NODE, uuids) | self.resource_locks(found, uuids)
         return exclusive(LockLevel.INSTANCE, [found.view.name]) | nodes
+
+    def resource_locks(self, found: FoundOnInstance, uuids: Sequence[str]) -> LockNeed:
+        """Return the locks of what the nodes have; an instance without disks needs none."""
+        if self.resources is None or not found.view.disks:
+            return {}
+        return {lock_name(LockLevel.NODE_RES, uuid): self.resources for uuid in uuids}
 
     def check_state(self, found: FoundOnInstance) -> None:
         if not self.takes_incomplete:

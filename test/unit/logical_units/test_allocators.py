@@ -174,6 +174,7 @@ def test_only_the_own_objects_are_locked(cluster: FakeCluster, hail: Allocator) 
             ("cluster/BGL", "shared"),
             ("instance/new.example.com", "exclusive"),
             (f"node/{uuid_of('node2')}", "shared"),
+            (f"node-res/{uuid_of('node2')}", "exclusive"),
         ]
     ]
     assert len(hail.asked) == 1
@@ -266,8 +267,14 @@ def test_free_nodes_only(cluster: FakeCluster, hail: Allocator) -> None:
     create(cluster, opportunistic_locking=True)
     assert hail.request["restrict-to-nodes"] == [name(2), name(3)]
     locks = {f"node/{uuid_of(node)}": "shared" for node in ("node2", "node3")}
-    assert held == [locks]  # nobody takes a node away while the allocator thinks
-    cluster.config.lock_by_another(*locks)
+    free = {f"node-res/{uuid_of(node)}": "shared" for node in ("node1", "node2", "node3")}
+    assert held == [locks | free]  # nobody takes a node away while the allocator thinks
+    assert not cluster.config.held
+    cluster.config.lock_by_another(f"node-res/{uuid_of('node2')}")  # disks are being made there
+    hail.answer = lambda _question: [name(3)]
+    create(cluster, instance_name="a", nics=[], opportunistic_locking=True)
+    assert hail.request["restrict-to-nodes"] == [name(3)]
+    cluster.config.lock_by_another(f"node-res/{uuid_of('node3')}")
     with pytest.raises(OpPrereqError, match="every node is locked") as caught:
         create(cluster, instance_name="b", opportunistic_locking=True)
     assert caught.value.ecode == "temp_insufficient_resources"

@@ -138,7 +138,13 @@ JOBS = {
 }
 
 
-@pytest.mark.shows("2.0/scalability/long-jobs")
+# How jobs that are heavy on disks take the resource locks of their nodes; others take none.
+RESOURCES = dict.fromkeys(
+    ("create", "import", "move", "convert", "recreate disks", "grow"), "exclusive"
+) | dict.fromkeys(("export", "live export", "migrate"), "shared")
+
+
+@pytest.mark.shows("2.0/scalability/long-jobs", "backend/locks/node-res")
 @pytest.mark.parametrize("name", JOBS)
 def test_a_long_job_locks_nothing_but_its_own_objects(name: str, tmp_path: Path) -> None:
     job = JOBS[name]
@@ -147,9 +153,13 @@ def test_a_long_job_locks_nothing_but_its_own_objects(name: str, tmp_path: Path)
     job.run(cluster)
     for request in cluster.config.lock_history:
         assert ("cluster/BGL", "shared") in request
-        exclusive = {lock for lock, mode in request if mode == "exclusive"}
+        resources = {lock: mode for lock, mode in request if lock.startswith("node-res/")}
+        assert set(resources.values()) == ({RESOURCES[name]} if name in RESOURCES else set())
+        exclusive = {lock for lock, mode in request if mode == "exclusive"} - resources.keys()
         assert exclusive <= {f"instance/{each}" for each in (NAME, NEW_NAME)}
-        shared = {lock for lock, mode in request if mode == "shared"} - {"cluster/BGL"}
+        shared = {lock for lock, mode in request if mode == "shared"} - resources.keys()
+        shared.discard("cluster/BGL")
+        assert resources.keys() <= {lock.replace("node/", "node-res/") for lock in shared}
         assert shared <= {f"node/{uuid_of(node)}" for node in ("node1", "node2", "node3")}
         assert len(shared) <= 2
 

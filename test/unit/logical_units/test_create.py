@@ -85,15 +85,46 @@ def test_files_lie_in_a_directory_of_the_instance(cluster: FakeCluster) -> None:
 @pytest.mark.shows(
     "backend/locks/instance-name", "2.12/aims/finer", "2.0/locks/instances", "2.0/add-remove/added"
 )
-def test_only_the_name_is_locked_exclusively(cluster: FakeCluster) -> None:
+def test_only_the_name_and_the_place_of_the_disks_are_locked_exclusively(
+    cluster: FakeCluster,
+) -> None:
     create(cluster)
     assert cluster.config.lock_history == [
         [
             ("cluster/BGL", "shared"),
             ("instance/web1.example.com", "exclusive"),
             ("node/" + uuid_of("node2"), "shared"),
+            ("node-res/" + uuid_of("node2"), "exclusive"),
         ]
     ]
+
+
+@pytest.mark.shows("backend/locks/node-res")
+def test_the_place_of_the_disks_is_free_again_once_they_are_made(cluster: FakeCluster) -> None:
+    held: dict[str, set[str]] = {}
+
+    def look(_node: str, call: str, _args: object) -> None:
+        held[call] = set(cluster.config.held)
+
+    cluster.rpc.failure = look
+    create(cluster)
+    lock = "node-res/" + uuid_of("node2")
+    assert lock in held["blockdev_create"]
+    assert lock not in held["instance_os_add"]
+    assert "instance/web1.example.com" in held["instance_os_add"]
+
+
+@pytest.mark.shows("backend/locks/node-res")
+def test_disks_are_not_made_where_others_are_being_made(cluster: FakeCluster) -> None:
+    lock = "node-res/" + uuid_of("node2")
+    cluster.config.lock_by_another(lock)
+    cluster.cancel_after = 3
+    with pytest.raises(JobCanceled):
+        create(cluster)
+    assert cluster.said(f"lock {lock} is held by job")
+    cluster.cancel_after = None
+    create(cluster, instance_name="a", disk_template="diskless", disks=[])
+    create(cluster, instance_name="b", forthcoming=True)
 
 
 @pytest.mark.shows("backend/templates/sharedfile", "2.0/file-storage/live")

@@ -84,6 +84,8 @@ def test_the_locks_are_the_instance_and_both_nodes(running: FakeCluster) -> None
         (f"instance/{NAME}", "exclusive"),
         ("node/" + uuid_of("node1"), "shared"),
         ("node/" + uuid_of("node2"), "shared"),
+        ("node-res/" + uuid_of("node1"), "shared"),
+        ("node-res/" + uuid_of("node2"), "shared"),
     ]
 
 

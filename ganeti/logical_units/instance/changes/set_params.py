@@ -40,7 +40,7 @@ from ganeti.logical_units.instance.parameters import (
 )
 from ganeti.logical_units.instance.storage import disks
 from ganeti.logical_units.instance.view import changed_fields
-from ganeti.logical_units.locks import LockNeed
+from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.fill import fill_beparams, fill_hvparams, fill_ipolicy, fill_osparams_all
 from ganeti.objects.instance_policy import violations
@@ -172,6 +172,10 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
     def locks(self, found: WithNetworks) -> LockNeed:
         """Lock the instance exclusively, nodes and networks shared."""
         return super().locks(found) | network_locks(found.networks.values())
+
+    def resource_locks(self, found: WithNetworks, uuids: Sequence[str]) -> LockNeed:
+        """Return the locks of what the nodes have, where disks are converted."""
+        return exclusive(LockLevel.NODE_RES, uuids) if self.op.disk_template else {}
 
     def plan(self, found: WithNetworks) -> Modification:
         """Refuse wrong parameters, and changes that the instance's state does not allow."""

@@ -19,6 +19,7 @@ from ganeti.logical_units.instance.storage import disks
 from ganeti.logical_units.instance.storage.disks import make_directory, make_disk
 from ganeti.logical_units.instance.storage.files import directories
 from ganeti.logical_units.instance.view import InstanceView
+from ganeti.logical_units.locks import release_resources
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.hypervisors import Hypervisor
 from ganeti.objects.model import Disk, Instance
@@ -74,6 +75,7 @@ def build(context: JobContext, plan: Creation) -> None:
             clear_remains(context, plan.planned)
         port = _take_port(context, plan.view.instance, undo)
         disks_made = _make_disks(context, plan, undo)
+        release_resources(context.config)
         instance = structs.replace(
             plan.view.instance, network_port=port.number, disks_active=plan.start
         )

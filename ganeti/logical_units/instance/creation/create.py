@@ -41,6 +41,7 @@ from ganeti.logical_units.instance.storage import planning
 from ganeti.logical_units.instance.storage.files import file_place
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive, shared
+from ganeti.objects.disk_templates import traits_of
 from ganeti.objects.fill import cluster_hvparams, fill_beparams, fill_hvparams, fill_osparams_all
 from ganeti.objects.model import AdminState, Disk, Instance, Network, Node, NodeGroup
 from ganeti.objects.nic import NIC
@@ -143,11 +144,14 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
         return choose_for_new(self.context, self.cluster, op, found.name, start=start)
 
     def locks(self, found: Wanted) -> LockNeed:
-        """Lock the new name exclusively, the node and the networks shared."""
+        """Lock the new name and where disks are made exclusively, nodes and networks shared."""
         source = [found.export.node.uuid] if found.export else []
+        template = found.op.disk_template or self.cluster.enabled_disk_templates[0]
+        makes_disks = traits_of(template).has_disks and not found.op.forthcoming
         return (
             exclusive(LockLevel.INSTANCE, [found.name])
             | shared(LockLevel.NODE, [found.primary.uuid, *source])
+            | exclusive(LockLevel.NODE_RES, [found.primary.uuid] if makes_disks else [])
             | nics.network_locks(found.networks.values())
         )
 

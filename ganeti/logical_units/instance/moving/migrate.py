@@ -42,6 +42,7 @@ from ganeti.objects.hypervisors import DEFAULT_SHUTDOWN_TIMEOUT_S, MigrationMode
 from ganeti.objects.model import Node
 from ganeti.opcodes.instance import OpInstanceMigrate
 from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.wconfd import LockMode
 
 POLL_S: Final = 0.05  # between two looks; the node itself waits up to a second for the end
 PROGRESS_S: Final = 2.0  # between two messages
@@ -249,6 +250,7 @@ class LUInstanceMigrate(MoveUnit[OpInstanceMigrate, MigrationPlan]):
     hooks = HookPoint("instance-migrate", ObjectType.INSTANCE)
     doing = "migrate"
     told = ("allow_runtime_changes",)
+    resources = LockMode.SHARED
 
     def plan(self, found: Move) -> MigrationPlan:
         """Refuse an instance that cannot be migrated, or not there."""

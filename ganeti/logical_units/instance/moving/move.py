@@ -34,7 +34,7 @@ from ganeti.logical_units.instance.view import InstanceView
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.model import AdminState, Disk, Instance, Node
 from ganeti.opcodes.instance import OpInstanceMove
-from ganeti.protocol.wconfd import Change, ObjectKind
+from ganeti.protocol.wconfd import Change, LockMode, ObjectKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,7 @@ class LUInstanceMove(AnyInstanceUnit[OpInstanceMove, Move, CopyPlan]):
 
     hooks = HookPoint("instance-move", ObjectType.INSTANCE)
     told = ("shutdown_timeout",)
+    resources = LockMode.EXCLUSIVE
 
     def resolve(self) -> Move:
         view, name = self.read_instance(), self.op.target_node_uuid or self.op.target_node

@@ -45,7 +45,7 @@ from ganeti.opcodes.instance import (
     OpInstanceReplaceDisks,
 )
 from ganeti.protocol.node_calls import NodeCalls
-from ganeti.protocol.wconfd import Change, ObjectKind
+from ganeti.protocol.wconfd import Change, LockMode, ObjectKind
 
 
 class LUInstanceActivateDisks(InstanceUnit[OpInstanceActivateDisks, OnInstance]):
@@ -88,6 +88,7 @@ class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, OnInstance]):
     """Say why the disks of an instance cannot be replaced, and name another way."""
 
     hooks = HookPoint("mirrors-replace", ObjectType.INSTANCE)
+    resources = LockMode.EXCLUSIVE
 
     def plan(self, found: OnInstance) -> OnInstance:
         """Refuse every template that there is.
@@ -159,6 +160,7 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, Growth]):
     """Grow one disk."""
 
     hooks = HookPoint("disk-grow", ObjectType.INSTANCE)
+    resources = LockMode.EXCLUSIVE
     told = ("disk", "amount", "absolute")
 
     def plan(self, found: OnInstance) -> Growth:
@@ -275,6 +277,7 @@ class LUInstanceRecreateDisks(AnyInstanceUnit[OpInstanceRecreateDisks, WithTarge
     """Make the disks of a stopped instance anew."""
 
     hooks = HookPoint("instance-recreate-disks", ObjectType.INSTANCE)
+    resources = LockMode.EXCLUSIVE
 
     def resolve(self) -> WithTarget:
         """Read the instance, and look up the node where its disks are to be."""
