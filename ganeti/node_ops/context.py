@@ -3,6 +3,7 @@
 It also gives handlers the drivers of this node, and the disks of instances as they are here.
 """
 
+import logging
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,12 +16,14 @@ from ganeti.base.paths import Paths
 from ganeti.hypervisor.interface import AssembledDisk, Hypervisor, NodeEnv, get_hypervisor
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance
 from ganeti.protocol.node_calls import NodeCalls
-from ganeti.storage.interface import Volume, bottom_up
+from ganeti.storage.interface import Assembled, Volume
 from ganeti.storage.qcow2 import RawView
 from ganeti.storage.registry import volume_of
 from ganeti.store import ssconf
 from ganeti.system import clock, environment
 from ganeti.system.files import ensure_directory, remove_if_exists
+
+logger = logging.getLogger(__name__)
 
 # A script is ended this much before its call, so that the answer can have its output.
 _SCRIPT_MARGIN_S: Final = 5.0
@@ -37,6 +40,22 @@ def check_instance_name(name: str) -> None:
     """
     if not _INSTANCE_NAME.fullmatch(name):
         raise GenericError(f"{name!r} is not a valid instance name")
+
+
+def assemble_all(volume: Volume) -> Assembled:
+    """Make a disk usable with its children; a mirrored one may go on without, by its copy.
+
+    Raises:
+        BlockDeviceError: it cannot be used.
+    """
+    for child in volume.children:
+        try:
+            assemble_all(child)
+        except BlockDeviceError as err:
+            if not volume.traits.mirrored:
+                raise
+            logger.warning("%s; its other copy has to do", err.message)
+    return volume.assemble()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +142,7 @@ class NodeContext:
             BlockDeviceError: it does not exist, or cannot be assembled; the text names it.
         """
         try:
-            *_children, assembled = [part.assemble() for part in bottom_up(self.volume(disk))]
+            assembled = assemble_all(self.volume(disk))
         except BlockDeviceError as err:
             raise BlockDeviceError(
                 f"disk {index} of instance {instance_name!r} cannot be used on node"

@@ -29,6 +29,7 @@ from ganeti.node_ops.machine.master import Master
 from ganeti.node_ops.machine.node import Node
 from ganeti.node_ops.transfers.calls import Transfers
 from ganeti.node_ops.verify.calls import Verify
+from ganeti.objects.disk_templates import traits_of
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc import NodeCall, decode_arguments, encode_failure, encode_result
@@ -121,13 +122,21 @@ def _show(argument: Argument, value: object) -> str:
     if argument.type is RpcInstance and isinstance(value, dict):
         return str(value.get("name", "?"))
     if argument.type is RpcDisk and isinstance(value, dict):
-        return f"{value.get('iv_name') or value.get('uuid')} {value.get('logical_id')}"
+        return f"{value.get('iv_name') or value.get('uuid')} {_place(value)}"
     if argument.name == "reason" and isinstance(value, list):
         return "reason " + "; ".join(_reason_text(entry) for entry in value)
     is_short = isinstance(value, str) and len(value) <= _SHOWN_CHARACTERS_MAX
     if is_short or value is None or isinstance(value, bool | int | float):
         return f"{argument.name}={value}"
     return ""
+
+
+def _place(disk: Mapping[str, object]) -> str:
+    """Return the logical id of a disk without its secret."""
+    parts, found = traits_of(str(disk.get("dev_type"))).logical_id, disk.get("logical_id")
+    if "secret" in parts and isinstance(found, list):
+        return f"{found[: list(parts).index('secret')]}"
+    return f"{found}"
 
 
 def _reason_text(entry: object) -> str:

@@ -205,6 +205,7 @@ class DiskTemplate(Row):
     DRBD = _template(
         "drbd",
         StorageType.LVM_VG,
+        driver="ganeti.storage.drbd.volume:DrbdStorage",
         logical_id={
             "node_a": str,
             "node_b": str,

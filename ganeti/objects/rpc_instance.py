@@ -21,7 +21,7 @@ from ganeti.objects.record import PrivateParams
 
 _NO_PARAMS: Final[Mapping[str, object]] = {}
 _DRBD_CHILD_STRIPES: Final = ("data-stripes", "meta-stripes")  # of the children in their order
-_DRBD_DEVICE_NAMES: Final = {
+DRBD_DEVICE_NAMES: Final = {
     "disk-barriers": "disabled-barriers",
     "meta-barriers": "disable-meta-flush",
     "metavg": "default-metavg",
@@ -92,7 +92,7 @@ def _device_params(template: str, params: Mapping[str, object]) -> dict[str, obj
     if template != DiskTemplate.DRBD:
         return dict(params)
     return {
-        _DRBD_DEVICE_NAMES.get(name, name): value
+        DRBD_DEVICE_NAMES.get(name, name): value
         for name, value in params.items()
         if name not in _DRBD_CHILD_STRIPES
     }

@@ -218,6 +218,11 @@ class Volume(ABC):
         """Keep the parts of the logical id, or raise `_malformed`."""
 
     @property
+    def device(self) -> str:
+        """Path of the disk once it is assembled; "" where only that tells it."""
+        return ""
+
+    @property
     def mirror(self) -> Mirror | None:
         """The connection with a copy on another node; None for a disk that has none by itself."""
         return None
@@ -304,7 +309,9 @@ class Volume(ABC):
         raise NotSupportedError(f"disks of template {self._disk.dev_type} cannot be {action}")
 
     def _malformed(self) -> BlockDeviceError:
-        found, parts = list(self._disk.logical_id), ", ".join(self.traits.logical_id)
+        names = list(self.traits.logical_id)
+        shown = names.index("secret") if "secret" in names else None
+        found, parts = list(self._disk.logical_id)[:shown], ", ".join(names)
         return BlockDeviceError(
             f"disk {self._disk.uuid}: the logical id {found!r} is not [{parts}]"
         )

@@ -108,7 +108,8 @@ class PlainVolume(Volume):
         return f"logical volume {self.path}"
 
     @property
-    def _device(self) -> str:
+    def device(self) -> str:
+        """Path of its device while it is active."""
         return self._env.paths.localize(f"/dev/{self.path}")
 
     def _existing(self) -> LogicalVolume:
@@ -205,7 +206,7 @@ class PlainVolume(Volume):
         """Return the state of the volume, which is faulty without all of its physical volumes."""
         is_faulty = found.is_partial or found.is_virtual
         return BlockDevStatus(
-            self._device,
+            self.device,
             major=found.major if found.major >= 0 else None,
             minor=found.minor if found.minor >= 0 else None,
             is_degraded=is_faulty,
@@ -219,7 +220,7 @@ class PlainVolume(Volume):
             found = self._existing()
             hint = "; a physical volume of it is missing, see 'pvs'" if found.is_partial else ""
             raise BlockDeviceError(f"cannot activate {self._what}: {said(result)}{hint}")
-        return Assembled(self._device)
+        return Assembled(self.device)
 
     def dimensions(self) -> Dimensions | None:
         """Return the real size, and the number of physical volumes; None without the volume."""
@@ -281,8 +282,8 @@ class PlainVolume(Volume):
                 f"{self._what} has {size_bytes // MIB} MiB: cannot wipe {size_mib} MiB from"
                 f" {offset_mib}"
             )
-        with failing_as(BlockDeviceError, f"cannot wipe {self._device}"):
-            wipe(self._device, offset, count)
+        with failing_as(BlockDeviceError, f"cannot wipe {self.device}"):
+            wipe(self.device, offset, count)
 
     def snapshot(self, name: str, size_mib: int) -> list[object]:
         """Take a snapshot, with room for as many changes as there is, up to the whole size."""

@@ -8,10 +8,10 @@ import os
 from collections.abc import Sequence
 
 from ganeti.base.errors import BlockDeviceError, GenericError
-from ganeti.node_ops.context import NodeHandler
+from ganeti.node_ops.context import NodeHandler, assemble_all
 from ganeti.node_ops.leftovers import alone_with_disk
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance
-from ganeti.storage.interface import Look, bottom_up, top_down
+from ganeti.storage.interface import Look, top_down
 from ganeti.storage.registry import dimensions, look
 
 logger = logging.getLogger(__name__)
@@ -44,8 +44,7 @@ class BlockDevices(NodeHandler):
                 raise
             try:
                 if on_primary or driver.traits.mirrored:  # a copy is connected at once
-                    for part in bottom_up(driver):
-                        part.assemble()
+                    assemble_all(driver)
                 if on_primary:
                     driver.open_new()
                 driver.set_info(info)

@@ -6,19 +6,29 @@ Source: drbdsetup(8), drbdmeta(8) of DRBD 8.4.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from ganeti.base.errors import BlockDeviceError, GenericError
+from ganeti.storage.drbd import show
+from ganeti.storage.drbd.show import Resource
 from ganeti.storage.drbd.status import NOT_LOADED, PROC_DRBD, Status, look
 from ganeti.system import process
 
 _TIMEOUT_S: Final = 60.0  # the driver gives up on a dead peer before
+_RELEASE: Final = (8, 4)
 _HIDDEN: Final = "--shared-secret="
 
 
-def run(argv: Sequence[str], *, timeout_s: float = _TIMEOUT_S) -> bytes:
+def run(
+    argv: Sequence[str], *, timeout_s: float = _TIMEOUT_S, may_end: frozenset[int] = frozenset({0})
+) -> bytes:
     """Run a program of DRBD and return what it printed.
+
+    Args:
+        may_end: the exit statuses that are no failures.
 
     Raises:
         BlockDeviceError: it failed; the text has its last words, and no secret.
@@ -28,21 +38,98 @@ def run(argv: Sequence[str], *, timeout_s: float = _TIMEOUT_S) -> bytes:
         result = process.run(argv, timeout_s=timeout_s, env=env)
     except GenericError as err:
         raise BlockDeviceError(err.message) from err
-    if result.status != 0 or result.timed_out or result.truncated:
+    if result.status not in may_end or result.timed_out or result.truncated:
         shown = " ".join(_HIDDEN + "***" if each.startswith(_HIDDEN) else each for each in argv)
-        said = " ".join(result.output_tail(5).split())
+        last = (result.stderr or result.stdout).decode("utf-8", "replace").strip().splitlines()[-4:]
+        said = " ".join(" ".join(last).split())
         end = process.describe_end(result)
         raise BlockDeviceError(f"{shown!r} {end}: {said}" if said else f"{shown!r} {end}")
     return result.stdout
 
 
-def status(source: str = PROC_DRBD) -> Status:
+def status() -> Status:
     """Return the state of all devices of this node.
 
     Raises:
         BlockDeviceError: DRBD is not loaded.
     """
-    found = look(run, source)
+    found = look(run, PROC_DRBD)
     if found is None:
         raise BlockDeviceError(NOT_LOADED)
+    return found
+
+
+def resources() -> list[Resource]:
+    """Return all configured resources of this node."""
+    return show.parse(run(show.COMMAND).decode("utf-8", "replace"))
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All DRBD devices of this node at one moment."""
+
+    status: Status
+    resources: Sequence[Resource]
+
+    @property
+    def can_change(self) -> bool:
+        """Whether the driver's version takes our commands."""
+        return self.status.release == _RELEASE
+
+
+def view() -> View:
+    """Look at all devices of this node.
+
+    Raises:
+        BlockDeviceError: DRBD is not loaded, or cannot be asked.
+    """
+    try:
+        found = status()
+        known = resources() if found.release == _RELEASE else []
+    except BlockDeviceError:
+        raise
+    except GenericError as err:
+        raise BlockDeviceError(err.message) from err
+    return View(found, known)
+
+
+# Data generations.  Two copies that were written while apart are told by the driver in its log.
+
+_HANDSHAKE: Final = re.compile(
+    r"block drbd(?P<minor>\d+): (?P<side>self|peer) (?P<ids>[0-9A-F:]+) "
+)
+_SPLIT: Final = re.compile(r"block drbd(?P<minor>\d+): Split-Brain detected but unresolved")
+_LOG_TIMEOUT_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The data generation identifiers of two copies that both have changes the other lacks."""
+
+    here: str
+    there: str
+
+
+def kernel_log() -> str:
+    """Return the log of the kernel; "" where it cannot be read."""
+    try:
+        result = process.run(("dmesg",), timeout_s=_LOG_TIMEOUT_S)
+    except GenericError:
+        return ""
+    return result.stdout.decode("utf-8", "replace")
+
+
+def splits(log: str) -> dict[int, Split]:
+    """Return the minors whose last meeting with their copy ended in a split brain."""
+    ids: dict[tuple[int, str], str] = {}
+    found: dict[int, Split] = {}
+    for line in log.splitlines():
+        if match := _HANDSHAKE.search(line):
+            minor = int(match["minor"])
+            ids[minor, match["side"]] = match["ids"]
+            found.pop(minor, None)  # they met again
+        elif match := _SPLIT.search(line):
+            minor = int(match["minor"])
+            sides = (ids.get((minor, side), "unknown") for side in ("self", "peer"))
+            found[minor] = Split(*sides)
     return found

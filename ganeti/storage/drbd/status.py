@@ -117,6 +117,11 @@ class Device:
         return self.local_disk == _UP_TO_DATE
 
     @property
+    def is_paused_here(self) -> bool:
+        """Whether this node holds the synchronization back by request."""
+        return self.flags[3:4] == "u"
+
+    @property
     def is_degraded(self) -> bool:
         """Whether there is no second good copy at the moment."""
         whole = self.connection == _CONNECTED or self.connection in _VERIFYING

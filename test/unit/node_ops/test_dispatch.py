@@ -133,6 +133,10 @@ def test_a_log_line_shows_names_and_reasons_and_hides_parameters() -> None:
         " reason gnt:client:gnt-instance start; gnt:user maintenance)"
     )
     assert "geheim" not in describe(NodeCalls.calls["instance_os_add"], instance, False, 0)
+    mirrored = {"uuid": "u", "dev_type": "drbd", "logical_id": ["a", "b", 11000, 0, 1, "geheim"]}
+    assert describe(NodeCalls.calls["blockdev_remove"], mirrored) == (
+        "blockdev_remove(u ['a', 'b', 11000, 0, 1])"
+    )
     disk = {"iv_name": "disk/0", "logical_id": ["loop", "/x"]}
     assert (
         describe(NodeCalls.calls["blockdev_remove"], disk)
