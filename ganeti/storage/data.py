@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 CHUNK_BYTES: Final = 1 << 20
+BLOCK_BYTES: Final = 1 << 16  # what increments are made of; QEMU notes changes in such blocks
 _ZEROES: Final = bytes(CHUNK_BYTES)
 
 
@@ -38,6 +39,23 @@ def data_areas(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int
             return
         yield begin, min(stop, end)
         position = stop
+
+
+def aligned(areas: Iterable[tuple[int, int]], size: int) -> Iterator[tuple[int, int]]:
+    """Yield areas of a disk, in order, widened to whole blocks; those that touch become one."""
+    begin = end = 0
+    for start, stop in areas:
+        first = start // BLOCK_BYTES * BLOCK_BYTES
+        last = min(-(-stop // BLOCK_BYTES) * BLOCK_BYTES, size)
+        if first >= last:
+            continue
+        if first > end:
+            if end > begin:
+                yield begin, end
+            begin = first
+        end = max(end, last)
+    if end > begin:
+        yield begin, end
 
 
 def wipe(path: str, offset: int, count: int) -> None:

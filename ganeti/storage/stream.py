@@ -1,12 +1,14 @@
 """The contents of a disk as a stream of bytes, without its holes, with a checksum at the end.
 
     magic  b"GNTDISK1"
-    size of the disk, bytes of data in it                two numbers of 8 bytes
+    size of the disk, bytes of data in it                two numbers of 8 bytes; 0: nobody knows
     offset, length, then so many bytes of data           8 and 4 bytes; again and again, in order
     offset 2^64 - 1, length 32, then a SHA-256           of everything before; the end
 
-Between the pieces of data are zeroes.  Such a stream, as any other, travels in frames that
-tell its end, so that a broken connection is not taken for it.
+Between the pieces of data are zeroes.  A difference has the magic b"GNTDIFF1": between its pieces
+the disk is as it was before, and a piece that became zeroes has 2^63 added to its offset and no
+data.  Such a stream, as any other, travels in frames that tell its end, so that a broken
+connection is not taken for it.
 
     length, then so many bytes                           4 bytes; again and again
     0                                                    the end
@@ -27,6 +29,10 @@ from ganeti.protocol.node_rpc_values import STREAM_ENDED_EARLY
 from ganeti.storage.data import CHUNK_BYTES, data_areas, size_of, wipe_open, write_at
 
 MAGIC: Final = b"GNTDISK1"
+DIFFERENCE_MAGIC: Final = b"GNTDIFF1"
+ZEROES_BYTES_MAX: Final = 1 << 31  # of one piece
+_ZEROES: Final = 1 << 63
+Run = tuple[int, int, bytes | None]  # offset and length in bytes, and the data unless it is zeroes
 _HEAD: Final = struct.Struct(">QQ")
 _PIECE: Final = struct.Struct(">QI")
 _END_OFFSET: Final = (1 << 64) - 1
@@ -94,6 +100,86 @@ class LocalImage:
         os.close(self._descriptor)
 
 
+def encoded(
+    runs: Iterable[Run], size: int, data_bytes: int = 0, *, is_difference: bool = False
+) -> Iterator[bytes]:
+    """Yield the stream of a disk, or of a difference, in pieces of about a megabyte."""
+    digest = hashlib.sha256()
+    for piece in _body(runs, size, data_bytes, is_difference=is_difference):
+        digest.update(piece)
+        yield piece
+    yield _PIECE.pack(_END_OFFSET, digest.digest_size) + digest.digest()
+
+
+def _body(
+    runs: Iterable[Run], size: int, data_bytes: int, *, is_difference: bool
+) -> Iterator[bytes]:
+    yield (DIFFERENCE_MAGIC if is_difference else MAGIC) + _HEAD.pack(size, data_bytes)
+    for offset, length, data in runs:
+        if data is not None:
+            yield _PIECE.pack(offset, length) + data
+        elif is_difference:
+            for begin in range(offset, offset + length, ZEROES_BYTES_MAX):
+                count = min(ZEROES_BYTES_MAX, offset + length - begin)
+                yield _PIECE.pack(begin | _ZEROES, count)
+
+
+class StreamReader:
+    """Reads such a stream.
+
+    Attributes:
+        size: of the disk, in bytes.
+        data_bytes: how much data is to come; 0 if nobody knows.
+        is_difference: it tells what changed, not what is there.
+    """
+
+    def __init__(self, source: Incoming) -> None:
+        """Read the head.
+
+        Raises:
+            StorageError: it is no such stream.
+        """
+        self._source = source
+        self._digest = hashlib.sha256()
+        magic = self._digested(len(MAGIC))
+        if magic not in (MAGIC, DIFFERENCE_MAGIC):
+            raise StorageError("the stream is not the contents of a disk")
+        self.is_difference = magic == DIFFERENCE_MAGIC
+        size, data_bytes = _HEAD.unpack(self._digested(_HEAD.size))
+        self.size, self.data_bytes = int(size), int(data_bytes)
+
+    def runs(self) -> Iterator[Run]:
+        """Yield the pieces, in order.
+
+        Raises:
+            StorageError: the stream is damaged, or broke off; perhaps only after the last piece.
+        """
+        end = 0
+        while True:
+            head = _exactly(self._source, _PIECE.size)
+            offset, length = _PIECE.unpack(head)
+            if offset == _END_OFFSET:
+                self._finish(length)
+                return
+            is_zeroes = bool(self.is_difference and offset & _ZEROES)
+            offset &= ~_ZEROES if is_zeroes else _END_OFFSET
+            limit = ZEROES_BYTES_MAX if is_zeroes else CHUNK_BYTES
+            if not end <= offset <= offset + length <= self.size or length > limit:
+                raise StorageError("the stream is damaged: a piece lies where none can be")
+            self._digest.update(head)
+            yield offset, length, None if is_zeroes else self._digested(length)
+            end = offset + length
+
+    def _finish(self, length: int) -> None:
+        if _exactly(self._source, length) != self._digest.digest():
+            raise StorageError("the checksum is wrong: the disk differs from the one that was sent")
+
+    def _digested(self, count: int) -> bytes:
+        data = _exactly(self._source, count)
+        self._digest.update(data)
+        return data
+
+
 class DiskReader:
     """Reads a disk as a stream; `done_bytes` of `data_bytes` have been read so far."""
 
@@ -118,21 +204,16 @@ class DiskReader:
         Raises:
             OSError, StorageError: the disk cannot be read.
         """
-        digest = hashlib.sha256()
-        for piece in self._body():
-            digest.update(piece)
-            yield piece
-        yield _PIECE.pack(_END_OFFSET, digest.digest_size) + digest.digest()
+        return encoded(self._runs(), self.size, self.data_bytes)
 
-    def _body(self) -> Iterator[bytes]:
-        yield MAGIC + _HEAD.pack(self.size, self.data_bytes)
+    def _runs(self) -> Iterator[Run]:
         for begin, stop in self._areas:
             position = begin
             while position < stop:
                 data = self._image.read(position, min(CHUNK_BYTES, stop - position))
                 if not data:
                     raise StorageError(f"the disk ends at {position}, before its size {self.size}")
-                yield _PIECE.pack(position, len(data)) + data
+                yield position, len(data), data
                 position += len(data)
                 self.done_bytes += len(data)
 
@@ -143,7 +224,6 @@ class DiskWriter:
     def __init__(self, path: str, source: Incoming) -> None:
         self._path = path
         self._source = source
-        self._digest = hashlib.sha256()
         self.data_bytes = self.done_bytes = 0
 
     def run(self) -> Iterator[None]:
@@ -153,35 +233,26 @@ class DiskWriter:
             StorageError: the stream is damaged or too long for the disk, or there is no room.
             OSError: the disk cannot be written.
         """
-        size = self._begin()
+        stream = StreamReader(self._source)
+        if stream.is_difference:
+            raise StorageError("the stream is only what changed on a disk, not its contents")
+        self.data_bytes = stream.data_bytes
+        self._check_room(stream.size)
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             end = 0
-            while True:
-                head = _exactly(self._source, _PIECE.size)
-                offset, length = _PIECE.unpack(head)
-                if offset == _END_OFFSET:
-                    self._finish(length)
-                    break
-                if not end <= offset <= offset + length <= size or length > CHUNK_BYTES:
-                    raise StorageError("the stream is damaged: a piece lies where none can be")
-                self._digest.update(head)
-                data = self._digested(length)
+            for offset, length, data in stream.runs():
                 wipe_open(descriptor, end, offset - end)
-                write_at(descriptor, data, offset)
+                write_at(descriptor, data or b"", offset)
                 end = offset + length
                 self.done_bytes += length
                 yield
-            wipe_open(descriptor, end, size - end)
+            wipe_open(descriptor, end, stream.size - end)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
-    def _begin(self) -> int:
-        """Read the head of the stream; returns the size of the disk."""
-        if self._digested(len(MAGIC)) != MAGIC:
-            raise StorageError("the stream is not the contents of a disk")
-        size, self.data_bytes = _HEAD.unpack(self._digested(_HEAD.size))
+    def _check_room(self, size: int) -> None:
         room = size_of(self._path)
         if size > room:
             here, wanted = room // _MIB, size // _MIB
@@ -192,16 +263,6 @@ class DiskWriter:
             if found.f_blocks and self.data_bytes > free:  # FUSE does not tell
                 wanted, free = self.data_bytes // _MIB, free // _MIB
                 raise StorageError(f"no space: the data has {wanted} MiB, and {free} MiB are free")
-        return int(size)
-
-    def _finish(self, length: int) -> None:
-        if _exactly(self._source, length) != self._digest.digest():
-            raise StorageError("the checksum is wrong: the disk differs from the one that was sent")
-
-    def _digested(self, count: int) -> bytes:
-        data = _exactly(self._source, count)
-        self._digest.update(data)
-        return data
 
 
 def framed(pieces: Iterable[bytes]) -> Iterator[bytes]:
