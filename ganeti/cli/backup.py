@@ -61,6 +61,7 @@ COMMANDS: Final = (
         export,
         "<instance> --force --shutdown-timeout CHANGE",
         opt.flag("--ignore-remove-failures", "count it as done although removal failed"),
+        opt.flag("--incremental", "export only what changed since the last such export"),
         opt.flag("--long-sleep", "keep the guest stopped during the whole export"),
         opt.with_help(opt.NODE, "node to export to", "target_node"),
         opt.unflag(
@@ -80,10 +81,18 @@ COMMANDS: Final = (
 that. With --noshutdown a running guest of KVM goes on: its disks' contents of one instant are
 exported, as if the power had failed then.  Until the export ends that needs as much free room in
 the export directory of its primary node as the disks are large. An earlier export of it is
-replaced once the new one is complete.""",
+replaced once the new one is complete.
+
+With --incremental the export becomes the next point of a chain, which has only the blocks of 64 KiB
+that changed since the point before. The first such export is a full one, and so is one that finds
+nothing to build on; the log of the job says why. Disks are dumped as they are, never by the scripts
+of the operating system. While KVM runs a guest, it records where its disks are written, and only
+that is read; a disk without such a record, as after a restart, is read wholly and compared. An
+export without --incremental replaces the whole chain.""",
         examples="""
 gnt-backup export -n node3 web1  # to node3, below /var/lib/ganeti/export
-gnt-backup export --noshutdown -n node3 web1  # while it runs""",
+gnt-backup export --noshutdown -n node3 web1  # while it runs
+gnt-backup export --incremental --noshutdown -n node3 web1  # only what changed""",
         opcode=OpBackupExport,
         fixed={"mode": "local"},
     ),
@@ -95,12 +104,14 @@ gnt-backup export --noshutdown -n node3 web1  # while it runs""",
         opt.with_help(opt.NODE_GROUP, "node group to put it in", "group_name"),
         opt.option("--src-dir=<dir> -> src_path", "directory of the export"),
         opt.option("--src-node=<node>", "node that has the export"),
+        opt.number("--point=NUMBER -> src_point", "point of a chain; the newest if none is given"),
         description="""Settings without an option are as in the export.  Without
 --src-node, the export is looked for on all nodes.  The instance is not started.""",
         examples="""
 gnt-backup import -n node1 web1  # bring web1 back
 gnt-backup import --src-node node3 --src-dir web1.example.com -n node2 web2 \
- # a copy of web1 under another name, with new MAC addresses""",
+ # a copy of web1 under another name, with new MAC addresses
+gnt-backup import --point 3 -n node1 web1  # as web1 was at point 3 of its chain""",
         opcode=OpInstanceCreate,
         fixed={"mode": "import", "start": False},
     ),
@@ -108,7 +119,12 @@ gnt-backup import --src-node node3 --src-dir web1.example.com -n node2 web2 \
         "remove: remove an export",
         OpBackupRemove,
         "<export>=instance_name@export CHANGE",
+        opt.number("--before=NUMBER", "remove only the points of the chain before this one"),
+        description="""Removes exports with all their points. With --before, the point of that
+number becomes the first one of its chain, a whole export; later points stay as they are, and all
+keep their numbers. That takes as much free room as the whole export until it is complete.""",
         examples="""
-gnt-backup remove web1  # remove the exports of web1 from all nodes""",
+gnt-backup remove web1  # remove the exports of web1 from all nodes
+gnt-backup remove --before 5 web1  # keep what was exported from point 5 on""",
     ),
 )

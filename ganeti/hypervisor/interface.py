@@ -32,7 +32,7 @@ Source: node_rpc.json, "result_objects" and calls instance_*, migration_*; const
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import IntEnum, StrEnum
 from functools import cache
@@ -132,10 +132,14 @@ Disks = Sequence[AssembledDisk]  # of one instance
 
 @dataclass(frozen=True, slots=True)
 class SnapshotAddress:
-    """Where the snapshot of a disk is read: an export of an NBD server of this node."""
+    """Where the snapshot of a disk is read: an export of an NBD server of this node.
+
+    ``written`` is the name there of the record of what was written until then, if there is one.
+    """
 
     socket_path: str
     export: str
+    written: str = ""
 
 
 class MigrationState(StrEnum):
@@ -247,13 +251,22 @@ class Snapshots(Protocol):
             HypervisorError: they cannot; the text says why.
         """
 
-    def take(self, instance: RpcInstance, directory: str) -> None:
+    def take(
+        self, instance: RpcInstance, directory: str, since: str = "", point: str = ""
+    ) -> Collection[str]:
         """Keep the contents of all disks of a running instance at one instant, while it goes on.
 
-        Snapshots that an earlier job left are removed first.
+        Snapshots that an earlier job left are removed first.  What the guest writes can be recorded
+        from that instant on; earlier records go on.
 
         Args:
             directory: of this node, for files without names with the old contents of blocks.
+            since: the name of an earlier instant.
+            point: the name of this one; empty if nothing is to be recorded.
+
+        Returns:
+            The UUIDs of the disks of which it is known what was written since that earlier instant;
+            the snapshot tells (`SnapshotAddress.written`).
 
         Raises:
             HypervisorError: it cannot be done; nothing is left of it, and the guest goes on.
@@ -261,6 +274,9 @@ class Snapshots(Protocol):
 
     def address(self, name: str, uuid: str) -> SnapshotAddress:
         """Return where the snapshot of a disk is read."""
+
+    def record_since(self, name: str, point: str) -> None:
+        """Keep only the record that began at one instant; does nothing if it does not run."""
 
     def drop(self, name: str) -> None:
         """Remove the snapshots of an instance's disks; does nothing when there are none."""

@@ -36,6 +36,7 @@ class OpBackupExport(InstanceOpCode, frozen=True, kw_only=True):
     zeroing_timeout_fixed: int | None = None
     zeroing_timeout_per_mib: float | None = None
     long_sleep: bool = False
+    incremental: bool | None = None
 
 
 class OpBackupPrepare(InstanceOpCode, frozen=True, kw_only=True):
@@ -47,4 +48,6 @@ class OpBackupPrepare(InstanceOpCode, frozen=True, kw_only=True):
 
 
 class OpBackupRemove(InstanceOpCode, frozen=True, kw_only=True):
-    """Remove the exports of an instance from all nodes."""
+    """Remove the exports of an instance from all nodes, or only the oldest points of a chain."""
+
+    before: NonNegativeInt | None = None

@@ -109,6 +109,7 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True):
     src_node: NonEmptyStr | None = None
     src_node_uuid: NonEmptyStr | None = None
     src_path: NonEmptyStr | None = None
+    src_point: NonNegativeInt | None = None
     compress: str = "none"
     start: bool = True
     forthcoming: bool = False

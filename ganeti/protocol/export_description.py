@@ -25,6 +25,10 @@ from ganeti.base.versions import EXPORT_VERSION
 CONFIG_NAME: Final = "config.ini"
 # Of the directory of an export that is not complete; no instance has such a name.
 PARTIAL_SUFFIX: Final = "+new"
+INCREMENTS: Final = "increments"  # the directory beside the first point of a chain
+BLOCK_BYTES: Final = 1 << 16  # the unit of what changed
+SUMS_SUFFIX: Final = ".sums"
+_DIFFERENCE_SUFFIX: Final = ".diff"
 _EXPORT: Final = "export"
 _INSTANCE: Final = "instance"
 # The sections of parameters, and the fields of a description that they hold.
@@ -47,19 +51,24 @@ class ReadMethod(StrEnum):
 
 
 class DumpedDisk(msgspec.Struct, frozen=True, kw_only=True):
-    """A disk of an exported instance; ``dump`` is the name of its file, empty if it has none."""
+    """A disk of an exported instance; ``dump`` is the name of its file, empty if it has none.
+
+    ``root`` is the checksum of the disk's blocks (`ganeti.storage.sums`), in chains only.
+    """
 
     size_mib: int
     dump: str = ""
     name: str | None = None
     iv_name: str = ""
     sha256: str = ""
+    root: str = ""
 
 
 class ExportDescription(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of an exported instance; NICs are settings as opcodes take them.
 
-    ``method`` is None where nobody knows, as in exports of other versions.
+    ``method`` is None where nobody knows, as in exports of other versions.  A point of a chain has
+    the UUID of the instance, and a UUID and a ``number`` of its own, which is 0 for the first one.
     """
 
     name: str
@@ -76,11 +85,44 @@ class ExportDescription(msgspec.Struct, frozen=True, kw_only=True):
     osparams: Mapping[str, str] = {}
     osparams_private: Mapping[str, str] = {}
     method: ReadMethod | None = None
+    instance_uuid: str = ""
+    point: str = ""
+    number: int = 0
 
 
 def dump_name(disk_uuid: str) -> str:
     """Return the name of the file that the dump of a disk has in its export."""
     return f"{disk_uuid}.dump"
+
+
+def difference_name(disk_uuid: str) -> str:
+    """Return the name of the file with what changed on a disk since the point before."""
+    return f"{disk_uuid}{_DIFFERENCE_SUFFIX}"
+
+
+def is_difference(dump: str) -> bool:
+    """Tell whether a file has only what changed."""
+    return dump.endswith(_DIFFERENCE_SUFFIX)
+
+
+def disk_of_dump(dump: str) -> str:
+    """Return the UUID of the disk that a file has the contents of."""
+    return dump.partition(".")[0]
+
+
+def sums_name(disk_uuid: str) -> str:
+    """Return the name of the file with the checksums of a disk's blocks."""
+    return f"{disk_uuid}{SUMS_SUFFIX}"
+
+
+def point_directory(export: str, number: int, first: int = 0) -> str:
+    """Return the directory of a point of a chain.
+
+    Args:
+        export: the directory of the chain, which is that of its first point.
+        first: the number of that one.
+    """
+    return export if number == first else f"{export}/{INCREMENTS}/{number:04}"
 
 
 def _parser() -> configparser.ConfigParser:
@@ -101,6 +143,10 @@ def format_description(found: ExportDescription) -> str:
     }
     if found.method is not None:
         parser[_EXPORT]["method"] = found.method.value
+    if found.point:
+        parser[_EXPORT]["instance_uuid"] = found.instance_uuid
+        parser[_EXPORT]["point"] = found.point
+        parser[_EXPORT]["number"] = str(found.number)
     values = {
         "name": found.name,
         "hypervisor": found.hypervisor,
@@ -141,8 +187,8 @@ def _fits(value: str) -> bool:
 
 def _disk_values(prefix: str, disk: DumpedDisk) -> dict[str, str]:
     values = {"ivname": disk.iv_name, "size": str(disk.size_mib)}
-    for name, value in (("dump", disk.dump), ("name", disk.name), ("sha256", disk.sha256)):
-        if value:
+    for name in ("dump", "name", "sha256", "root"):
+        if value := getattr(disk, name):
             values[name] = value
     return {prefix + name: value for name, value in values.items()}
 
@@ -180,6 +226,9 @@ def _description(parser: configparser.ConfigParser) -> ExportDescription:
         nics=[_nic(instance, index) for index in range(_count(instance, "nic_count"))],
         **{field: _section(parser, section) for section, field in _PARAMETERS.items()},
         method=_method(parser.get(_EXPORT, "method", fallback="")),
+        instance_uuid=parser.get(_EXPORT, "instance_uuid", fallback=""),
+        point=parser.get(_EXPORT, "point", fallback=""),
+        number=parser.getint(_EXPORT, "number", fallback=0),
     )
 
 
@@ -216,6 +265,7 @@ def _disk(instance: configparser.SectionProxy, index: int) -> DumpedDisk:
         name=instance.get(f"{prefix}name") or None,
         iv_name=instance.get(f"{prefix}ivname", ""),
         sha256=instance.get(f"{prefix}sha256", ""),
+        root=instance.get(f"{prefix}root", ""),
     )
 
 

@@ -1,8 +1,8 @@
 """Bytes of the network block device protocol, as far as a reader of one export needs them.
 
-The client negotiates structured replies and the context ``base:allocation``, which says where an
-export has holes.  After that each request is answered by chunks of which the last one says so.
-Numbers are big-endian.
+The client negotiates structured replies and one context: ``base:allocation``, which says where an
+export has holes, or ``qemu:dirty-bitmap:NAME``, which says what was written.  After that each
+request is answered by chunks of which the last one says so.  Numbers are big-endian.
 
 Source: the NBD project, doc/proto.md.
 """
@@ -39,7 +39,7 @@ _REFUSED: Final = 1 << 31
 _EXPORT_INFO: Final = struct.Struct(">HQH")
 _EXTENT: Final = struct.Struct(">II")
 _READS_AS_ZEROES: Final = 2
-_CONTEXT: Final = b"base:allocation"
+_IS_DIRTY: Final = 1
 _DAMAGED: Final = "an answer of the NBD server is damaged"
 
 
@@ -75,6 +75,18 @@ class _ChunkType(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class MetaContext:
+    """What is told of each part of an export; a flag means that it is to be looked at, or not."""
+
+    name: str
+    flag: int
+    when_set: bool
+
+
+ALLOCATION: Final = MetaContext("base:allocation", _READS_AS_ZEROES, when_set=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
     """The head of one part of an answer; so many bytes follow it."""
 
@@ -105,9 +117,14 @@ def choose_export(name: str) -> bytes:
     return _text(name.encode()) + struct.pack(">H", 0)
 
 
-def choose_context(name: str) -> bytes:
+def choose_context(name: str, context: MetaContext) -> bytes:
     """Return the data of option ``SET_META_CONTEXT``."""
-    return _text(name.encode()) + struct.pack(">I", 1) + _text(_CONTEXT)
+    return _text(name.encode()) + struct.pack(">I", 1) + _text(context.name.encode())
+
+
+def dirty_context(bitmap: str) -> MetaContext:
+    """Return the context that tells what a dirty bitmap of QEMU marks."""
+    return MetaContext(f"qemu:dirty-bitmap:{bitmap}", _IS_DIRTY, when_set=True)
 
 
 def _text(data: bytes) -> bytes:
@@ -199,8 +216,8 @@ def _unpack(layout: str, data: bytes) -> tuple[int, ...]:
     return struct.unpack(layout, data)
 
 
-def extents(part: Chunk, data: bytes) -> Iterator[tuple[int, bool]]:
-    """Yield length of each part of the export in order, and whether it may hold anything.
+def extents(part: Chunk, data: bytes, context: MetaContext) -> Iterator[tuple[int, bool]]:
+    """Yield length of each part of the export in order, and whether it is to be looked at.
 
     Raises:
         ProtocolError: it is no part of the answer to a question for holes.
@@ -210,4 +227,4 @@ def extents(part: Chunk, data: bytes) -> Iterator[tuple[int, bool]]:
     for length, flags in _EXTENT.iter_unpack(data[4:]):
         if not length:
             raise ProtocolError("the NBD server tells of a part without length")
-        yield length, not flags & _READS_AS_ZEROES
+        yield length, bool(flags & context.flag) == context.when_set

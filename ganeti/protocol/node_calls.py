@@ -20,6 +20,7 @@ from ganeti.objects.model import MasterNetworkParameters
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance
 from ganeti.protocol import node_rpc as rpc
 from ganeti.protocol.node_rpc_values import (
+    ChainPoint,
     CompressedText,
     DrainResult,
     FileDetails,
@@ -419,8 +420,22 @@ class InstanceCalls(Service):
         """Check that snapshots of all disks at one instant can be made.  Ours."""
 
     @rpc.changes(rpc.NORMAL_S)
-    def instance_snapshot(self, instance: RpcInstance) -> None:
-        """Keep the content of all disks at one instant; an earlier snapshot is dropped.  Ours."""
+    def instance_snapshot(
+        self, instance: RpcInstance, since: str = "", point: str = ""
+    ) -> list[str]:
+        """Keep the content of all disks at one instant; an earlier snapshot is dropped.  Ours.
+
+        Args:
+            since: the point of a chain from which on what was written is wanted.
+            point: the one that this instant is, from which on it is to be recorded.
+
+        Returns:
+            The UUIDs of the disks of which it is known what was written since then.
+        """
+
+    @rpc.changes(rpc.FAST_S)
+    def instance_record_since(self, instance: RpcInstance, point: str) -> None:
+        """Forget what was written but for what was since one point of a chain.  Ours."""
 
     @rpc.changes(rpc.NORMAL_S)
     def instance_snapshot_drop(self, instance: RpcInstance) -> None:
@@ -674,9 +689,23 @@ class ExportCalls(Service):
     def export_remove(self, export: str) -> None:
         """Remove an export with all its data."""
 
+    @rpc.reads(rpc.FAST_S)
+    def export_chains(self, exports: Texts) -> list[tuple[str, list[ChainPoint]]]:
+        """Return the points of some exports, or of all if none is named.  Ours.
+
+        An export without a chain has one point, a broken one none.
+        """
+
     @rpc.changes(rpc.FAST_S)
-    def export_note(self, export: str, method: str) -> None:
-        """Note how the disks are read, for the description of an export in the making.  Ours."""
+    def export_note(self, export: str, method: str, point: str = "", number: int = 0) -> None:
+        """Note how the disks are read, for the description of an export in the making.  Ours.
+
+        One that is to be a point of a chain has a UUID, and a number; 0 begins a chain.
+        """
+
+    @rpc.changes(rpc.NORMAL_S)
+    def export_merge(self, export: str, number: int) -> str:
+        """Begin to make a point the first of its chain; returns the name of the transfer.  Ours."""
 
     @rpc.changes(rpc.NORMAL_S)
     def finalize_export(self, instance: RpcInstance, snap_disks: Values) -> None:

@@ -9,6 +9,7 @@ Source: node_rpc.json (encoders, encodings, result_objects); ARCHITECTURE, invar
 import base64
 import binascii
 import zlib
+from collections.abc import Sequence
 from enum import IntEnum, StrEnum
 from typing import NamedTuple, Self
 
@@ -195,6 +196,21 @@ class TransferOptions(msgspec.Struct, frozen=True):
     magic: str | None = None
     ipv6: bool = False
     connect_timeout: int | None = None
+
+
+class ChainPoint(msgspec.Struct, frozen=True):
+    """One point of a chain of exports, as its node has it.
+
+    Attributes:
+        timestamp: when it was made, in seconds since 1970.
+        size: the room that it takes, in bytes.
+        with_sums: the UUIDs of the disks whose blocks have checksums there.
+    """
+
+    number: int
+    timestamp: int
+    size: int
+    with_sums: Sequence[str] = ()
 
 
 def compress(content: bytes | str) -> list[object]:

@@ -174,15 +174,16 @@ class Targets(msgspec.Struct, frozen=True, kw_only=True):
     instance_info: Sequence[NodeUuid] = ()
     consoles: Sequence[InstanceUuid] = ()  # of running ones: ask again once these are known
     exports: Sequence[NodeUuid] = ()
+    chains: Sequence[NodeUuid] = ()
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A checked query.
 
     ``needs`` are the parts of the view that must be filled beyond the configuration: any of
-    node_live, instance_live, console, jobs, locks, exports, rows.  ``names``, unless None, are
-    the only names (job ids) that can be in the answer.  With ``only_names`` they are all that is
-    asked for, and rows are in their order; ``must_exist`` if one of nothing is refused.
+    node_live, instance_live, console, jobs, locks, exports, chains, rows.  ``names``, unless None,
+    are the only names (job ids) that can be in the answer.  With ``only_names`` they are all that
+    is asked for, and rows are in their order; ``must_exist`` if one of nothing is refused.
     """
 
     resource: AnyResource
@@ -206,7 +207,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """As `targets`."""
         online = {uuid for uuid, node in view.config.nodes.items() if not node.offline}
         if Source.EXPORTS in self.needs:
-            return Targets(exports=sorted(online))
+            chains = sorted(online) if Source.CHAINS in self.needs else ()
+            return Targets(exports=sorted(online), chains=chains)
         if not self.needs & LIVE_SOURCES:
             return Targets()
         run = _Run(self, view)

@@ -46,12 +46,13 @@ class Source(StrEnum):
     JOBS = "jobs"
     LOCKS = "locks"
     EXPORTS = "exports"
+    CHAINS = "chains"
     ROWS = "rows"
 
 
 LIVE_SOURCES: Final = frozenset({Source.NODE_LIVE, Source.INSTANCE_LIVE, Source.CONSOLE})
 """Sources that cost a call to nodes for each thing that is shown."""
-ASKED_OF_NODES: Final = LIVE_SOURCES | {Source.EXPORTS}
+ASKED_OF_NODES: Final = LIVE_SOURCES | {Source.EXPORTS, Source.CHAINS}
 
 
 class Comparison(StrEnum):

@@ -23,6 +23,7 @@ from ganeti.objects.fill import cluster_hvparams, fill_ndparams
 from ganeti.objects.model import Cluster, Instance, InstanceConsole, Node, NodeGroup
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc import NodeCall
+from ganeti.protocol.node_rpc_values import ChainPoint
 from ganeti.protocol.service import call_of
 from ganeti.query.context import RunContext
 from ganeti.query.engine import Targets
@@ -92,12 +93,18 @@ def questions(config: Tables, targets: Targets) -> list[NodeQuestion]:
     arguments: list[object] = [*instances_arguments(config.cluster)]
     running = dict.fromkeys(targets.instance_info, arguments)
     exports: dict[NodeUuid, list[object]] = {uuid: [] for uuid in targets.exports}
+    chains: dict[NodeUuid, list[object]] = {uuid: [[]] for uuid in targets.chains}
     possible = (
         NodeQuestion("node_live", NodeCalls.node_info, infos, NodeLive.from_rpc),
         NodeQuestion("instance_live", NodeCalls.all_instances_info, running, instances_from_rpc),
         NodeQuestion("exports", NodeCalls.export_list, exports, lambda it: _as(list[str], it)),
+        NodeQuestion("chains", NodeCalls.export_chains, chains, _chains),
     )
     return [question for question in possible if question.asked]
+
+
+def _chains(payload: object) -> dict[str, list[ChainPoint]]:
+    return dict(_as(list[tuple[str, list[ChainPoint]]], payload))
 
 
 def console_question(view: View, instances: Iterable[InstanceUuid]) -> NodeQuestion:

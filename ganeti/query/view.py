@@ -19,6 +19,7 @@ from ganeti.base.json import JsonValue
 from ganeti.config.tables import NO_TABLES, Tables
 from ganeti.jobs.record import QueuedJob
 from ganeti.objects.model import InstanceConsole
+from ganeti.protocol.node_rpc_values import ChainPoint
 from ganeti.query.kept_rows import KeptRows
 
 
@@ -130,6 +131,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         instance_live: answers to ``all_instances_info``, by node (need: instance_live).
         consoles: answers to ``instance_console_info`` (need: console).
         exports: answers to ``export_list`` (need: exports).
+        chains: answers to ``export_chains``: the points of exports by name (need: chains).
         rows: ready values by field name, for cluster, os and extstorage (need: rows).
     """
 
@@ -141,4 +143,5 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     jobs: Mapping[JobId, JobItem] = {}
     locks: Sequence[LockState] = ()
     exports: Mapping[NodeUuid, Sequence[str] | None] = {}
+    chains: Mapping[NodeUuid, Mapping[str, Sequence[ChainPoint]] | None] = {}
     rows: Sequence[Mapping[str, JsonValue]] = ()

@@ -10,8 +10,9 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from ganeti.protocol.export_description import BLOCK_BYTES
+
 CHUNK_BYTES: Final = 1 << 20
-BLOCK_BYTES: Final = 1 << 16  # what increments are made of; QEMU notes changes in such blocks
 _ZEROES: Final = bytes(CHUNK_BYTES)
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ganeti.base.errors import StorageError
-from ganeti.storage.data import BLOCK_BYTES
-from ganeti.storage.stream import Run, StreamReader
+from ganeti.protocol.export_description import BLOCK_BYTES
+from ganeti.storage.stream import Run, StreamReader, encoded
 from ganeti.storage.sums import SUM_BYTES, new_root, sum_of
 
 
@@ -37,7 +37,7 @@ def merged(layers: Sequence[Layer]) -> Iterator[Run]:
 
 def _until(runs: Iterator[Run], size: int) -> Iterator[Run]:
     for run in runs:
-        if run[0] < size:
+        if run[0] < size and run[1]:
             yield _cut(run, run[0], min(run[0] + run[1], size))
 
 
@@ -109,6 +109,17 @@ class LayerFile:
         return StorageError(f"file {name} of the export is damaged: {err.message}")
 
 
+def restored(paths: Sequence[str], root: str) -> Iterator[bytes]:
+    """Yield the stream of a whole disk, put together from files; the first one is the oldest.
+
+    Raises:
+        StorageError: a file is damaged, or the disk is not the one whose root that is.
+    """
+    layers = [LayerFile(path).layer() for path in paths]
+    counter = RootCounter(layers[-1].size)
+    return encoded(counter.compared(merged(layers), root), layers[-1].size)
+
+
 class RootCounter:
     """Computes the root (`ganeti.storage.sums`) of a disk whose pieces pass by in order."""
 
@@ -130,6 +141,12 @@ class RootCounter:
         self._zeroes(self._size - self._end)
         if self._block:
             self._digest.update(sum_of(bytes(self._block)))
+
+    def compared(self, runs: Iterator[Run], root: str) -> Iterator[Run]:
+        """Yield the pieces, and raise in the end if they are not those of a root."""
+        yield from self.passing(runs)
+        if self.root() != root:
+            raise StorageError("the disk that was put together differs from the one exported")
 
     def _zeroes(self, count: int) -> None:
         while count > 0:

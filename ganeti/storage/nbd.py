@@ -22,12 +22,16 @@ _Part = tuple[nbd.Chunk, bytes]  # of an answer
 class NbdImage:
     """One export, connected; ``size`` in bytes."""
 
-    def __init__(self, socket_path: str, export: str) -> None:
+    def __init__(self, socket_path: str, export: str, dirty_bitmap: str = "") -> None:
         """Connect.
 
+        Args:
+            dirty_bitmap: of QEMU; then the areas are the ones that it marks.
+
         Raises:
-            StorageError: nobody is there, or there is no such export.
+            StorageError: nobody is there, or there is no such export or bitmap.
         """
+        self._context = nbd.dirty_context(dirty_bitmap) if dirty_bitmap else nbd.ALLOCATION
         self._what = f"export {export!r} of the NBD server at {socket_path}"
         self._cookie = 0
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -35,7 +39,7 @@ class NbdImage:
         try:
             with failing_as(StorageError, f"{self._what} cannot be reached"):
                 self._socket.connect(socket_path)
-            self.size = self._negotiate(export)
+            self.size = self._negotiate(export, needs_context=bool(dirty_bitmap))
         except BaseException:
             self._socket.close()
             raise
@@ -45,7 +49,7 @@ class NbdImage:
         self._socket.close()
 
     def areas(self) -> Iterator[tuple[int, int]]:
-        """Yield the parts that may hold anything but zeroes, as (start, end)."""
+        """Yield the parts that may hold anything but zeroes, or are marked, as (start, end)."""
         position = 0
         while position < self.size:
             for length, has_data in self._status(position):
@@ -80,12 +84,15 @@ class NbdImage:
         except ProtocolError as err:
             raise StorageError(f"{self._what}: {err.message}") from err
 
-    def _negotiate(self, export: str) -> int:
+    def _negotiate(self, export: str, *, needs_context: bool) -> int:
         """Choose the export; returns its size."""
         with self._explained():
             self._send(nbd.answer_greeting(self._exactly(nbd.GREETING.size)))
             self._option(nbd.Option.STRUCTURED_REPLY)
-            self._option(nbd.Option.SET_META_CONTEXT, nbd.choose_context(export))
+            chosen = nbd.choose_context(export, self._context)
+            known = self._option(nbd.Option.SET_META_CONTEXT, chosen)
+            if needs_context and not known:
+                raise ProtocolError(f"the NBD server does not tell {self._context.name}")
             infos = self._option(nbd.Option.GO, nbd.choose_export(export))
         sizes = [size for info in infos if (size := nbd.export_size(info)) is not None]
         if len(sizes) != 1:
@@ -112,7 +119,7 @@ class NbdImage:
             found = [
                 extent
                 for part, data in self._ask(nbd.Command.BLOCK_STATUS, position, count)
-                for extent in nbd.extents(part, data)
+                for extent in nbd.extents(part, data, self._context)
             ]
         if not found:
             raise StorageError(f"{self._what}: the server does not tell where it has holes")

@@ -16,7 +16,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ganeti.base.errors import StorageError
-from ganeti.storage.data import BLOCK_BYTES, CHUNK_BYTES, aligned, data_areas
+from ganeti.protocol.export_description import BLOCK_BYTES
+from ganeti.storage.data import CHUNK_BYTES, aligned, data_areas
 from ganeti.storage.stream import Image, Run
 
 SUM_BYTES: Final = 32
@@ -24,6 +25,7 @@ _MAGIC: Final = b"GNTSUMS1"
 _HEAD: Final = struct.Struct(">8sQ")
 _ZEROES: Final = bytes(CHUNK_BYTES)
 _NO_SUM: Final = bytes(SUM_BYTES)
+_SIGN_OF_LIFE_BYTES: Final = 1 << 28
 
 
 def sum_of(block: bytes) -> bytes:
@@ -140,6 +142,8 @@ def changes(
 ) -> Iterator[Run]:
     """Yield the blocks of a disk that are not as they were, in order, in pieces up to a megabyte.
 
+    Where much was looked at in vain, an empty piece says how far it is.
+
     Args:
         before: the checksums of the blocks as they were.
         dirty: the parts outside which nothing was written since then, in order; None if nobody
@@ -151,7 +155,7 @@ def changes(
     size = image.size
     looked_at = [(0, size)] if dirty is None else sorted([*dirty, *_resized(before.size, size)])
     data = list(aligned(image.areas(), size))
-    position = 0
+    position = quiet_since = 0
     for begin, end in aligned(looked_at, size):
         while position < len(data) and data[position][1] <= begin:
             position += 1
@@ -166,6 +170,9 @@ def changes(
                 until = min(at + CHUNK_BYTES, stop, end)
                 yield from _changed(before, at, _read(image, at, until - at))
                 at = until
+                if at - quiet_since >= _SIGN_OF_LIFE_BYTES:
+                    yield at // BLOCK_BYTES * BLOCK_BYTES, 0, b""
+                    quiet_since = at
             else:
                 index += 1
 

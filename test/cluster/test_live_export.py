@@ -89,3 +89,47 @@ def test_other_hypervisors_say_that_they_cannot(cluster: TestCluster) -> None:
         "hypervisor fake: snapshots of running instances are not supported",
     )
     assert cluster.instance_field("fake.example.com", "status") == "running"
+
+
+@pytest.mark.qemu
+@pytest.mark.skipif(lifecycle.find_qemu() is None, reason="no QEMU binary is installed")
+def test_what_changed_is_exported_while_the_guest_writes(counting: TestCluster) -> None:
+    cluster, (one, two, three) = counting, counting.nodes
+    export = f"backup export --incremental --noshutdown -n {two} {NAME}"
+    unrecorded = "nobody recorded where disk {} was written"
+
+    def one_more() -> tuple[int, int, str]:
+        """Export; returns the counter before and after, and what was said."""
+        before = wait_for_rounds(cluster, one, NAME, 1)
+        said = cluster.gnt(export).out
+        return before, wait_for_rounds(cluster, one, NAME, 1), said
+
+    points = [one_more() for _ in range(4)]
+    assert "a full export, with which a chain begins" in points[0][2]
+    assert not [said for _, _, said in points if unrecorded.format(0) in said]
+    # A disk outside QEMU's sight forgets what was written when QEMU ends.
+    cluster.gnt(f"instance reboot -t hard --shutdown-timeout=0 {NAME}")
+    wait_for_rounds(cluster, one, NAME, 1)
+    points.append(one_more())
+    assert unrecorded.format(0) in points[4][2]
+    points.append(one_more())
+    assert unrecorded.format(0) not in points[5][2]
+
+    directory = Path(cluster.paths_of(two).export_dir, NAME)
+    for path in directory.glob("increments/*/*.diff"):
+        assert path.stat().st_size < 3 * 65536, "the guest writes to two blocks of each disk"
+    for number, (before, after, _) in enumerate(points):
+        cluster.gnt(
+            f"backup import --no-name-check --no-ip-check -n {three} --src-node {two}"
+            f" --src-dir {NAME} --point {number} {COPY}"
+        )
+        taken = counters.check_one_instant(
+            [path.read_bytes() for path in disks_of(cluster, three, COPY)]
+        )
+        assert before <= taken <= after, f"point {number}"
+        cluster.gnt(f"instance remove -f {COPY}")
+    # A full export replaces the chain, and records nothing.
+    cluster.gnt(f"backup export --noshutdown -n {two} {NAME}")
+    assert not (directory / "increments").exists()
+    assert "was made without --incremental" in cluster.gnt(export).out
+    cluster.gnt(f"backup remove {NAME}")

@@ -37,11 +37,11 @@ from ganeti.hypervisor.interface import (
 )
 from ganeti.node_ops import context, dispatch
 from ganeti.node_ops.context import NodeContext
-from ganeti.node_ops.disks.exports import CHECKSUM_SUFFIX
+from ganeti.node_ops.disks.exports import CHECKSUM_SUFFIX, ROOT_SUFFIX
 from ganeti.objects.hypervisors import HVPARAMS
 from ganeti.objects.parameters import defaults_of
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance, RpcNIC
-from ganeti.protocol.export_description import CONFIG_NAME
+from ganeti.protocol.export_description import CONFIG_NAME, SUMS_SUFFIX
 from ganeti.protocol.node_rpc import (
     NodeCall,
     decode_arguments,
@@ -74,6 +74,7 @@ class FakeNode(Paths):
         self.sizes: dict[str, int] = {}  # disk -> MiB, of those that were made or grown here
         self.data: dict[str, str] = {}  # disk -> its content, "" when it is new
         self.directories: set[str] = set()
+        self.records: dict[str, set[str]] = {}  # instance -> points since which writes are known
         self.snapshots: dict[str, dict[str, str]] = {}  # instance -> disk's UUID -> its path
         self.files: dict[str, object] = {}
         self.has_left = False
@@ -285,10 +286,18 @@ class _Snapshots:
     def check(self, instance: RpcInstance) -> None:
         _check_runs(self._node, instance)
 
-    def take(self, instance: RpcInstance, directory: str) -> None:
+    def take(
+        self, instance: RpcInstance, directory: str, since: str = "", point: str = ""
+    ) -> list[str]:
         self.check(instance)
         paths = {str(disk.uuid): str(disk.logical_id[1]) for disk in instance.disks_info}
         self._node.snapshots[instance.name] = paths
+        if point:
+            self._node.records.setdefault(instance.name, set()).add(point)
+        return list(paths) if since in self._node.records.get(instance.name, ()) else []
+
+    def record_since(self, name: str, point: str) -> None:
+        self._node.records[name] = self._node.records.get(name, set()) & {point}
 
     def address(self, name: str, uuid: str) -> SnapshotAddress:
         raise NotImplementedError("transfers are played")
@@ -475,8 +484,10 @@ class FakeRpc(NodeClient):
     def _end(self, node: FakeNode, io: Any) -> str:
         """Return the path of what one end of a transfer is."""
         kind, args = io
-        if kind == "file":
+        if kind in ("file", "increment"):
             return str(args[0])
+        if kind == "chain":
+            return f"{args[0]}/{args[2]}"
         if kind == "snapshot":
             found = {uuid: path for kept in node.snapshots.values() for uuid, path in kept.items()}
             return found[args[0]]
@@ -493,6 +504,9 @@ class FakeRpc(NodeClient):
             if into_path.startswith("/var/lib/ganeti/export/"):  # a dump, with its checksum
                 into.write(into_path, "")
                 into.write(into_path + CHECKSUM_SUFFIX, "ab" * 32)
+                if source[0] == "changes":
+                    into.write(into_path + ROOT_SUFFIX, "cd" * 32)
+                    into.write(f"{into_path.rpartition('.')[0]}{SUMS_SUFFIX}", "")
         return name
 
     def do_impexp_status(self, _node: FakeNode, names: list[str]) -> list[Any]:

@@ -70,8 +70,14 @@ _STATES: Final[Mapping[str, MigrationState]] = {
 _UNDER_WAY: Final = frozenset({MigrationState.ACTIVE, MigrationState.POSTCOPY_ACTIVE})
 # Always wanted, where QEMU has them: check that the right machine comes in, leave the disks to the
 # source until the guest is to run here, tell of changes, slow down a guest that changes memory
-# faster than it can be sent.
-_ALWAYS: Final = ("validate-uuid", "late-block-activate", "events", "auto-converge")
+# faster than it can be sent, take along what was written since the last export.
+_ALWAYS: Final = (
+    "validate-uuid",
+    "late-block-activate",
+    "events",
+    "auto-converge",
+    "dirty-bitmaps",
+)
 
 
 def migration_port(instance: RpcInstance) -> int:

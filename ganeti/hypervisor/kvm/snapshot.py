@@ -11,6 +11,11 @@ An overlay is a file without a name, so it is gone with QEMU or with the snapsho
 killed.  Its room is taken before the snapshot begins: an overlay that could not grow would fail the
 guest's writes.  Remains of a killed job in QEMU are found by their names; the next call removes it.
 
+From an instant on, dirty bitmaps can record where the guest writes; they bear the name of that
+instant.  The transaction that makes a snapshot begins the next one and copies the last one, whose
+copy is what readers see.  The last one itself goes on until somebody says that it is not wanted
+any more, so nothing is lost when the reader fails.
+
 Source: QEMU's QMP reference, transaction, blockdev-backup, nbd-server-start, block-export-add.
 """
 
@@ -19,7 +24,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from ganeti.base.errors import HypervisorError
@@ -29,11 +34,15 @@ from ganeti.hypervisor.kvm.machine import DiskDevice
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorError
 from ganeti.hypervisor.kvm.state import Machines, find_process
 from ganeti.objects.rpc_instance import RpcInstance
+from ganeti.protocol.export_description import BLOCK_BYTES
 from ganeti.system import clock
 from ganeti.system.files import ensure_directory, remove_if_exists
 
 _PREFIX: Final = "snapshot-"  # of everything of ours in QEMU; names of its nodes have 31 letters
 _FILE_SUFFIX: Final = "-file"
+_WRITTEN: Final = f"{_PREFIX}written"  # the copy of a bitmap
+_RECORD: Final = "since-"  # of bitmaps that record; the name of the instant follows
+_PERSISTENT: Final = "qcow2"  # the only format that keeps bitmaps when QEMU ends
 _SOCKET: Final = "nbd"
 _COMMANDS: Final = ("blockdev-create", "block-export-add", "transaction")
 _STATES: Final = frozenset({"running", "paused"})
@@ -62,12 +71,22 @@ def check_supported(monitor: Monitor, name: str) -> None:
 
 
 def begin(
-    monitor: Monitor, disks: Sequence[DiskDevice], files: MachineFiles, directory: str
-) -> None:
+    monitor: Monitor,
+    disks: Sequence[DiskDevice],
+    files: MachineFiles,
+    directory: str,
+    since: str = "",
+    point: str = "",
+) -> list[str]:
     """Freeze the contents of all disks; each can be read under its UUID at the socket.
 
     Args:
         directory: where the overlays take their room.
+        since: the instant from which on what was written is wanted.
+        point: the name of this instant, if it is to be recorded what is written from now on.
+
+    Returns:
+        The UUIDs of the disks of which that is known.
 
     Raises:
         HypervisorError: it cannot be done, and nothing is left of it.
@@ -75,21 +94,77 @@ def begin(
     end(monitor, files)
     check_supported(monitor, files.name)
     try:
-        sizes = _sizes(monitor, disks, files.name)
+        if point:
+            keep_record(monitor, since)
+        rows = _rows(monitor, disks, files.name)
+        sizes = [_size(row) for row in rows]
         _check_room(directory, sum(map(overlay_bytes, sizes)), files.name)
         _listen(monitor, files)
         for index, (disk, size) in enumerate(zip(disks, sizes, strict=True)):
             _add_overlay(monitor, index, disk, size, directory)
-        monitor.execute("transaction", {"actions": [_backup(i, d) for i, d in enumerate(disks)]})
-        for index, disk in enumerate(disks):
-            _export(monitor, index, disk)
+        known = [bool(since) and _records(row, since) for row in rows]
+        actions = [_backup(i, d) for i, d in enumerate(disks)]
+        for row, is_known in zip(rows, known, strict=True):
+            actions += _bitmap_actions(row, since if is_known else "", point)
+        monitor.execute("transaction", {"actions": actions})
+        for index, (disk, is_known) in enumerate(zip(disks, known, strict=True)):
+            _export(monitor, index, disk, with_record=is_known)
     except BaseException as err:
         with contextlib.suppress(HypervisorError):  # only the first error counts
             end(monitor, files)
+            if point:
+                keep_record(monitor, since)
         if not isinstance(err, OSError):
             raise
         text = f"cannot make snapshots in {directory}: {err.strerror}"
         raise HypervisorError(f"instance {files.name}: {text}") from err
+    return [disk.uuid for disk, is_known in zip(disks, known, strict=True) if is_known]
+
+
+def keep_record(monitor: Monitor, point: str) -> None:
+    """Remove all records of what was written but the one that began at an instant."""
+    _remove_bitmaps(monitor, lambda name: name.startswith(_RECORD) and name != f"{_RECORD}{point}")
+
+
+def _remove_bitmaps(monitor: Monitor, is_meant: Callable[[str], bool]) -> None:
+    for row in monitor.query_list("query-named-block-nodes"):
+        for name in filter(is_meant, map(_name, _bitmaps(row))):
+            monitor.execute("block-dirty-bitmap-remove", {"node": row["node-name"], "name": name})
+
+
+def _bitmaps(row: Mapping[str, object]) -> list[Mapping[str, object]]:
+    found = row.get("dirty-bitmaps")
+    return found if isinstance(found, list) else []
+
+
+def _name(bitmap: Mapping[str, object]) -> str:
+    return str(bitmap.get("name"))
+
+
+def _records(row: Mapping[str, object], since: str) -> bool:
+    """Tell whether a disk's record since an instant is whole."""
+    return any(
+        _name(bitmap) == f"{_RECORD}{since}"
+        and bool(bitmap.get("recording"))
+        and not bitmap.get("inconsistent")
+        for bitmap in _bitmaps(row)
+    )
+
+
+def _bitmap_actions(row: Mapping[str, object], since: str, point: str) -> list[dict[str, object]]:
+    """Return the actions that copy the last record of a disk, and begin the next one."""
+    node = row["node-name"]
+    found: list[dict[str, object]] = []
+    if since:
+        copy = {"node": node, "name": _WRITTEN, "granularity": BLOCK_BYTES, "disabled": True}
+        found.append({"type": "block-dirty-bitmap-add", "data": copy})
+        merge = {"node": node, "target": _WRITTEN, "bitmaps": [f"{_RECORD}{since}"]}
+        found.append({"type": "block-dirty-bitmap-merge", "data": merge})
+    if point:
+        name, keeps = f"{_RECORD}{point}", row.get("drv") == _PERSISTENT
+        new = {"node": node, "name": name, "granularity": BLOCK_BYTES, "persistent": keeps}
+        found.append({"type": "block-dirty-bitmap-add", "data": new})
+    return found
 
 
 def end(monitor: Monitor, files: MachineFiles) -> None:
@@ -109,6 +184,7 @@ def end(monitor: Monitor, files: MachineFiles) -> None:
     ours = [name for name in names if name.startswith(_PREFIX)]
     for name in sorted(ours, key=lambda name: name.endswith(_FILE_SUFFIX)):
         monitor.execute("blockdev-del", {"node-name": name})
+    _remove_bitmaps(monitor, lambda name: name == _WRITTEN)
     remove_if_exists(files.link(_SOCKET))
     remove_if_exists(socket_path)
 
@@ -118,16 +194,18 @@ def overlay_bytes(size: int) -> int:
     return size + size // _TABLES + _HEAD_BYTES
 
 
-def _sizes(monitor: Monitor, disks: Sequence[DiskDevice], name: str) -> list[int]:
-    found: dict[object, int] = {}
-    for row in monitor.query_list("query-named-block-nodes"):
-        image = row.get("image")
-        if isinstance(image, dict):
-            found[row.get("node-name")] = int(image["virtual-size"])
+def _rows(monitor: Monitor, disks: Sequence[DiskDevice], name: str) -> list[Mapping[str, object]]:
+    """Return what QEMU knows of each disk."""
+    found = {row.get("node-name"): row for row in monitor.query_list("query-named-block-nodes")}
     missing = [disk.uuid for disk in disks if disk.node_name not in found]
     if missing:
         raise HypervisorError(f"the running instance {name} does not have disk {missing[0]}")
     return [found[disk.node_name] for disk in disks]
+
+
+def _size(row: Mapping[str, object]) -> int:
+    image = row.get("image")
+    return int(image["virtual-size"]) if isinstance(image, dict) else 0
 
 
 def _check_room(directory: str, wanted: int, name: str) -> None:
@@ -198,9 +276,10 @@ def _backup(index: int, disk: DiskDevice) -> dict[str, object]:
     return {"type": "blockdev-backup", "data": data}
 
 
-def _export(monitor: Monitor, index: int, disk: DiskDevice) -> None:
+def _export(monitor: Monitor, index: int, disk: DiskDevice, *, with_record: bool) -> None:
     name = f"{_PREFIX}{index}"
-    export = {"type": "nbd", "id": name, "node-name": name, "name": disk.uuid, "writable": False}
+    export: dict[str, object] = {"type": "nbd", "id": name, "node-name": name, "name": disk.uuid}
+    export |= {"writable": False, "bitmaps": [_WRITTEN] if with_record else []}
     monitor.execute("block-export-add", export)
 
 
@@ -242,15 +321,23 @@ class KvmSnapshots(Snapshots):
         with self._machines.control(instance.name) as monitor:
             check_supported(monitor, instance.name)
 
-    def take(self, instance: RpcInstance, directory: str) -> None:
+    def take(
+        self, instance: RpcInstance, directory: str, since: str = "", point: str = ""
+    ) -> list[str]:
         """Keep the contents of all disks as they are now, to be read at `address`."""
-        disks = self._machines.runtime(instance.name).machine.disks
+        disks, files = self._machines.runtime(instance.name).machine.disks, self._machines.files
         with self._machines.control(instance.name) as monitor:
-            begin(monitor, disks, self._machines.files(instance.name), directory)
+            return begin(monitor, disks, files(instance.name), directory, since, point)
 
     def address(self, name: str, uuid: str) -> SnapshotAddress:
         """Return QEMU's socket, and the disk's name there."""
-        return SnapshotAddress(self._machines.files(name).socket_path(_SOCKET), uuid)
+        return SnapshotAddress(self._machines.files(name).socket_path(_SOCKET), uuid, _WRITTEN)
+
+    def record_since(self, name: str, point: str) -> None:
+        """Remove all dirty bitmaps of ours but those that began at one instant."""
+        if find_process(self._machines.files(name)) is not None:
+            with self._machines.control(name) as monitor:
+                keep_record(monitor, point)
 
     def drop(self, name: str) -> None:
         """Remove the snapshots; those of a machine that ended went with it."""

@@ -8,6 +8,8 @@ To files:
     source   the instance is started again, if it ran, or its snapshots are dropped
     target   the description is written, and the directory becomes the export in one step
 
+With --incremental the directory becomes the next point of a chain instead (`chains`).
+
 Any failure leaves the instance as it was and an earlier export untouched.  A job that is killed
 leaves the instance shut down, which its status shows, or running with snapshots, which the next
 export, migration or change of its disks drops; and a directory beside the export that the next
@@ -26,7 +28,7 @@ all disks are sent leaves the instance as it was.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -43,6 +45,7 @@ from ganeti.base.errors import (
 )
 from ganeti.logical_units import lookup
 from ganeti.logical_units.backup import remote
+from ganeti.logical_units.backup.chains import NO_POINT, NewPoint, disk_changes, plan_point
 from ganeti.logical_units.backup.exports import EXPORT_DIR, nodes_with_export
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance import guest
@@ -58,6 +61,7 @@ from ganeti.logical_units.instance.base import (
 from ganeti.logical_units.instance.life.units import remove_instance
 from ganeti.logical_units.instance.storage import disks
 from ganeti.logical_units.instance.storage.copying import (
+    Place,
     check_compression,
     copy_disk,
     disk_by_script,
@@ -141,10 +145,12 @@ class ExportPlan(WithTarget):
 
     Attributes:
         goes_on: it is exported while it runs.
+        point: of the chain that it belongs to, if any.
     """
 
     was_running: bool
     goes_on: bool
+    point: NewPoint | None = None
 
 
 class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
@@ -165,7 +171,7 @@ class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
         check_primary_online(view, f"export instance {name!r}")
         if found.goal.offline:
             raise wrong_state(f"node {found.goal.name!r} is marked offline")
-        if view.instance.os and view.disks:
+        if view.instance.os and view.disks and not op.incremental:
             guest.check_os_scripts(self.context, view.primary, view.instance.os, "export")
         was_running = guest.runs(self.context, view)
         goes_on = was_running and not op.shutdown
@@ -177,7 +183,9 @@ class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
             raise OpPrereqError(
                 "an instance is removed only after it was shut down; leave --noshutdown out"
             )
-        return ExportPlan(view, found.target, was_running, goes_on)
+        others = [n for n in lookup.all_nodes(self.config) if n.uuid != found.goal.uuid]
+        point = plan_point(self.context, view, found.goal, others) if op.incremental else None
+        return ExportPlan(view, found.target, was_running, goes_on, point)
 
     def target_name(self, plan: ExportPlan) -> str:
         return plan.goal.name
@@ -189,26 +197,45 @@ class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
             OpExecError: nothing is exported; or it is, and the instance was not started again.
         """
         name = plan.view.name
-        with Undo(self.context) as undo:
-            clear = partial(self._clear, plan)
-            clear()
-            undo.push(f"remove the incomplete export of {name!r}", clear)
-            if plan.goes_on:
-                self._take_snapshots(plan, undo)
-            elif plan.was_running:
-                self.stop(plan, undo)
-            self._note(plan)
-            self._dump(plan)
-            if plan.goes_on:
-                self._drop_snapshots(plan)
-            failure = None if self.op.remove_instance else self._why_not_started(plan)
-            self._finalize(plan)
-            undo.forget()
+        try:
+            failure = self._export(plan)
+        except OpExecError as err:
+            if plan.point is None:
+                raise
+            raise OpExecError(f"{err.message}; {self._how_to_go_on(plan, plan.point)}") from err
         self._remove_older(plan)
         if self.op.remove_instance:
             self.remove(plan)
         if failure is not None:
             raise OpExecError(f"instance {name!r} is exported, but {failure}")
+
+    def _export(self, plan: ExportPlan) -> GenericError | None:
+        """Export it; returns why it was not started again."""
+        name, recorded = plan.view.name, list[str]()
+        with Undo(self.context) as undo:
+            clear = partial(self._clear, plan)
+            clear()
+            undo.push(f"remove the incomplete export of {name!r}", clear)
+            if plan.goes_on:
+                recorded = self._take_snapshots(plan, undo)
+            elif plan.was_running:
+                self.stop(plan, undo)
+            self._note(plan)
+            self._dump(plan, recorded)
+            if plan.goes_on:
+                self._drop_snapshots(plan)
+            failure = None if self.op.remove_instance else self._why_not_started(plan)
+            self._finalize(plan)
+            undo.forget()
+        if plan.goes_on:
+            self._forget_records(plan)
+        return failure
+
+    def _how_to_go_on(self, plan: ExportPlan, point: NewPoint) -> str:
+        live = " --noshutdown" if plan.goes_on else ""
+        command = f"gnt-backup export --incremental{live} -n {plan.goal.name} {plan.view.name}"
+        kept = f"the chain is as it was, up to point {point.number - 1}; " if point.number else ""
+        return f"{kept}try again with '{command}'; without --incremental it begins anew"
 
     def _clear(self, plan: ExportPlan) -> None:
         """Remove the remains of an interrupted export from the target."""
@@ -216,13 +243,25 @@ class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
         if nodes_with_export(self.context, [plan.goal], left):
             self.context.nodes.on(plan.goal, f"remove {left!r}").export_remove(left)
 
-    def _take_snapshots(self, plan: ExportPlan, undo: Undo) -> None:
+    def _take_snapshots(self, plan: ExportPlan, undo: Undo) -> list[str]:
+        """Take them; returns the disks of which it is known where they were written."""
         view, name = plan.view, plan.view.name
         self.context.feedback(f"Taking snapshots of the disks of {name}, which goes on")
         drop = partial(self._drop_snapshots, plan)
         undo.push(f"drop the snapshots of instance {name!r}", drop)
         doing = f"take snapshots of instance {name!r}"
-        self.context.nodes.on(view.primary, doing).instance_snapshot(view.wire(view.primary))
+        nodes = self.context.nodes.on(view.primary, doing)
+        point = plan.point or NO_POINT
+        return nodes.instance_snapshot(view.wire(view.primary), point.since, point.uuid)
+
+    def _forget_records(self, plan: ExportPlan) -> None:
+        """Forget what was written before this export; if that fails it costs some memory."""
+        view, point = plan.view, (plan.point or NO_POINT).uuid
+        doing = (
+            f"forget where the disks of {view.name!r} were written before (its next export will)"
+        )
+        call = NodeCalls.instance_record_since
+        self.context.attempt(doing, call, view.primary, view.wire(view.primary), point)
 
     def _drop_snapshots(self, plan: ExportPlan) -> None:
         """Drop the snapshots; if that fails they cost room, and the instance goes on."""
@@ -235,7 +274,8 @@ class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
         name = plan.view.name
         method = ReadMethod.SNAPSHOT if plan.goes_on else ReadMethod.STOPPED
         nodes = self.context.nodes.on(plan.goal, f"begin the export of instance {name!r}")
-        nodes.export_note(f"{name}{PARTIAL_SUFFIX}", method.value)
+        point = plan.point or NO_POINT
+        nodes.export_note(f"{name}{PARTIAL_SUFFIX}", method.value, point.uuid, point.number)
 
     def _why_not_started(self, plan: ExportPlan) -> GenericError | None:
         """Start the instance again, if it ran; a failure leaves the dumps."""
@@ -246,20 +286,30 @@ class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
             return err
         return None
 
-    def _dump(self, plan: ExportPlan) -> None:
+    def _dump(self, plan: ExportPlan, recorded: Collection[str]) -> None:
         """Dump every disk to a file; the disks are closed again if the instance is not to run."""
         context, view, compress = self.context, plan.view, self.op.compress
-        directory = f"{EXPORT_DIR}/{view.name}{PARTIAL_SUFFIX}"
+        if plan.point is not None:
+            plan.point.tell_what_is_read(context, view, recorded)
         try:
             for index, disk in enumerate(view.disks):
                 context.check_canceled()
-                by_script = disk_by_script(view, index)
-                source = disk_snapshot(view, disk) if plan.goes_on else by_script
-                target = dump_file(plan.goal, f"{directory}/{dump_name(disk.uuid)}")
+                source, target = self._ends(plan, index, is_recorded=disk.uuid in recorded)
                 copy_disk(context, view, index, source=source, target=target, compress=compress)
         finally:
             if not view.instance.disks_active:
                 disks.deactivate(context, view, view.primary)
+
+    def _ends(self, plan: ExportPlan, index: int, *, is_recorded: bool) -> tuple[Place, Place]:
+        """Return the disk, and the file that it is dumped to."""
+        view, disk = plan.view, plan.view.disks[index]
+        if plan.point is not None:
+            source = disk_changes(view, disk, is_live=plan.goes_on, is_recorded=is_recorded)
+            return source, plan.point.target(plan.goal, view.name, disk)
+        by_script = disk_by_script(view, index)
+        directory = f"{EXPORT_DIR}/{view.name}{PARTIAL_SUFFIX}"
+        target = dump_file(plan.goal, f"{directory}/{dump_name(disk.uuid)}")
+        return disk_snapshot(view, disk) if plan.goes_on else by_script, target
 
     def _finalize(self, plan: ExportPlan) -> None:
         view, name = plan.view, plan.view.name
@@ -342,6 +392,11 @@ class LUBackupExportRemote(AnyExport[OnInstance, Sending]):
         op, view, name = self.op, found.view, found.view.name
         doing = f"send instance {name!r}"
         self.check_options()
+        if op.incremental:
+            raise OpPrereqError(
+                f"cannot {doing}: only exports to a node are incremental, one to another cluster is"
+                " always full"
+            )
         secret = remote.domain_secret(self.context.paths)
         awaited = op.target_node
         if isinstance(awaited, str):
@@ -352,7 +407,7 @@ class LUBackupExportRemote(AnyExport[OnInstance, Sending]):
             peer = remote.peer_certificate(self.context, secret, said, "the receiving cluster")
             places = remote_move.read_disks(secret, awaited, len(view.disks))
         check_primary_online(view, doing)
-        if view.instance.os and view.disks:
+        if view.instance.os and view.disks and not op.incremental:
             guest.check_os_scripts(self.context, view.primary, view.instance.os, "export")
         was_running = guest.runs(self.context, view)
         if was_running and not op.shutdown:

@@ -9,19 +9,33 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from ganeti.base.errors import GenericError
+from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
 from ganeti.base.text import shown
 from ganeti.node_ops.context import NodeHandler
+from ganeti.node_ops.disks import chains
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance, RpcNIC
 from ganeti.protocol import export_description
-from ganeti.protocol.export_description import PARTIAL_SUFFIX, DumpedDisk, ExportDescription
-from ganeti.system import clock, files, swap_file
+from ganeti.protocol.export_description import (
+    PARTIAL_SUFFIX,
+    DumpedDisk,
+    ExportDescription,
+    difference_name,
+    dump_name,
+    sums_name,
+)
+from ganeti.protocol.node_rpc_values import ChainPoint
+from ganeti.system import clock, files
 
-CHECKSUM_SUFFIX: Final = ".sha256"  # of the file beside a dump, until the export is complete
-_METHOD_NAME: Final = "method"  # beside the dumps, until the export is complete
+# Of the files beside a dump, until the export is complete:
+CHECKSUM_SUFFIX: Final = ".sha256"
+ROOT_SUFFIX: Final = ".root"
+_NOTE_NAME: Final = "note"
+_TEMPORARY: Final = (CHECKSUM_SUFFIX, ROOT_SUFFIX, _NOTE_NAME)
 _EXPORT_NAME: Final = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._-]*({re.escape(PARTIAL_SUFFIX)})?")
 _CONFIG_BYTES_MAX: Final = 1 << 20
 _CONFIG_MODE: Final = 0o600  # it holds private parameters
@@ -55,12 +69,20 @@ class Exports(NodeHandler):
             raise GenericError(f"there is no export {export!r}")
         shutil.rmtree(path)
 
-    def export_note(self, export: str, method: str) -> None:
+    def export_chains(self, exports: Sequence[str]) -> list[tuple[str, list[ChainPoint]]]:
+        found = []
+        for name in exports or self.export_list():
+            directory = local_path(self.paths, name)
+            found.append((name, [_chain_point(point) for point in chains.points_of(directory)]))
+        return found
+
+    def export_note(self, export: str, method: str, point: str = "", number: int = 0) -> None:
         if method not in set(export_description.ReadMethod):
             raise GenericError(f"{method!r} is no way to read the disks of an export")
         directory = local_path(self.paths, export)
         files.ensure_directory(directory, _DIRECTORY_MODE)
-        files.write_atomic(os.path.join(directory, _METHOD_NAME), method.encode(), _CONFIG_MODE)
+        note = dumps(_Note(export_description.ReadMethod(method), point, number))
+        files.write_atomic(os.path.join(directory, _NOTE_NAME), note, _CONFIG_MODE)
 
     def finalize_export(self, instance: RpcInstance, snap_disks: Sequence[object]) -> None:
         final = os.path.join(self.paths.export_dir, instance.name)
@@ -76,14 +98,41 @@ class Exports(NodeHandler):
         text = export_description.format_description(description)
         files.write_durable(path, text.encode(), _CONFIG_MODE)
         for name in os.listdir(partial):
-            if name.endswith(CHECKSUM_SUFFIX) or name == _METHOD_NAME:
+            if name.endswith(_TEMPORARY):
                 os.unlink(os.path.join(partial, name))
-        _put_in_place(partial, final)
+        if description.number:
+            chains.append(final, partial, description.number)
+        else:
+            chains.put_in_place(partial, final)
 
 
-def _noted(directory: str) -> export_description.ReadMethod | None:
-    data = files.read_bytes_or_none(os.path.join(directory, _METHOD_NAME), _CONFIG_BYTES_MAX)
-    return None if data is None else export_description.ReadMethod(data.decode())
+class _Note(msgspec.Struct, frozen=True):
+    """What is known of an export before its dumps are there."""
+
+    method: export_description.ReadMethod | None = None
+    point: str = ""
+    number: int = 0
+
+
+def _noted(directory: str) -> _Note:
+    data = files.read_bytes_or_none(os.path.join(directory, _NOTE_NAME), _CONFIG_BYTES_MAX)
+    return _Note() if data is None else loads_as(_Note, data)
+
+
+def _chain_point(point: chains.Point) -> ChainPoint:
+    with_sums = [
+        disk
+        for each in point.description.disks
+        if os.path.isfile(
+            f"{point.directory}/{sums_name(disk := export_description.disk_of_dump(each.dump))}"
+        )
+    ]
+    return ChainPoint(
+        number=point.number,
+        timestamp=point.description.timestamp,
+        size=chains.room_of(point.directory),
+        with_sums=with_sums,
+    )
 
 
 def local_path(paths: Paths, path: str) -> str:
@@ -100,18 +149,6 @@ def local_path(paths: Paths, path: str) -> str:
     return local
 
 
-def _put_in_place(partial: str, final: str) -> None:
-    """Swap the new export in; the old one is there until that moment, and removed after it."""
-    if not os.path.isdir(final):
-        os.rename(partial, final)
-    elif swap_file.exchange(partial, final):
-        shutil.rmtree(partial)
-    else:  # this file system cannot swap two names
-        shutil.rmtree(final)
-        os.rename(partial, final)
-    files.fsync_directory(os.path.dirname(final))
-
-
 def _describe(
     instance: RpcInstance, dumped: Sequence[RpcDisk | None], directory: str
 ) -> ExportDescription:
@@ -119,6 +156,7 @@ def _describe(
         _dumped(disk, directory) if disk else DumpedDisk(size_mib=known.size, iv_name=known.iv_name)
         for disk, known in zip(dumped, instance.disks_info, strict=True)
     ]
+    note = _noted(directory)
     return ExportDescription(
         name=instance.name,
         os=instance.os,
@@ -133,18 +171,26 @@ def _describe(
         beparams=_texts({**instance.beparams}),
         osparams=_texts(instance.osparams.reveal()),
         osparams_private=_texts(instance.osparams_private.reveal()),
-        method=_noted(directory),
+        method=note.method,
+        instance_uuid=instance.uuid if note.point else "",
+        point=note.point,
+        number=note.number,
     )
 
 
 def _dumped(disk: RpcDisk, directory: str) -> DumpedDisk:
-    dump = export_description.dump_name(disk.uuid)
-    path = os.path.join(directory, dump + CHECKSUM_SUFFIX)
-    checksum = files.read_bytes_or_none(path, _CONFIG_BYTES_MAX)
-    if checksum is None:
-        raise GenericError(f"the dump of {disk.iv_name} is not complete")
-    found = DumpedDisk(size_mib=disk.size, name=disk.name, iv_name=disk.iv_name)
-    return replace(found, dump=dump, sha256=checksum.decode())
+    for name in (dump_name, difference_name):
+        dump = name(disk.uuid)
+        if (checksum := _beside(directory, dump, CHECKSUM_SUFFIX)) is not None:
+            root = _beside(directory, dump, ROOT_SUFFIX) or ""
+            found = DumpedDisk(size_mib=disk.size, name=disk.name, iv_name=disk.iv_name)
+            return replace(found, dump=dump, sha256=checksum, root=root)
+    raise GenericError(f"the dump of {disk.iv_name} is not complete")
+
+
+def _beside(directory: str, dump: str, suffix: str) -> str | None:
+    data = files.read_bytes_or_none(os.path.join(directory, dump + suffix), _CONFIG_BYTES_MAX)
+    return None if data is None else data.decode()
 
 
 def _nic_settings(nic: RpcNIC) -> dict[str, str]:

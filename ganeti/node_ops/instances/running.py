@@ -93,8 +93,16 @@ class RunningInstances(NodeHandler):
     def instance_snapshot_supported(self, instance: RpcInstance) -> None:
         snapshots_of(self.node, instance).check(instance)
 
-    def instance_snapshot(self, instance: RpcInstance) -> None:
-        snapshots_of(self.node, instance).take(instance, self.paths.export_dir)
+    def instance_snapshot(
+        self, instance: RpcInstance, since: str = "", point: str = ""
+    ) -> list[str]:
+        snapshots = snapshots_of(self.node, instance)
+        return list(snapshots.take(instance, self.paths.export_dir, since, point))
+
+    def instance_record_since(self, instance: RpcInstance, point: str) -> None:
+        snapshots = self.node.hypervisor_of(instance).snapshots
+        if snapshots is not None:
+            snapshots.record_since(instance.name, point)
 
     def instance_snapshot_drop(self, instance: RpcInstance) -> None:
         snapshots = self.node.hypervisor_of(instance).snapshots

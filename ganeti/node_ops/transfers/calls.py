@@ -19,7 +19,7 @@ from ganeti.base.errors import GenericError, ProtocolError
 from ganeti.base.json import dumps
 from ganeti.base.paths import Paths
 from ganeti.node_ops.context import NodeContext, NodeHandler
-from ganeti.node_ops.disks import exports
+from ganeti.node_ops.disks import chains, exports
 from ganeti.node_ops.instances import os_definitions
 from ganeti.node_ops.instances.os_scripts import log_path, os_environment
 from ganeti.node_ops.instances.running import snapshots_of
@@ -29,6 +29,7 @@ from ganeti.node_ops.transfers import main as transfer_process
 from ganeti.node_ops.transfers.ends import End
 from ganeti.node_ops.transfers.status import Request, TransferFiles, TransferStatus, files_of
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance
+from ganeti.protocol.export_description import PARTIAL_SUFFIX
 from ganeti.protocol.node_rpc_values import TransferOptions
 from ganeti.storage.qcow2 import RawView
 from ganeti.system import clock
@@ -71,6 +72,11 @@ class Transfers(NodeHandler):
         request = _request(self.node, opts, instance, end, host=host, port=port)
         return _start(self.node, f"export-{component}", request, None)
 
+    def export_merge(self, export: str, number: int) -> str:
+        end = End(kind="merge", path=exports.local_path(self.paths, export), number=number)
+        request = Request(end=end, options=TransferOptions(), certificate="", authority="")
+        return _start(self.node, f"merge-{number}", request, None)
+
     def impexp_status(self, names: Sequence[str]) -> list[object]:
         return [_state(self.paths, name) for name in names]
 
@@ -103,8 +109,37 @@ class Transfers(NodeHandler):
             case ("snapshot", [str(uuid)]) if not receives:
                 found = snapshots_of(self.node, instance).address(instance.name, uuid)
                 return End(kind="snapshot", path=found.socket_path, export=found.export)
+            case ("changes", [disk, bool(is_live), bool(is_recorded)]) if not receives:
+                return self._changes(instance, disk, is_live=is_live, is_recorded=is_recorded)
+            case ("chain", [str(path), int(number), str(dump)]) if not receives:
+                points = chains.points_of(exports.local_path(self.paths, path))
+                layers, root = chains.layers_of(points, number, dump)
+                return End(kind="chain", path=path, layers=layers, root=root)
+            case ("increment", [str(path), str(sums), str(root)]) if receives:
+                end = self._file(path, (), receives=True)
+                known = exports.local_path(self.paths, sums) if sums else ""
+                return replace(end, kind="increment", sums=known, root=root)
             case (kind, args):
                 raise ProtocolError(f"no end of a transfer: {kind!r} with {len(args)} value(s)")
+
+    def _changes(
+        self, instance: RpcInstance, wire: object, *, is_live: bool, is_recorded: bool
+    ) -> End:
+        """Return a disk, or its snapshot, of which the changes are wanted."""
+        scratch = self.paths.export_dir
+        ensure_directory(scratch, _DIRECTORY_MODE)
+        if not is_live:
+            path, view = self._device(instance, wire)
+            return End(kind="changes", path=path, view=view, scratch=scratch)
+        uuid = RpcDisk.from_wire(wire).uuid  # type: ignore[arg-type]  # its own errors are clear
+        found = snapshots_of(self.node, instance).address(instance.name, uuid)
+        return End(
+            kind="changes",
+            path=found.socket_path,
+            export=found.export,
+            written=found.written if is_recorded else "",
+            scratch=scratch,
+        )
 
     def _device(self, instance: RpcInstance, wire: object) -> tuple[str, RawView | None]:
         """Return the local path of the disk that is meant, and how its bytes come there."""
@@ -220,6 +255,10 @@ def _is_rival(files: TransferFiles, request: Request) -> bool:
         other = files.load_request()
     except GenericError:
         return False
+    merges = [each.end.path for each in (other, request) if each.end.kind == "merge"]
+    if merges:
+        places = {os.path.dirname(each.end.path) for each in (other, request)}
+        return merges[1:] == merges[:1] or f"{merges[0]}{PARTIAL_SUFFIX}" in places
     writes = other.listener >= 0 or request.listener >= 0
     return writes and other.end.path == request.end.path
 

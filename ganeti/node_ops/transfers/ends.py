@@ -5,6 +5,10 @@
     script   the export or import script of an operating system.  One that has no such script is
              dumped and restored like a raw disk, which the stream itself tells
     snapshot the contents of a running instance's disk at one instant, read from its hypervisor
+    changes  what changed on a device or in a snapshot since the last point of a chain
+    increment  the file of a new point of a chain (`ganeti.node_ops.transfers.increments`)
+    chain    a whole disk, put together from the files of a chain
+    merge    none at all: a chain of this node loses its oldest points
 
 Source: node_rpc.json, ED_IMPEXP_IO.
 """
@@ -23,7 +27,9 @@ import msgspec
 
 from ganeti.base.errors import CommandError, StorageError
 from ganeti.node_ops.disks.exports import CHECKSUM_SUFFIX
+from ganeti.node_ops.transfers.increments import ChangesSource, IncrementSink
 from ganeti.storage.data import CHUNK_BYTES
+from ganeti.storage.layers import restored
 from ganeti.storage.nbd import NbdImage
 from ganeti.storage.qcow2 import RawView
 from ganeti.storage.stream import MAGIC, DiskReader, DiskWriter, Incoming, LocalImage
@@ -45,6 +51,12 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
         argv: the script, none where there is none.
         log: where the script's messages go.
         sha256: the checksum that a file must have, empty if nobody knows.
+        written: the record of what was written since the last point; empty if there is none.
+        scratch: a directory for files without names.
+        sums: the checksums of the last point's blocks; empty if there are none.
+        root: what they, or those of the disk that a chain makes, add up to.
+        layers: the files of a chain, the oldest first.
+        number: the point that is to be the first of its chain.
         view: how the bytes of the disk come to the path, where they are not there by themselves.
     """
 
@@ -56,6 +68,12 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str = "/"
     log: str = ""
     sha256: str = ""
+    written: str = ""
+    scratch: str = ""
+    sums: str = ""
+    root: str = ""
+    layers: list[str] = []
+    number: int = 0
     view: RawView | None = None
 
     def shown(self) -> AbstractContextManager[None]:
@@ -69,6 +87,10 @@ def open_source(end: End) -> Source:
         return FileSource(end)
     if end.kind == "snapshot":
         return DiskReader(NbdImage(end.path, end.export))
+    if end.kind == "changes":
+        return ChangesSource(end)
+    if end.kind == "chain":
+        return ChainSource(end)
     return ScriptSource(end) if end.argv else DiskReader(LocalImage(end.path))
 
 
@@ -78,6 +100,8 @@ def open_sink(end: End, incoming: Incoming) -> Sink:
         return DiskWriter(end.path, incoming)
     if end.kind == "file":
         return FileSink(end, incoming)
+    if end.kind == "increment":
+        return IncrementSink(end.path, end.sums, end.root, incoming)
     ahead = Ahead(incoming)
     if ahead.starts_with(MAGIC):
         return DiskWriter(end.path, ahead)
@@ -106,6 +130,27 @@ class Ahead:
             data, self._kept = self._kept[:count], self._kept[count:]
             return data
         return self._incoming.read(count)
+
+
+class ChainSource:
+    """Puts a disk together from the files of a chain, and compares all its blocks."""
+
+    def __init__(self, end: End) -> None:
+        self._end = end
+        self.data_bytes = self.done_bytes = 0
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the whole disk as a stream.
+
+        Raises:
+            StorageError: a file of the chain is damaged, or is not one of this chain.
+        """
+        for piece in restored(self._end.layers, self._end.root):
+            self.done_bytes += len(piece)
+            yield piece
+
+    def close(self) -> None:
+        """Do nothing: no file is open between two pieces."""
 
 
 class FileSource:
@@ -324,5 +369,5 @@ class ScriptSink:
 
 
 # Both tell ``done_bytes`` of ``data_bytes`` (0: nobody knows) that have been moved so far.
-Source = FileSource | ScriptSource | DiskReader
-Sink = FileSink | ScriptSink | DiskWriter
+Source = FileSource | ScriptSource | DiskReader | ChangesSource | ChainSource
+Sink = FileSink | ScriptSink | DiskWriter | IncrementSink

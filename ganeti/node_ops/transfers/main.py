@@ -4,7 +4,9 @@ The receiver listens and takes one connection from a peer that has a certificate
 of the other cluster, when one is named) and knows the word that both were given.  It answers one
 byte when everything is written, checked and on its disk; only then has the sender succeeded.
 
-    sender:    word, newline, then frames (`ganeti.storage.stream`), perhaps compressed
+    sender:    word, newline
+    receiver:  of a chain: frames with the checksums that it has
+    sender:    frames (`ganeti.storage.stream`), perhaps compressed
     receiver:  "+" at the end
 
 When it has ended, the process stays until its files are removed: by the job that began it, or by
@@ -25,13 +27,17 @@ import ssl
 import sys
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from msgspec.structs import replace
 
 from ganeti.base.errors import GenericError, NotSupportedError, TransportError
+from ganeti.node_ops.disks import chains
 from ganeti.node_ops.transfers.ends import SCRIPT_END_S, Sink, Source, open_sink, open_source
+from ganeti.node_ops.transfers.increments import ChangesSource, IncrementSink
 from ganeti.node_ops.transfers.status import Request, TransferFiles, TransferStatus
+from ganeti.protocol.export_description import PARTIAL_SUFFIX
 from ganeti.protocol.node_rpc_values import DISK_COMPRESSIONS, TransferOptions
 from ganeti.storage.stream import FrameReader, framed
 from ganeti.system import clock
@@ -65,6 +71,14 @@ def check_options(options: TransferOptions) -> None:
         )
 
 
+@dataclass(slots=True)
+class _Merged:
+    """How far a merge is."""
+
+    done_bytes: int = 0
+    data_bytes: int = 0
+
+
 class Reporter:
     """Writes the state of the transfer down, at most twice a second."""
 
@@ -80,7 +94,7 @@ class Reporter:
         self._status = replace(self._status, **changes, mtime=clock.now())
         self._files.save_status(self._status)
 
-    def moved(self, moved: Source | Sink, *, at_once: bool = False) -> None:
+    def moved(self, moved: Source | Sink | _Merged, *, at_once: bool = False) -> None:
         """Write down the progress, if that is due."""
         now = clock.monotonic()
         if now < self._next_s and not at_once:
@@ -137,6 +151,9 @@ def receive(request: Request, reporter: Reporter) -> None:
         reporter.say(connected=True)
         incoming = FrameReader(_Incoming(connection, request.options.compress))
         sink = open_sink(request.end, incoming)
+        if isinstance(sink, IncrementSink):
+            for piece in framed(sink.known()):
+                connection.sendall(piece)
         for _ in sink.run():
             reporter.moved(sink)
         reporter.moved(sink, at_once=True)
@@ -237,12 +254,23 @@ def send(request: Request, reporter: Reporter) -> None:
         _be_patient(connection)
         connection.sendall((request.options.magic or "").encode() + b"\n")
         reporter.say(connected=True)
+        if isinstance(source, ChangesSource):
+            source.learn(FrameReader(_Incoming(connection, "none")))
         for piece in _packed(framed(source.pieces()), request.options.compress):
             connection.sendall(piece)
             reporter.moved(source)
         reporter.moved(source, at_once=True)
         if connection.recv(1) != _DONE:
             raise TransportError("the receiving node could not write everything")
+
+
+def merge(request: Request, reporter: Reporter) -> None:
+    """Make a point the first of its chain, on this node alone."""
+    end, moved = request.end, _Merged()
+    for count in chains.merge(end.path, f"{end.path}{PARTIAL_SUFFIX}", end.number):
+        moved.done_bytes += count
+        reporter.moved(moved)
+    reporter.moved(moved, at_once=True)
 
 
 def run(directory: str) -> int:
@@ -252,7 +280,10 @@ def run(directory: str) -> int:
     request = files.load_request()
     try:
         with request.end.shown():
-            (receive if request.listener >= 0 else send)(request, reporter)
+            if request.end.kind == "merge":
+                merge(request, reporter)
+            else:
+                (receive if request.listener >= 0 else send)(request, reporter)
     except GenericError as err:
         text = err.message
     except (ssl.SSLError, zlib.error) as err:

@@ -30,7 +30,10 @@ COMMANDS = [
     for command in program.commands
 ]
 # Options and commands that 3.0 does not have (there).
-OUR_OPTIONS = {"--depend", "--diagnose-data-collector-filename", "-n --target-node"}
+OUR_OPTIONS = {
+    *("--before", "--depend", "--diagnose-data-collector-filename", "--incremental"),
+    *("--point", "-n --target-node"),
+}
 OURS = {"gnt-cluster": {"verify-config"}}
 # What 3.0 calls the types of options; commas between words are its own business where it says text.
 TYPES: dict[Any, set[str]] = {

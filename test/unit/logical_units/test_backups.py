@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -56,7 +57,7 @@ def test_a_running_instance_is_exported_from_snapshots(running: FakeCluster) -> 
     assert not {"instance_shutdown", "instance_start"} & set(names)
     disk = running.config.instance(NAME)["disks"][0]
     assert running.rpc.called("export_start")[0][1][5] == ["snapshot", [disk]]
-    assert running.rpc.called("export_note") == [("node3", [f"{NAME}+new", "snapshot"])]
+    assert running.rpc.called("export_note") == [("node3", [f"{NAME}+new", "snapshot", "", 0])]
     assert not running.rpc.node("node1").snapshots
 
 
@@ -64,7 +65,7 @@ def test_a_stopped_instance_needs_no_snapshots(running: FakeCluster) -> None:
     running.execute("OP_INSTANCE_SHUTDOWN", instance_name="web1")
     assert export(running, shutdown=False) == (True, [True])
     assert "instance_snapshot" not in running.rpc.names()
-    assert running.rpc.called("export_note") == [("node3", [f"{NAME}+new", "stopped"])]
+    assert running.rpc.called("export_note") == [("node3", [f"{NAME}+new", "stopped", "", 0])]
 
 
 def test_a_hypervisor_without_snapshots_is_told_before_anything_is_done(
@@ -141,12 +142,113 @@ def test_an_instance_is_removed_once_it_is_exported(running: FakeCluster) -> Non
         ({"shutdown": False, "remove_instance": True}, "removed only after it was shut down"),
         ({"compress": "lzop"}, "compression 'lzop' is not supported"),
         ({"zero_free_space": True}, "not supported yet"),
+        (
+            {"mode": "remote", "incremental": True, "target_node": []},
+            "one to another cluster is always full",
+        ),
     ],
 )
 def test_what_cannot_be_exported(running: FakeCluster, params: dict[str, Any], text: str) -> None:
     with pytest.raises(GenericError, match=text):
         export(running, **params)
     assert running.rpc.node("node1").running
+
+
+def test_an_incremental_export_is_full_at_first_and_says_why(running: FakeCluster) -> None:
+    export(running, incremental=True, shutdown=False)
+    assert running.said(
+        "this is a full export, with which a chain begins: node node3.example.com has no export of"
+    )
+    disk = running.config.instance(NAME)["disks"][0]
+    [(node, args)] = running.rpc.called("import_start")
+    assert (node, args[3]) == ("node3", ["increment", [f"{DIRECTORY}+new/{disk}.dump", "", ""]])
+    [(_, args)] = running.rpc.called("export_start")
+    assert (args[5][0], args[5][1][1:]) == ("changes", [True, False])
+    [(_, noted)] = running.rpc.called("export_note")
+    assert noted[3] == 0
+    assert running.rpc.called("instance_record_since")[0][1][1] == noted[2]
+
+
+def test_the_next_export_has_what_changed(running: FakeCluster) -> None:
+    export(running, incremental=True, shutdown=False)
+    running.rpc.calls.clear()
+    export(running, incremental=True, shutdown=False)
+    assert not running.said("nobody recorded")
+    disk = running.config.instance(NAME)["disks"][0]
+    dumped = f"{DIRECTORY}+new/{disk}.diff"
+    [(_, args)] = running.rpc.called("import_start")
+    assert args[3] == ["increment", [dumped, f"{DIRECTORY}/{disk}.sums", "cd" * 32]]
+    [(_, args)] = running.rpc.called("export_start")
+    assert (args[5][0], args[5][1][1:]) == ("changes", [True, True])
+    export(running, incremental=True)
+    assert running.said("nobody recorded where disk 0 was written since point 1: all of it is read")
+    [(_, args)] = running.rpc.called("import_start")[1:]
+    assert args[3][1][1] == f"{DIRECTORY}/increments/0001/{disk}.sums"
+    assert [noted[3] for _, noted in running.rpc.called("export_note")] == [1, 2]
+
+
+def test_records_are_kept_until_the_next_point_is_there(running: FakeCluster) -> None:
+    export(running, incremental=True, shutdown=False)
+    [known] = running.rpc.node("node1").records[NAME]
+    running.rpc.transfer_error = "the node is gone"
+    with pytest.raises(OpExecError) as failed:
+        export(running, incremental=True, shutdown=False)
+    assert "the chain is as it was, up to point 0; try again with" in failed.value.message
+    assert "gnt-backup export --incremental --noshutdown -n node3" in failed.value.message
+    assert known in running.rpc.node("node1").records[NAME]
+    running.rpc.transfer_error = None
+    export(running, incremental=True, shutdown=False)
+    assert not running.said("nobody recorded")
+    [newer] = running.rpc.node("node1").records[NAME]
+    assert newer != known
+
+
+def test_a_chain_elsewhere_or_of_another_instance_is_not_continued(running: FakeCluster) -> None:
+    export(running, incremental=True)
+    export(running, incremental=True, target_node="node2")
+    assert running.said("; the one on node3.example.com is removed after it")
+    assert running.rpc.called("export_remove") == [("node3", [NAME])]
+    running.execute("OP_INSTANCE_REMOVE", instance_name="web1")
+    running.add_instance()
+    export(running, incremental=True, target_node="node2")
+    assert running.said("the export on node2.example.com is that of another instance web1")
+    export(running, target_node="node2")
+    export(running, incremental=True, target_node="node2")
+    assert running.said("the export on node2.example.com was made without --incremental")
+
+
+def test_a_chain_whose_checksums_are_lost_begins_anew(running: FakeCluster) -> None:
+    export(running, incremental=True)
+    disk = running.config.instance(NAME)["disks"][0]
+    os.unlink(running.rpc.node("node3").localize(f"{DIRECTORY}/{disk}.sums"))
+    export(running, incremental=True)
+    assert running.said("point 0 on node3.example.com has none of its disks")
+
+
+def test_any_point_of_a_chain_is_imported(running: FakeCluster) -> None:
+    for _ in range(3):
+        export(running, incremental=True)
+    disk = running.config.instance(NAME)["disks"][0]
+    running.rpc.calls.clear()
+    new = {"src_path": NAME, "src_node": "node3", "nics": [], "os_type": "debian"}
+    import_(running, "web2.example.com", **new)
+    import_(running, "web3.example.com", src_point=0, **new)
+    import_(running, "web4.example.com", src_point=1, **new)
+    sources = [args[5] for _, args in running.rpc.called("export_start")]
+    assert sources == [
+        ["chain", [DIRECTORY, 2, f"{disk}.diff"]],
+        ["chain", [DIRECTORY, 0, f"{disk}.dump"]],
+        ["chain", [DIRECTORY, 1, f"{disk}.diff"]],
+    ]
+    with pytest.raises(OpPrereqError, match="has no point 3; it has 0, 1, 2"):
+        import_(running, "web5.example.com", src_point=3, **new)
+
+
+def test_a_node_of_another_version_has_whole_exports(exported: FakeCluster) -> None:
+    exported.rpc.fail("export_chains", text="no such call")
+    assert import_(exported)["tags"] == ["old"]
+    with pytest.raises(OpPrereqError, match="has no point 1; it has none"):
+        import_(exported, "web2.example.com", src_path=NAME, src_point=1)
 
 
 EXPORT = ExportDescription(

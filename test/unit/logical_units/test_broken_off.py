@@ -18,6 +18,7 @@ from fakes.cuts import CUTS_MAX, NotCut, cut_off, every_cancel, every_kill, stat
 from fakes.fake_cluster import FakeCluster, uuid_of
 
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
+from ganeti.node_ops.disks.chains import points_of
 from ganeti.protocol.export_description import DumpedDisk, ExportDescription, format_description
 
 NAME = "web1.example.com"
@@ -75,6 +76,7 @@ class Job:
     is_stopped: bool = False
     loses_disks: bool = False
     wipes: bool = False
+    has_chain: bool = False
 
     def make(self, root: Path) -> FakeCluster:
         """Return a cluster on which the job can be run."""
@@ -89,6 +91,8 @@ class Job:
             nics = [{"mac": "aa:00:00:00:00:01"}]  # the same in each cluster
             cluster.add_instance(NAME, disks=[{"size": 64}, {"size": 8}], nics=nics, **self.made)
             fill(cluster)
+        if self.has_chain:
+            cluster.execute(self.op_id, **self.params, instance_name=NAME)
         if self.is_stopped:
             cluster.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
         if self.loses_disks:
@@ -116,6 +120,11 @@ JOBS = {
     "import": Job("OP_INSTANCE_CREATE", IMPORT),
     "export": Job("OP_BACKUP_EXPORT", {"target_node": "node3"}),
     "live export": Job("OP_BACKUP_EXPORT", {"target_node": "node3", "shutdown": False}),
+    "incremental export": Job(
+        "OP_BACKUP_EXPORT",
+        {"target_node": "node3", "shutdown": False, "incremental": True},
+        has_chain=True,
+    ),
     "move": Job("OP_INSTANCE_MOVE", TARGET),
     "migrate": Job("OP_INSTANCE_MIGRATE", TARGET, SHARED),
     "failover": Job("OP_INSTANCE_FAILOVER", TARGET, SHARED),
@@ -262,6 +271,22 @@ def export_live_again(cluster: FakeCluster, job: Job) -> None:
     check_disks(cluster)
 
 
+def export_what_changed_again(cluster: FakeCluster, job: Job) -> None:
+    """The chain goes on from its newest point, with what was written since then on record."""
+    known = len(chain_of(cluster))
+    assert known in (1, 2)
+    export_live_again(cluster, job)
+    assert chain_of(cluster) == [*range(known + 1)]
+    asked = [args[5][1][2] for _, args in cluster.rpc.called("export_start")]
+    assert asked[-2:] == [True, True]
+    assert len(cluster.rpc.node("node1").records[NAME]) == 1
+
+
+def chain_of(cluster: FakeCluster) -> list[int]:
+    directory = cluster.rpc.node("node3").localize(f"/var/lib/ganeti/export/{NAME}")
+    return [point.number for point in points_of(directory)]
+
+
 def move_on(cluster: FakeCluster, job: Job) -> None:
     """Start it, and move it wherever it was to go."""
     start(cluster)
@@ -334,6 +359,7 @@ WAY_ON: dict[str, Callable[[FakeCluster, Job], None]] = {
     "import": make_again,
     "export": export_again,
     "live export": export_live_again,
+    "incremental export": export_what_changed_again,
     "move": move_on,
     "migrate": clean_up,
     "failover": clean_up,

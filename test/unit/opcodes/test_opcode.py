@@ -19,7 +19,12 @@ from ganeti.opcodes.values import DiskChange
 GOLDEN: dict[str, dict[str, Any]] = load_sample("opcodes")
 
 # Parameters that 3.0 does not have; left out when they are unset.
-OURS = {"OP_CLUSTER_SET_PARAMS": {"diagnose_data_collector_filename"}}
+OURS = {
+    "OP_BACKUP_EXPORT": {"incremental"},
+    "OP_BACKUP_REMOVE": {"before"},
+    "OP_CLUSTER_SET_PARAMS": {"diagnose_data_collector_filename"},
+    "OP_INSTANCE_CREATE": {"src_point"},
+}
 
 
 def own_fields(cls: type[OpCode]) -> list[msgspec.structs.FieldInfo]:

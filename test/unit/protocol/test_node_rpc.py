@@ -41,7 +41,10 @@ OWN_CALLS = {
     *(
         "config_read",
         "config_set_aside",
+        "export_chains",
+        "export_merge",
         "export_note",
+        "instance_record_since",
         "jobqueue_list",
         "jobqueue_read",
         "instance_snapshot",

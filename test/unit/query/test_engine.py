@@ -17,6 +17,7 @@ from ganeti.config.index import By
 from ganeti.config.tables import Tables
 from ganeti.jobs.record import QueuedJob, QueuedOp
 from ganeti.objects.query_words import QueryResource
+from ganeti.protocol.node_rpc_values import ChainPoint
 from ganeti.query.engine import fields_of, prepare
 from ganeti.query.fields import Source
 from ganeti.query.kept_rows import KeptRows
@@ -45,7 +46,10 @@ def make_view(changes: dict[str, Any] | None = None, **live: Any) -> View:
     return View(config=Tables(split_config(dumps(config))), **live)
 
 
-OWN = {"lock": {"priorities"}}  # fields that 3.0 does not have
+OWN = {
+    "export": {"newest", "points", "size", "sizes"},
+    "lock": {"priorities"},
+}  # fields that 3.0 does not have
 
 
 def expected_fields(resource: str) -> dict[str, tuple[str, str]]:
@@ -306,6 +310,20 @@ def test_jobs() -> None:
     asked = make_view(jobs={8: JobItem(JobId(8), None), 7: JobItem(job)})
     either = ["|", ["==", "id", 8], ["==", "id", 7]]
     assert values("job", fields, asked, either) == [of_unknown, rows[0]]
+
+
+def test_chains_of_exports() -> None:
+    fields = ["export", "points", "sizes", "size", "newest"]
+    plan = prepare("export", fields)
+    asked = plan.targets(make_view())
+    assert asked.chains == asked.exports == sorted([NODE1, NODE2])
+    assert not prepare("export", ["export"]).targets(make_view()).chains
+    points = [ChainPoint(3, 1000, 5 << 20), ChainPoint(4, 2000, 100)]
+    view = make_view(exports={NODE1: ["e1", "e2"]}, chains={NODE1: {"e1": points}})
+    assert values("export", fields, view, ["==", "node", "node1"]) == [
+        [[0, "e1"], [0, [3, 4]], [0, [5, 1]], [0, 6], [0, [2000, 0]]],
+        [[0, "e2"], *[[2, None]] * 4],
+    ]
 
 
 def test_locks_and_exports() -> None:

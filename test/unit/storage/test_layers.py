@@ -12,7 +12,7 @@ import pytest
 from fakes import chance
 
 from ganeti.base.errors import StorageError
-from ganeti.storage.data import BLOCK_BYTES
+from ganeti.protocol.export_description import BLOCK_BYTES
 from ganeti.storage.layers import Layer, LayerFile, RootCounter, merged
 from ganeti.storage.stream import DiskWriter, StreamReader, encoded
 from ganeti.storage.sums import BlockSums, changes

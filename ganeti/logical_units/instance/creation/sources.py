@@ -21,10 +21,12 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, OpPrereqError, wrong_state
 from ganeti.logical_units import lookup
+from ganeti.logical_units.backup.chains import disk_in_chain, points_of, require_point
 from ganeti.logical_units.backup.exports import EXPORT_DIR, read_description, require_export
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.storage import disks
 from ganeti.logical_units.instance.storage.copying import (
+    Place,
     check_compression,
     copy_disk,
     disk_by_script,
@@ -40,18 +42,22 @@ from ganeti.objects.nic import NIC
 from ganeti.objects.parameters import cluster_wide_only
 from ganeti.objects.record import PrivateParams
 from ganeti.opcodes.instance import InstanceCreateMode, OpInstanceCreate
-from ganeti.protocol.export_description import ExportDescription
+from ganeti.protocol.export_description import DumpedDisk, ExportDescription, point_directory
 
 _OF_CONNECTION: Final = ("mode", "link", "vlan")  # NICs in a network have them from there
 
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """An export that an instance is made from; ``path`` is its directory on the node."""
+    """An export that an instance is made from; ``path`` is its directory on the node.
+
+    ``first`` is the number of the point at which its chain begins now.
+    """
 
     node: Node
     path: str
     description: ExportDescription
+    first: int = 0
 
 
 def find_export(context: JobContext, op: OpInstanceCreate) -> Export:
@@ -76,8 +82,16 @@ def find_export(context: JobContext, op: OpInstanceCreate) -> Export:
                 ErrorCode.NOTUNIQUE,
             )
         node = nodes[0]
-    description = read_description(context, node, path)
-    return Export(node, path if "/" in path else f"{EXPORT_DIR}/{path}", description)
+    directory = path if "/" in path else f"{EXPORT_DIR}/{path}"
+    points = points_of(context, node, path)
+    if op.src_point is not None:
+        require_point(points, op.src_point, f"export {path!r} on node {node.name!r}")
+    if len(points) < 2:
+        return Export(node, directory, read_description(context, node, path))
+    first, last = points[0].number, points[-1].number
+    number = last if op.src_point is None else op.src_point
+    at_point = point_directory(directory, number, first)
+    return Export(node, directory, read_description(context, node, at_point), first)
 
 
 def _filled(
@@ -193,10 +207,17 @@ def restore(context: JobContext, view: InstanceView, export: Export, compress: s
             context,
             view,
             index,
-            source=dump_file(export.node, f"{export.path}/{disk.dump}", disk.sha256),
+            source=_dump_of(export, disk),
             target=disk_by_script(view, index),
             compress=compress,
         )
+
+
+def _dump_of(export: Export, disk: DumpedDisk) -> Place:
+    """Return the file of a disk, or those that it is put together from."""
+    if disk.root:
+        return disk_in_chain(export.node, export.path, export.description.number, disk.dump)
+    return dump_file(export.node, f"{export.path}/{disk.dump}", disk.sha256)
 
 
 def check_options(op: OpInstanceCreate) -> None:

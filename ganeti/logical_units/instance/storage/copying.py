@@ -127,7 +127,7 @@ def _follow(context: JobContext, doing: str, index: int, started: list[tuple[Nod
         if any(state.get("exit_status") is not None for _, state in states):
             patience_s -= POLL_S
         if all(state.get("exit_status") == 0 for _, state in states):
-            context.feedback(f"* disk {index} copied: {_amount(sender)}")
+            context.feedback(f"* disk {index} copied: {transferred(sender)}")
             return
         if is_due:
             context.feedback(progress_text(index, sender))
@@ -227,12 +227,13 @@ def progress_text(index: int, state: Mapping[str, object]) -> str:
     """Say how much of a disk has been copied, how fast, and how long the rest will take."""
     percent, eta = state.get("progress_percent"), state.get("progress_eta")
     if not isinstance(percent, int | float):  # a script does not know how much is to come
-        return f"* disk {index}: {_amount(state)}"
+        return f"* disk {index}: {transferred(state)}"
     rest = f", {eta:.0f} s left" if isinstance(eta, int | float) else ""
-    return f"* disk {index}: {percent:.1f} % ({_amount(state)}{rest})"
+    return f"* disk {index}: {percent:.1f} % ({transferred(state)}{rest})"
 
 
-def _amount(state: Mapping[str, object]) -> str:
+def transferred(state: Mapping[str, object]) -> str:
+    """Say how much has moved, and how fast."""
     moved, speed = state.get("progress_mbytes"), state.get("progress_throughput")
     parts = []
     if isinstance(moved, int | float):
