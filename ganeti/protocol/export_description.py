@@ -53,7 +53,7 @@ class ReadMethod(StrEnum):
 class DumpedDisk(msgspec.Struct, frozen=True, kw_only=True):
     """A disk of an exported instance; ``dump`` is the name of its file, empty if it has none.
 
-    ``root`` is the checksum of the disk's blocks (`ganeti.storage.sums`), in chains only.
+    ``root`` is the checksum of the disk's blocks (`ganeti.storage.chains.sums`), in chains only.
     """
 
     size_mib: int

@@ -33,7 +33,7 @@ from ganeti.protocol.export_description import (
     is_difference,
     point_directory,
 )
-from ganeti.storage.layers import restored
+from ganeti.storage.chains.layers import restored
 from ganeti.system import files, swap_file
 
 _CONFIG_BYTES_MAX: Final = 1 << 20

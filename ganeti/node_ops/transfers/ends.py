@@ -28,8 +28,8 @@ import msgspec
 from ganeti.base.errors import CommandError, StorageError
 from ganeti.node_ops.disks.exports import CHECKSUM_SUFFIX
 from ganeti.node_ops.transfers.increments import ChangesSource, IncrementSink
+from ganeti.storage.chains.layers import restored
 from ganeti.storage.data import CHUNK_BYTES
-from ganeti.storage.layers import restored
 from ganeti.storage.nbd import NbdImage
 from ganeti.storage.qcow2 import RawView
 from ganeti.storage.stream import MAGIC, DiskReader, DiskWriter, Incoming, LocalImage

@@ -19,10 +19,10 @@ from typing import BinaryIO, Final, Protocol
 from ganeti.base.errors import StorageError
 from ganeti.node_ops.disks.exports import CHECKSUM_SUFFIX, ROOT_SUFFIX
 from ganeti.protocol.export_description import disk_of_dump, sums_name
+from ganeti.storage.chains.sums import BlockSums, changes
 from ganeti.storage.data import data_areas, write_at
 from ganeti.storage.nbd import NbdImage
 from ganeti.storage.stream import DiskReader, Image, Incoming, LocalImage, StreamReader, encoded
-from ganeti.storage.sums import BlockSums, changes
 from ganeti.system.files import fsync_directory
 
 _FILE_MODE: Final = 0o600

@@ -13,9 +13,9 @@ from fakes import chance
 
 from ganeti.base.errors import StorageError
 from ganeti.protocol.export_description import BLOCK_BYTES
-from ganeti.storage.layers import Layer, LayerFile, RootCounter, merged
+from ganeti.storage.chains.layers import Layer, LayerFile, RootCounter, merged
+from ganeti.storage.chains.sums import BlockSums, changes
 from ganeti.storage.stream import DiskWriter, StreamReader, encoded
-from ganeti.storage.sums import BlockSums, changes
 
 SIZE = 6 * BLOCK_BYTES
 Areas = list[tuple[int, int]]

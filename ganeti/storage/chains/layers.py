@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from ganeti.base.errors import StorageError
 from ganeti.protocol.export_description import BLOCK_BYTES
+from ganeti.storage.chains.sums import SUM_BYTES, new_root, sum_of
 from ganeti.storage.stream import Run, StreamReader, encoded
-from ganeti.storage.sums import SUM_BYTES, new_root, sum_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def restored(paths: Sequence[str], root: str) -> Iterator[bytes]:
 
 
 class RootCounter:
-    """Computes the root (`ganeti.storage.sums`) of a disk whose pieces pass by in order."""
+    """Computes the root (`ganeti.storage.chains.sums`) of a disk whose pieces pass by in order."""
 
     def __init__(self, size: int) -> None:
         self._digest = new_root(size)
