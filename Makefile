@@ -12,6 +12,7 @@ PREFIX ?= /usr
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 PYTEST_ARGS ?=
 TEST_PROCESSES ?= 2
+TEST_NODES ?=
 INSTALL ?= yes
 WITHOUT := test/unit/bootstrap $(addprefix test/cluster/test_,config_commands.py instances.py disks.py cluster_identity.py)
 BENCHES := $(filter-out bench/compare.py bench/confd.py bench/mond.py bench/rapi.py,$(wildcard bench/*.py))  # sections of faces.py
@@ -94,7 +95,13 @@ test: lint  ## Run everything that must pass: style, types, contracts, all tests
 	@env -u GANETI_TEST_REQUIRE_QEMU -u GANETI_TEST_REQUIRE_BROWSER GANETI_TEST_WITHOUT=1 $(BIN)/pytest --numprocesses=$(TEST_PROCESSES) --dist=loadfile $(WITHOUT)
 
 test-real: $(VENV)/.installed-for-tests  ## Install it on real machines (containers, virtual ones) and try it there; needs root
-	@GANETI_TEST_REAL=1 $(BIN)/pytest test/real $(PYTEST_ARGS)
+	@GANETI_TEST_REAL=1 $(BIN)/pytest test/real --ignore-glob='*/test_storage*' $(PYTEST_ARGS)
+
+test-storage: $(VENV)/.installed-for-tests  ## Try LVM and DRBD on three real nodes, with power cuts (TEST_NODES=.nodes: on those of nodes-up); needs root
+	@GANETI_TEST_REAL=1 GANETI_TEST_NODES=$(TEST_NODES) $(BIN)/pytest test/real/test_storage*.py $(PYTEST_ARGS)
+
+test-long: test-real  ## Run all that takes long: test-real, and test-storage with 50 power cuts
+	@GANETI_TEST_ROUNDS=50 $(MAKE) test-storage
 
 golden: $(VENV)/.installed-for-tests  ## Play the recorded command lines of Ganeti 3.0.2 and show each difference
 	@$(BIN)/python test/compat/golden.py --show

@@ -33,7 +33,15 @@ def root() -> None:
 
 @pytest.fixture(scope="session")
 def nodes(root: None) -> Iterator[VirtualMachines]:
-    """Three virtual machines that are a cluster with LVM and DRBD."""
+    """Three virtual machines that are a cluster with LVM and DRBD.
+
+    ``GANETI_TEST_NODES`` is the directory of nodes that run already (`make nodes-up`).
+    """
+    if directory := os.environ.get("GANETI_TEST_NODES"):
+        running = VirtualMachines.of(Path(directory))
+        running.at_all(install_os)
+        yield running
+        return
     with cluster(3) as running:
         running.at_all(install_os)
         yield running

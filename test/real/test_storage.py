@@ -13,16 +13,12 @@ import pytest
 from guests import pattern
 from rig.containers import Machine
 from rig.virtual_machines import VOLUME_GROUP, VirtualMachines
-from rig.writer import OS_NAME, Writer, read
+from rig.writer import ADD, Writer, read, volumes
 
 from ganeti.objects.disk_templates import supported_templates
 
 pytestmark = pytest.mark.skipif(
     "drbd" not in supported_templates(), reason="there are no disks of template drbd yet"
-)
-ADD = (
-    f"gnt-instance add --os-type={OS_NAME} --no-nics --no-name-check --no-ip-check"
-    " -B memory=32 -H kvm:serial_console=true {options} {name}"
 )
 SIZE_MIB = 64
 
@@ -31,11 +27,6 @@ SIZE_MIB = 64
 def writer(nodes: VirtualMachines) -> Iterator[Writer]:
     with Writer("two.example.com", nodes.machines) as writer:
         yield writer
-
-
-def volumes(machine: Machine) -> set[str]:
-    """Return the logical volumes of a machine."""
-    return set(machine.run(f"lvs --noheadings --options=lv_name {VOLUME_GROUP}").split())
 
 
 def data_volume(writer: Writer, machine: Machine) -> str:
@@ -61,7 +52,7 @@ def assert_both_copies_have_all(writer: Writer) -> None:
 
 def test_an_instance_is_made_on_two_nodes(writer: Writer) -> None:
     options = f"-t drbd -s {SIZE_MIB}m -n node1.example.com:node2.example.com"
-    writer.master.run(ADD.format(options=options, name=writer.name))
+    writer.master.run(f"{ADD} {options} {writer.name}")
     writer.listen(writer.primary())
     writer.goes_on()
     for machine in writer.machines[:2]:
@@ -147,7 +138,7 @@ def test_it_is_exported_and_imported(writer: Writer) -> None:
     )
     with Writer("three.example.com", writer.machines) as copy:
         command = ADD.replace("gnt-instance add", "gnt-backup import")
-        writer.master.run(command.format(options=options, name=copy.name))
+        writer.master.run(f"{command} {options} {copy.name}")
         copy.last = said
         assert copy.check() >= said
         writer.master.run(f"gnt-instance remove --force {copy.name}")

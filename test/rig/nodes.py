@@ -9,13 +9,18 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
+import psutil
+
 from .cluster import saved, wait_for_cluster
-from .virtual_machines import VirtualMachine, VirtualMachines
+from .virtual_machines import MEMORY_MB, VirtualMachine, VirtualMachines
 
 COUNT = 3
+_MEMORY_MB = MEMORY_MB + 400  # QEMU and the cache of its disks
+_PROGRAMS = ("qemu-system-x86_64", "apt-get", "apt-cache", "dpkg", "ip", "unshare", "mke2fs", "ssh")
 _CASE = 'node{0}|root@node{0}) shift; exec {1} "$@";;'
 _SCRIPT = """#!/bin/sh
 # on nodeN COMMAND...: run a command there
@@ -96,10 +101,30 @@ def down(directory: Path) -> None:
     shutil.rmtree(directory)
 
 
+def why_not() -> str:
+    """Return why this machine cannot have nodes, "" if it can."""
+    if os.geteuid():
+        return "it needs root"
+    missing = [name for name in _PROGRAMS if shutil.which(name) is None]
+    if missing:
+        return f"there is no {' and no '.join(missing)}"
+    if not Path("/dev/net/tun").exists():
+        return "there is no /dev/net/tun"
+    if (free_mb := psutil.virtual_memory().available >> 20) < COUNT * _MEMORY_MB:
+        return f"it needs {COUNT * _MEMORY_MB} MB of memory, and {free_mb} are free"
+    tried = subprocess.run(
+        ["unshare", "--net", "--mount", "true"], capture_output=True, check=False
+    )
+    return "" if tried.returncode == 0 else tried.stderr.decode().strip()
+
+
 ACTIONS = {action.__name__: action for action in (up, shell, cut, start, down)}
 
 if __name__ == "__main__":
     match sys.argv[1:]:
+        case ["possible"]:
+            print(reason := why_not())
+            sys.exit(bool(reason))
         case [name, where, *rest] if name in ACTIONS:
             ACTIONS[name](Path(where).resolve(), *rest)
         case _:

@@ -13,8 +13,12 @@ from typing import Final, Self
 from guests import pattern
 
 from .containers import TIMEOUT_S, Machine
+from .virtual_machines import VOLUME_GROUP
 
 OS_NAME: Final = "pattern"
+ADD: Final = (
+    f"gnt-instance add --os-type={OS_NAME} --no-nics --no-name-check --no-ip-check -B memory=32"
+)
 _DIRECTORY: Final = f"/srv/ganeti/os/{OS_NAME}"
 _CREATE: Final = f"""#!/bin/sh
 exec dd if={_DIRECTORY}/image of="$DISK_0_PATH" bs=64k conv=notrunc,fsync status=none
@@ -24,7 +28,7 @@ _PAUSE_S: Final = 0.2
 
 def install_os(machine: Machine) -> None:
     """Put the operating system on a machine: a disk image, as of the example beside it."""
-    machine.run(f"cp -r {_DIRECTORY}/../bootsector {_DIRECTORY}")
+    machine.run(f"mkdir -p {_DIRECTORY}; cp -r $(dirname {_DIRECTORY})/bootsector/. {_DIRECTORY}")
     machine.run(f"cat > {_DIRECTORY}/create", _CREATE)
     machine.run(f"cat > {_DIRECTORY}/image", pattern.image())
 
@@ -103,6 +107,11 @@ class Writer:
         self.master.run(f"gnt-instance start {self.name}")
         self.listen(self.primary())
         self.goes_on()
+
+
+def volumes(machine: Machine) -> set[str]:
+    """Return the names of the logical volumes of a machine."""
+    return set(machine.run(f"lvs --noheadings --options=lv_name {VOLUME_GROUP}").split())
 
 
 def read(machine: Machine, device: str) -> bytes:
