@@ -122,5 +122,6 @@ class FakeCluster:
         for node in self.rpc.nodes.values():
             parts: Iterable[str] = (*node.disks, *node.directories, *node.running, *node.receiving)
             left += [f"{node.name}: {part}" for part in parts]
+            left += [f"{node.name}: minor {minor}" for minor in node.sides]
         left += [*self.config.macs, *self.config.held, *map(str, self.config.resources)]
         return left

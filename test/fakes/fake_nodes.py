@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequenc
 from typing import Any, Final, cast
 from unittest import mock
 
+from fakes.fake_mirrors import Metadata, MirroredVolume, Side
+
 from ganeti.base.errors import BlockDeviceError, GenericError, HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.versions import PROTOCOL_VERSION
@@ -38,6 +40,7 @@ from ganeti.hypervisor.interface import (
 from ganeti.node_ops import context, dispatch
 from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.disks.exports import CHECKSUM_SUFFIX, ROOT_SUFFIX
+from ganeti.objects.disk_templates import DiskTemplate
 from ganeti.objects.hypervisors import HVPARAMS
 from ganeti.objects.parameters import defaults_of
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance, RpcNIC
@@ -54,6 +57,7 @@ from ganeti.storage.interface import (
     Assembled,
     BlockDevStatus,
     Dimensions,
+    Link,
     Storage,
     StorageUnit,
     Volume,
@@ -77,6 +81,11 @@ class FakeNode(Paths):
         self.records: dict[str, set[str]] = {}  # instance -> points since which writes are known
         self.snapshots: dict[str, dict[str, str]] = {}  # instance -> disk's UUID -> its path
         self.files: dict[str, object] = {}
+        self.sides: dict[int, Side] = {}  # by minor
+        self.metadata: dict[str, Metadata] = {}  # by volume
+        self.broken: set[str] = set()  # volumes that give I/O errors
+        self.room_mib = 100000  # in each volume group
+        self.is_dead = False
         self.has_left = False
         self.books = fake._Books(NodeEnv(self, name, ""))
         self.running = _Running(self.books)
@@ -98,6 +107,19 @@ class FakeNode(Paths):
     def add_export(self, name: str, description: str) -> None:
         """Let there be an export of an instance."""
         self.write(f"/var/lib/ganeti/export/{name}/{CONFIG_NAME}", description)
+
+    def cut_power(self) -> None:
+        """Lose everything but what is on disks, and stay down."""
+        self.is_dead = True
+        self.crash()
+        for side in self.sides.values():
+            side.is_primary = False
+            side.part(Link.NONE)
+        self.sides.clear()
+
+    def boot(self) -> None:
+        """Come back after a power cut."""
+        self.is_dead = False
 
     def crash(self) -> None:
         """Lose all guests, also those that are expected."""
@@ -145,10 +167,11 @@ class _Running(MutableMapping[str, int]):
 
 
 class _MemoryVolume(Volume):
-    """A disk in memory; disks of all templates but "file" are seen by all nodes."""
+    """A disk in memory; those of shared templates are seen by all nodes."""
 
     def _locate(self, logical_id: list[object]) -> None:
-        self._name = str(logical_id[1])
+        is_volume = self._disk.dev_type == DiskTemplate.PLAIN
+        self._name = "/".join(map(str, logical_id)) if is_volume else str(logical_id[1])
 
     @property
     def _node(self) -> FakeNode:
@@ -156,7 +179,7 @@ class _MemoryVolume(Volume):
 
     @property
     def _place(self) -> set[str]:
-        return self._node.disks if self._disk.dev_type == "file" else self._node.cluster.shared
+        return self._node.cluster.shared if self.traits.shared else self._node.disks
 
     def _check(self) -> None:
         if self._name not in self._place:
@@ -170,8 +193,16 @@ class _MemoryVolume(Volume):
         self._node.sizes[self._name] = size_mib
 
     def remove(self) -> None:
+        self._check_closed()
         self._place.discard(self._name)
         self._node.data.pop(self._name, None)
+        self._node.metadata.pop(self._name, None)
+        self._node.broken.discard(self._name)
+
+    def _check_closed(self) -> None:
+        for side in self._node.sides.values():
+            if side.is_attached and self._name in (side.data, side.meta):
+                raise BlockDeviceError(f"volume {self._name} is in use")
 
     def find(self) -> BlockDevStatus | None:
         return BlockDevStatus(self._name) if self._name in self._place else None
@@ -192,10 +223,22 @@ class _MemoryVolume(Volume):
 
     def rename(self, new_logical_id: Sequence[object]) -> None:
         self._check()
-        data, new_name = self._node.data.get(self._name, ""), str(new_logical_id[1])
+        self._check_closed()
+        old_name, metadata = self._name, self._node.metadata.get(self._name)
+        data, size_mib = self._node.data.get(old_name, ""), self._node.sizes.get(old_name)
+        is_broken = old_name in self._node.broken
         self.remove()
-        self._place.add(new_name)
-        self._node.data[new_name] = data
+        self._locate(list(new_logical_id))
+        if self._name in self._place:
+            raise BlockDeviceError(f"disk {self._name} exists")
+        self._place.add(self._name)
+        self._node.data[self._name] = data
+        if metadata is not None:
+            self._node.metadata[self._name] = metadata
+        if size_mib is not None:
+            self._node.sizes[self._name] = size_mib
+        if is_broken:
+            self._node.broken.add(self._name)
 
     def wipe(self, offset_mib: int, size_mib: int) -> None:
         self._check()
@@ -208,6 +251,23 @@ class _MemoryStorage(Storage):
 
     def units(self, names: Sequence[str]) -> list[StorageUnit]:
         return [StorageUnit(self.kind, name, 7, 9, 2) for name in names]
+
+    def space(self, name: str) -> StorageUnit:
+        node = cast(FakeNode, self.env.paths)
+        used_mib = sum(
+            node.sizes.get(disk, 0) for disk in node.disks if disk.startswith(f"{name}/")
+        )
+        return StorageUnit(self.kind, name, node.room_mib - used_mib, node.room_mib, used_mib)
+
+
+class _MirroredStorage(_MemoryStorage):
+    """Disks with copies on other nodes."""
+
+    volume = MirroredVolume
+
+
+def _driver(template: DiskTemplate) -> type[Storage]:
+    return _MirroredStorage if template.traits.mirrored else _MemoryStorage
 
 
 class _Guests(FakeHypervisor):
@@ -339,6 +399,7 @@ class FakeRpc(NodeClient):
         self.providers: list[Any] = []
         self.devices: dict[str, int] = {}
         self.shared: set[str] = set()  # disks on storage that all nodes see
+        self.sync_steps = 0  # looks until a synchronization is done
         self.os_list: dict[str, list[Any]] = {}
         self.verify_answers: dict[str, Any] = {}
         self.has_ip = True
@@ -351,6 +412,17 @@ class FakeRpc(NodeClient):
         if "." not in name:
             name += ".example.com"
         return self.nodes.get(name) or self.nodes.setdefault(name, FakeNode(name, self))
+
+    def node_at(self, address: str) -> FakeNode:
+        """Return the node with an address, of which the last part is its number."""
+        return self.node(f"node{address.rpartition('.')[2]}")
+
+    def write(self, content: str) -> None:
+        """Let the one guest with mirrored disks write to all of them."""
+        sides = [side for node in self.nodes.values() for side in node.sides.values()]
+        for side in sides:
+            if side.is_primary:
+                side.write(content)
 
     def fail(self, call: str, node: str | None = None, text: str = "it broke") -> None:
         """Let every such call fail."""
@@ -369,6 +441,10 @@ class FakeRpc(NodeClient):
         body = encode_arguments(call, sent)
         name, args = call.name, decode_arguments(call, body)
         self.calls.append((target.name, name, args))
+        if self.node(target.name).is_dead:
+            return RpcResult(
+                target.name, error="no route to host", address=target.address, call=name
+            )
         refused = self.failure(target.name, name, args)
         if refused is not None:
             return read_answer(call, target.name, encode_failure(refused))
@@ -381,7 +457,8 @@ class FakeRpc(NodeClient):
         played = getattr(self, "do_" + call.name, None)
         with (
             mock.patch.object(context, "get_hypervisor", _get_hypervisor),
-            mock.patch.object(registry, "_driver", return_value=_MemoryStorage),
+            mock.patch.object(registry, "_driver", _driver),
+            mock.patch.object(registry, "resolve_name", return_value=_MemoryStorage),
         ):
             if played is None and call.name not in self.answers:
                 return dispatch.answer(_context(node), call, body)

@@ -1,14 +1,14 @@
-"""Finds a node by an allocator, and room on it that no other job can take.
+"""Finds nodes by an allocator, and room on them that no other job can take.
 
 Nothing is locked while the allocator thinks, so any number of jobs can ask at once and may be told
-the same node.  Room on it is reserved, first come, first served; a late job asks again, and
+the same nodes.  Room on them is reserved, first come, first served; a late job asks again, and
 the allocator then sees the reservations.  The caller takes the locks of its own objects only and
-looks once more whether the node will still do.
+looks once more whether the nodes will still do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, TypeAlias
 
@@ -28,7 +28,7 @@ TRIES_MAX: Final = 10  # each but the first means that somebody else was quicker
 _FULL: Final = frozenset({ErrorCode.NORES, ErrorCode.TEMP_NORES})
 
 MakeRequest: TypeAlias = "Callable[[Snapshot], Wanted]"
-TakeRoom: TypeAlias = "Callable[[Node], None]"
+TakeRoom: TypeAlias = "Callable[[list[Node]], None]"
 
 
 def place(
@@ -38,12 +38,12 @@ def place(
     take_room: TakeRoom,
     *,
     hypervisor: str,
-) -> Node:
-    """Return the node that an allocator names first, with the room on it taken.
+) -> list[Node]:
+    """Return the nodes that an allocator names, with the room on them taken.
 
     Args:
         request: the arguments of the question, of a mode that is answered with a list of nodes.
-        take_room: reserves the room needed on a node; raises OpPrereqError when it is not there.
+        take_room: reserves the room needed on the nodes; raises OpPrereqError when it is not there.
 
     Raises:
         OpPrereqError: the allocator finds no place, or none that is still there when it is taken.
@@ -54,16 +54,16 @@ def place(
             context, allocator, request(snapshot), snapshot, hypervisor=hypervisor
         )
         context.info(f"allocator {allocator.name} chose {', '.join(names)}")
-        node = lookup.require_node(context.config, names[0])
+        nodes = [lookup.require_node(context.config, name) for name in names]
         try:
-            take_room(node)
+            take_room(nodes)
         except OpPrereqError as err:
             context.config.release_node_resources()
             if err.ecode not in _FULL or not left:
                 raise
             context.info(f"{err.message}; asking the allocator again")
             continue
-        return node
+        return nodes
     raise AssertionError("the last try returns or raises")
 
 
@@ -86,12 +86,12 @@ def is_usable(node: Node | None) -> bool:
     return node is not None and not (node.offline or node.drained) and node.vm_capable
 
 
-def still_usable(config: WConfCalls, chosen: str | None) -> Node | None:
-    """Return the node chosen before, as it is now, if it will still do."""
-    if chosen is None:
-        return None
-    [node] = config.get_nodes([chosen])
-    return node if is_usable(node) else None
+def still_usable(config: WConfCalls, chosen: Sequence[Node]) -> list[Node]:
+    """Return the nodes chosen before, as they are now; none if one of them will not do any more."""
+    if not chosen:
+        return []
+    now = config.get_nodes([node.uuid for node in chosen])
+    return [node for node in now if node] if all(map(is_usable, now)) else []
 
 
 @contextmanager

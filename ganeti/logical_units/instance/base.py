@@ -11,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
-from ganeti.base.errors import wrong_state
+from ganeti.base.errors import OpPrereqError, wrong_state
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import LogicalUnit
+from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive, lock_name, shared
+from ganeti.objects.disk_templates import traits_of
 from ganeti.objects.model import Node
 from ganeti.opcodes.opcode import InstanceOpCode
 from ganeti.protocol.wconfd import LockMode
@@ -155,6 +157,36 @@ def check_primary_online(view: InstanceView, doing: str = "") -> None:
     if primary.offline:
         what = f"cannot {doing} from its" if doing else f"primary node of instance {name!r}:"
         raise wrong_state(f"{what} node {primary.name!r} is marked offline")
+
+
+def check_pair(context: JobContext, what: str, nodes: Sequence[Node], template: str) -> None:
+    """Refuse nodes that cannot hold an instance of a disk template, by their number and state.
+
+    Args:
+        what: the instance, as errors begin.
+        nodes: the primary node, then the secondary one.
+
+    Raises:
+        OpPrereqError: one too few, twice the same, or the secondary node cannot take copies.
+    """
+    if not traits_of(template).mirrored:
+        return
+    if len(nodes) < 2:
+        raise OpPrereqError(
+            f"{what}: disk template {template!r} keeps its disks on two nodes; give both with"
+            " -n PRIMARY:SECONDARY, or an allocator with -I"
+        )
+    primary, secondary = nodes
+    if primary.uuid == secondary.uuid:
+        raise OpPrereqError(
+            f"{what}: the secondary node cannot be the primary node {primary.name!r} itself"
+        )
+    check_takes_instances(secondary, f"put copies of the disks of {what} on")
+    if primary.group != secondary.group:
+        context.warn(
+            f"{what}: its nodes {primary.name} and {secondary.name} are in different node groups;"
+            f" the disk parameters are those of the group of {primary.name}"
+        )
 
 
 def check_takes_instances(node: Node, doing: str) -> None:

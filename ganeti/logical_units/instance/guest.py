@@ -113,10 +113,12 @@ def start_on(
     *,
     wire: RpcInstance | None = None,
     paused: bool = False,
+    ignore_secondaries: bool = False,
 ) -> None:
-    """Start the instance on a node, which makes the disks ready itself.
+    """Start the instance on a node, which makes the disks ready itself, after their copies.
 
     Args:
+        ignore_secondaries: go on without copies that cannot be made ready.
         wire: the instance with parameters for this start alone.
 
     Raises:
@@ -124,6 +126,7 @@ def start_on(
     """
     nodes = context.nodes.on(node, f"start instance {view.name!r}")
     try:
+        disks.assemble_copies(context, view, node, ignore_secondaries=ignore_secondaries)
         nodes.instance_start(
             wire or view.wire(node, primary_node=node.uuid), startup_paused=paused, reason=reason
         )
@@ -331,7 +334,7 @@ def free_memory_mib(
 
 def reserve_memory(
     context: JobContext,
-    node: Node,
+    nodes: Sequence[Node],
     what: str,
     needed_mib: int,
     hypervisor: str,
@@ -345,14 +348,18 @@ def reserve_memory(
     of the earlier: by its reservation, or, when that was given back meanwhile, by asking again.
 
     Args:
+        nodes: the primary node, then those that have copies of its disks.
         what: the purpose of the memory, as it reads after "not enough memory on node x for".
-        disk_mib: reserved as well, for allocators to see; it is not compared with anything.
+        disk_mib: reserved on each node as well, for allocators to see; it is not compared with
+            anything.
 
     Raises:
         OpPrereqError: it does not fit (insufficient_resources), or only if other jobs did not need
             the rest (temp_insufficient_resources).
     """
+    node, *others_of_disks = nodes
     amounts = [(node.uuid, needed_mib, disk_mib)]
+    amounts += [(each.uuid, 0, disk_mib) for each in others_of_disks]
     context.config.reserve_node_resources(amounts, [])
     for _ in range(ASKED_MAX):
         others = _others_before(context, node)
@@ -373,7 +380,7 @@ def reserve_memory(
 def reserve_for(context: JobContext, view: InstanceView, node: Node, needed_mib: int) -> None:
     """Reserve memory for an existing instance; errors as `reserve_memory`."""
     what, hypervisor = f"instance {view.name!r}", view.instance.hypervisor
-    reserve_memory(context, node, what, needed_mib, hypervisor, view.own_hvparams)
+    reserve_memory(context, [node], what, needed_mib, hypervisor, view.own_hvparams)
 
 
 def _others_before(context: JobContext, node: Node) -> dict[str, int]:

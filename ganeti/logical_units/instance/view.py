@@ -73,6 +73,11 @@ class InstanceView:
         changed = replace(self, instance=instance)
         return changed if disks is None else replace(changed, disks=disks)
 
+    def with_nodes(self, *nodes: Node) -> Self:
+        """Return the same with more nodes that get its disks, after those that it has."""
+        known = {node.uuid for node in self.nodes}
+        return replace(self, nodes=[*self.nodes, *(n for n in nodes if n.uuid not in known)])
+
     @property
     def name(self) -> str:
         """The name of the instance."""

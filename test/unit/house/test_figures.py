@@ -43,7 +43,7 @@ CODE_LINES_MAX = {
     "jobexec": 782,
     "jobs": 1_005,
     "locking": 724,
-    "logical_units": 11_885,
+    "logical_units": 12_237,
     "luxid": 2_895,
     "mond": 491,
     "netdev": 357,

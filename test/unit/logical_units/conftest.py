@@ -8,14 +8,29 @@ from pathlib import Path
 import pytest
 from fakes.fake_cluster import FakeCluster
 from fakes.fake_config import OPEN
+from fakes.pairs import pair_cluster
+
+
+def _write_hosts(root: Path) -> None:
+    (root / "etc").mkdir()
+    hosts = [f"192.0.2.{n} node{n}.example.com node{n}" for n in range(1, 6)]
+    (root / "etc" / "hosts").write_text("\n".join(hosts))
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Iterator[FakeCluster]:
+    """Four nodes with volume groups, whose instances can have their disks on two of them."""
+    _write_hosts(tmp_path)
+    with OPEN:
+        made = pair_cluster(str(tmp_path))
+        yield made
+        assert not made.config.held, "locks were left"
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[FakeCluster]:
     """Three nodes, no instances; names resolve by the hosts file of a virtual node."""
-    (tmp_path / "etc").mkdir()
-    hosts = [f"192.0.2.{n} node{n}.example.com node{n}" for n in range(1, 6)]
-    (tmp_path / "etc" / "hosts").write_text("\n".join(hosts))
+    _write_hosts(tmp_path)
     with OPEN:
         made = FakeCluster(str(tmp_path))
         yield made

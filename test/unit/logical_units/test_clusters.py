@@ -87,7 +87,7 @@ def test_groups_of_parameters_are_laid_over_the_old(cluster: FakeCluster) -> Non
         ({"file_storage_dir": "x"}, "not an absolute path"),
         ({"uid_pool": [[9, 1]]}, "upside down"),
         ({"remove_uids": [[1, 9]]}, "not in the pool"),
-        ({"vg_name": "xenvg"}, "not supported yet"),
+        ({"vg_name": "xenvg"}, "has 9 MiB, and needs 20480"),
         ({"ipolicy": {"std": "default"}}, "no default"),
         ({"enabled_data_collectors": {"nix": True}}, "unknown data collector"),
     ],

@@ -66,7 +66,7 @@ class World:
                 turns.wait(number)
                 reserve_memory(
                     View(self, number, turns),  # type: ignore[arg-type]  # what is used of it
-                    NODE,
+                    [NODE],
                     "instance 'x'",
                     needed_mib,
                     "fake",

@@ -16,8 +16,9 @@ from ganeti.logical_units.instance.creation.sources import (
 )
 from ganeti.logical_units.instance.guest import install_os, why_os_not_renamed
 from ganeti.logical_units.instance.storage import disks
-from ganeti.logical_units.instance.storage.disks import make_directory, make_disk
+from ganeti.logical_units.instance.storage.disks import make_directory, make_disk, mirrored
 from ganeti.logical_units.instance.storage.files import directories
+from ganeti.logical_units.instance.storage.syncing import check_syncing, wait_for_sync
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.logical_units.locks import release_resources
 from ganeti.logical_units.undo import Undo
@@ -74,14 +75,17 @@ def build(context: JobContext, plan: Creation) -> None:
         if plan.planned is not None:
             clear_remains(context, plan.planned)
         port = _take_port(context, plan.view.instance, undo)
+        # Copies that nobody waits for are made while the disks are ready.
+        goes_on = bool(mirrored(plan.view)) and not plan.op.wait_for_sync
         disks_made = _make_disks(context, plan, undo)
         release_resources(context.config)
         instance = structs.replace(
-            plan.view.instance, network_port=port.number, disks_active=plan.start
+            plan.view.instance, network_port=port.number, disks_active=plan.start or goes_on
         )
         view = plan.view.with_instance(instance, disks_made)
         _add_to_configuration(context, plan, view, port, undo)
         context.check_canceled()
+        _sync(context, plan, view)
         if plan.is_to_be_filled or plan.start:
             # Also ends the processes that fill the disks where the node daemon that began them has
             # died.
@@ -94,9 +98,17 @@ def build(context: JobContext, plan: Creation) -> None:
         if plan.start:
             context.feedback("* starting instance...")
             _start(context, plan, view)
-        elif plan.is_to_be_filled:
+        elif plan.is_to_be_filled and not goes_on:
             disks.deactivate(context, view, view.primary)
         undo.forget()
+
+
+def _sync(context: JobContext, plan: Creation, view: InstanceView) -> None:
+    """Wait until disks with copies have complete ones; only until they are being made, if asked."""
+    if plan.op.wait_for_sync:
+        wait_for_sync(context, view)
+    else:
+        check_syncing(context, view)
 
 
 def _take_port(context: JobContext, instance: Instance, undo: Undo) -> _Port:

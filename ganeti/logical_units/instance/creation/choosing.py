@@ -1,4 +1,4 @@
-"""Which node an instance goes to when the operator leaves that to an allocator."""
+"""Which nodes an instance goes to when the operator leaves that to an allocator."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def check_one_way(what: str, *, node: str | None, iallocator: str | None) -> Non
 
 def choose_for_new(
     context: JobContext, cluster: Cluster, op: OpInstanceCreate, name: str, *, start: bool
-) -> Node:
-    """Return a node for a new instance; its memory and disk space are reserved.
+) -> list[Node]:
+    """Return the nodes for a new instance; their memory and disk space are reserved.
 
     Raises:
         OpPrereqError: there is no allocator, or it finds no place.
@@ -47,8 +47,8 @@ def choose_for_new(
     disk_mib = space_on_node_mib(first.disk_template, sizes)
     memory_mib = first.memory if start else 0
 
-    def take_room(node: Node) -> None:
-        _reserve(context, cluster, node, what, first.hypervisor, memory_mib, disk_mib)
+    def take_room(nodes: list[Node]) -> None:
+        _reserve(context, cluster, nodes, what, first.hypervisor, memory_mib, disk_mib)
 
     with nodes_to_choose_from(context, what, only_free=op.opportunistic_locking) as names:
         wanted = _as_request(structs.replace(first, restrict_to_nodes=names))
@@ -69,17 +69,17 @@ def choose_target(context: JobContext, view: InstanceView, iallocator: str | Non
     is_up = instance.admin_state is AdminState.UP
     memory_mib = fill_beparams(cluster, instance)["minmem"] if is_up else 0
 
-    def take_room(node: Node) -> None:
-        _reserve(context, cluster, node, what, instance.hypervisor, memory_mib, 0)
+    def take_room(nodes: list[Node]) -> None:
+        _reserve(context, cluster, nodes, what, instance.hypervisor, memory_mib, 0)
 
-    request = relocation(instance.name)
-    return place(context, allocator, request, take_room, hypervisor=instance.hypervisor)
+    request, hypervisor = relocation(instance.name), instance.hypervisor
+    return place(context, allocator, request, take_room, hypervisor=hypervisor)[0]
 
 
 def choose_for_disks(
     context: JobContext, view: InstanceView, disks: Sequence[Disk], iallocator: str
-) -> Node:
-    """Return a node for the disks of an instance that has lost them; their space is reserved.
+) -> list[Node]:
+    """Return nodes for the disks of an instance that has lost them; their space is reserved.
 
     Args:
         disks: as they are to be.
@@ -93,9 +93,9 @@ def choose_for_disks(
     def request(snapshot: Snapshot) -> Allocate:
         return _as_request(like_existing(snapshot, snapshot.instance(instance.name), disks))
 
-    def take_room(node: Node) -> None:
+    def take_room(nodes: list[Node]) -> None:
         disk_mib = space_on_node_mib(view.template, [disk.size for disk in disks])
-        context.config.reserve_node_resources([(node.uuid, 0, disk_mib)], [])
+        context.config.reserve_node_resources([(node.uuid, 0, disk_mib) for node in nodes], [])
 
     return place(context, allocator, request, take_room, hypervisor=instance.hypervisor)
 
@@ -107,15 +107,15 @@ def _as_request(wanted: NewInstance) -> Allocate:
 def _reserve(
     context: JobContext,
     cluster: Cluster,
-    node: Node,
+    nodes: Sequence[Node],
     what: str,
     hypervisor: str,
     memory_mib: int,
     disk_mib: int,
 ) -> None:
-    """Reserve memory, if it is needed at all, and disk space."""
+    """Reserve memory on the first node, if it is needed at all, and disk space on all."""
     if memory_mib == 0:
-        context.config.reserve_node_resources([(node.uuid, 0, disk_mib)], [])
+        context.config.reserve_node_resources([(node.uuid, 0, disk_mib) for node in nodes], [])
         return
     params = cluster_hvparams(cluster).get(hypervisor, {})
-    reserve_memory(context, node, what, memory_mib, hypervisor, params, disk_mib=disk_mib)
+    reserve_memory(context, nodes, what, memory_mib, hypervisor, params, disk_mib=disk_mib)

@@ -24,7 +24,7 @@ from ganeti.logical_units.allocator.placing import still_usable
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance import parameters
-from ganeti.logical_units.instance.base import check_takes_instances
+from ganeti.logical_units.instance.base import check_pair, check_takes_instances
 from ganeti.logical_units.instance.changes import nics
 from ganeti.logical_units.instance.creation import sources
 from ganeti.logical_units.instance.creation.building import Creation, build
@@ -62,7 +62,7 @@ class Wanted:
         op: the opcode, its unset parameters taken from the export or the planned instance.
         resolved_ip: the address of its name, where the name was resolved.
         networks: the networks of the NICs, by the names used there.
-        node: None until an allocator has chosen it.
+        nodes: the primary one, then the secondary one; none until an allocator has chosen them.
         planned: the forthcoming instance that is to be made.
     """
 
@@ -70,15 +70,15 @@ class Wanted:
     name: str
     resolved_ip: str | None
     networks: Mapping[str, Network]
-    node: Node | None
+    nodes: Sequence[Node]
     export: sources.Export | None
     planned: InstanceView | None
 
     @property
     def primary(self) -> Node:
         """The node that it is put on."""
-        assert self.node is not None, "it is placed before anybody asks"
-        return self.node
+        assert self.nodes, "it is placed before anybody asks"
+        return self.nodes[0]
 
     @property
     def planned_nics(self) -> list[NIC]:
@@ -109,35 +109,41 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
             name, resolved_ip = planned.instance.name, None
         else:
             name, resolved_ip = new_name(self.context, op, self.op.instance_name)
-        node = self._named_node(op, name)
+        nodes = self._named_nodes(op, name)
         networks = nics.named_networks(self.config, op.nics)
-        return Wanted(op, name, resolved_ip, networks, node, export, planned)
+        return Wanted(op, name, resolved_ip, networks, nodes, export, planned)
 
-    def _named_node(self, op: OpInstanceCreate, name: str) -> Node | None:
+    def _named_nodes(self, op: OpInstanceCreate, name: str) -> list[Node]:
         what = f"instance {name!r}"
         named = op.pnode_uuid or op.pnode
         check_one_way(what, node=op.pnode or named, iallocator=op.iallocator)
         if named is None:
-            return None
+            return []
         if op.opportunistic_locking:
             raise OpPrereqError(
                 f"{what}: --opportunistic-locking is for an allocator to choose among the free"
                 " nodes; do not give a node as well"
             )
-        return lookup.require_node(self.config, named)
+        template, second = planning.choose_template(self.cluster, op.disk_template), op.snode
+        second = op.snode_uuid or second
+        if second and not template.traits.mirrored:
+            self.context.warn(f"the secondary node is ignored for disk template {template.value}")
+            second = None
+        keys = [named, second] if second else [named]
+        return [lookup.require_node(self.config, key) for key in keys]
 
     def place(self, found: Wanted, earlier: Wanted | None) -> Wanted:
-        """Have an allocator choose the node, unless one was named; room on it is reserved."""
-        if found.node is not None:
+        """Have an allocator choose the nodes, unless they were named; room on them is reserved."""
+        if found.nodes:
             return found
         if earlier is None:
-            return replace(found, node=self._choose_node(found))
-        node = still_usable(self.config, earlier.primary.uuid)
+            return replace(found, nodes=self._choose_nodes(found))
+        nodes = still_usable(self.config, earlier.nodes)
         # Locks are held by now: no more of them can be tried, and those held are not given back.
         op = structs.replace(found.op, opportunistic_locking=False)
-        return replace(found, node=node or self._choose_node(replace(found, op=op)))
+        return replace(found, nodes=nodes or self._choose_nodes(replace(found, op=op)))
 
-    def _choose_node(self, found: Wanted) -> Node:
+    def _choose_nodes(self, found: Wanted) -> list[Node]:
         self._check_name_free(found)
         op = sources.with_planned_disks(found.op, found.planned)
         start = op.start and not (op.no_install or op.forthcoming)
@@ -145,13 +151,14 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
 
     def locks(self, found: Wanted) -> LockNeed:
         """Lock the new name and where disks are made exclusively, nodes and networks shared."""
+        own = [node.uuid for node in found.nodes]
         source = [found.export.node.uuid] if found.export else []
         template = found.op.disk_template or self.cluster.enabled_disk_templates[0]
         makes_disks = traits_of(template).has_disks and not found.op.forthcoming
         return (
             exclusive(LockLevel.INSTANCE, [found.name])
-            | shared(LockLevel.NODE, [found.primary.uuid, *source])
-            | exclusive(LockLevel.NODE_RES, [found.primary.uuid] if makes_disks else [])
+            | shared(LockLevel.NODE, [*own, *source])
+            | exclusive(LockLevel.NODE_RES, own if makes_disks else [])
             | nics.network_locks(found.networks.values())
         )
 
@@ -167,7 +174,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
         disks = self._plan_disks(found, group)
         instance = self._plan_settings(found, group, disks, start=start)
         planning.check_formats(instance.hypervisor, disks)
-        disks = planning.check_on_nodes(self.context, [node], disks)
+        disks = planning.check_on_nodes(self.context, found.nodes, disks)
         ignore = self.op.ignore_ipolicy
         parameters.check_policy(self.context, self.cluster, group, instance, disks, ignore=ignore)
         private = instance.osparams_private
@@ -184,7 +191,14 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
         networks = {str(network.uuid): network for network in found.networks.values()}
         instance = structs.replace(instance, nics=settled)
         return Creation(
-            InstanceView(self.cluster, instance, disks, [node], [group], networks),
+            InstanceView(
+                self.cluster,
+                instance,
+                [planning.settle(self.context, disk) for disk in disks],
+                list(found.nodes),
+                self._groups(found.nodes),
+                networks,
+            ),
             op,
             osparams,
             install=self._decide_install(found, instance, disks),
@@ -192,6 +206,10 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
             export=found.export,
             planned=found.planned,
         )
+
+    def _groups(self, nodes: Sequence[Node]) -> list[NodeGroup]:
+        uuids = dict.fromkeys(node.group for node in nodes)
+        return [lookup.require_group(self.config, uuid) for uuid in uuids]
 
     def _check_name_free(self, found: Wanted) -> InstanceView | None:
         """Refuse a name that is taken; returns the planned instance as it is now."""
@@ -203,6 +221,8 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
     def _check_node(self, found: Wanted) -> None:
         node = found.primary
         check_takes_instances(node, f"put instance {found.name!r} on")
+        template = planning.choose_template(self.cluster, found.op.disk_template)
+        check_pair(self.context, f"instance {found.name!r}", found.nodes, template.value)
         if found.op.group_name is not None:
             wanted = lookup.require_group(self.config, found.op.group_name)
             if wanted.uuid != node.group:
@@ -229,19 +249,19 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
         return True
 
     def _plan_disks(self, found: Wanted, group: NodeGroup) -> list[Disk]:
-        op, node = found.op, found.primary
+        op, nodes = found.op, found.nodes
         template = planning.choose_template(self.cluster, op.disk_template)
-        if op.snode or op.snode_uuid:
-            self.context.warn(f"the secondary node is ignored for disk template {template.value}")
-        planned = sources.planned_disks(op, found.planned, node) if found.planned else None
+        planned = sources.planned_disks(op, found.planned, nodes) if found.planned else None
         if planned is not None:
             return planned
         directory, driver = op.file_storage_dir, op.file_driver
         place = file_place(self.cluster, group, template, found.name, directory, driver)
         new_uuid = self.context.new_uuid
         return [
-            planning.describe_disk(disk, index, template, place, [node], new_uuid)
-            for index, disk in enumerate(planning.plan_disks(self.cluster, template, op.disks))
+            planning.describe_disk(disk, index, template, place, nodes, new_uuid)
+            for index, disk in enumerate(
+                planning.plan_disks(self.cluster, template, op.disks, group)
+            )
         ]
 
     def _plan_settings(
@@ -334,7 +354,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
         if instance.admin_state is AdminState.UP:
             reserve_memory(
                 context,
-                node,
+                found.nodes,
                 f"instance {found.name!r}",
                 fill_beparams(self.cluster, instance)["maxmem"],
                 hypervisor,
@@ -345,7 +365,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
     # Hooks and work.
 
     def hook_nodes(self, plan: Creation) -> Sequence[Node]:
-        return [self.master, plan.view.primary]
+        return [self.master, *plan.view.nodes]
 
     def hook_values(self, plan: Creation) -> Mapping[str, object]:
         """Tell about the instance to be."""
@@ -361,7 +381,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
 
     def rehearsal(self, plan: Creation) -> list[str]:
         """Return the names of the nodes that would have it."""
-        return [plan.view.primary.name]
+        return [node.name for node in plan.view.nodes]
 
     def execute(self, plan: Creation) -> list[str]:
         """Make the instance, or only plan it; returns the names of its nodes."""

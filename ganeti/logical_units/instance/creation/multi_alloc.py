@@ -79,7 +79,7 @@ class LUInstanceMultiAlloc(LogicalUnit[OpInstanceMultiAlloc, Creations, Creation
         placeless = [op for op in found.creations if not _has_node(op)]
         nodes, failed = self._ask(found.allocator, placeless)
         placed = [
-            op if _has_node(op) else _with_node(op, nodes[op.instance_name])
+            op if _has_node(op) else _with_nodes(op, nodes[op.instance_name])
             for op in found.creations
             if op.instance_name not in failed
         ]
@@ -90,8 +90,8 @@ class LUInstanceMultiAlloc(LogicalUnit[OpInstanceMultiAlloc, Creations, Creation
 
     def _ask(
         self, allocator: Allocator, placeless: Sequence[OpInstanceCreate]
-    ) -> tuple[dict[str, str], list[str]]:
-        """Return the primary nodes by instance, and the instances that fit nowhere."""
+    ) -> tuple[dict[str, Sequence[str]], list[str]]:
+        """Return the nodes by instance, the primary first, and the instances that fit nowhere."""
         taken = lookup.present(self.config.get_instances([op.instance_name for op in placeless]))
         if taken:
             raise OpPrereqError(
@@ -111,7 +111,7 @@ class LUInstanceMultiAlloc(LogicalUnit[OpInstanceMultiAlloc, Creations, Creation
         placed, failed = result
         for name, nodes in placed:
             self.context.info(f"allocator {allocator.name} chose {', '.join(nodes)} for {name}")
-        return {name: nodes[0] for name, nodes in placed}, failed
+        return dict(placed), failed
 
     def execute(self, plan: Creations) -> dict[str, object]:
         """Submit a job for each instance; an error of one does not keep back the others."""
@@ -146,5 +146,7 @@ def _creation(wire: object) -> OpInstanceCreate:
     return opcode
 
 
-def _with_node(op: OpInstanceCreate, node: str) -> OpInstanceCreate:
-    return structs.replace(op, pnode=node, opportunistic_locking=False)
+def _with_nodes(op: OpInstanceCreate, nodes: Sequence[str]) -> OpInstanceCreate:
+    primary, *others = nodes
+    second = next(iter(others), None)
+    return structs.replace(op, pnode=primary, snode=second, opportunistic_locking=False)

@@ -13,7 +13,7 @@ Source: opcodes.json, OP_INSTANCE_CREATE "forthcoming", "commit"; config.json, "
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -270,8 +270,13 @@ def filled_from_planned(op: OpInstanceCreate, planned: InstanceView) -> OpInstan
     template = op.disk_template or DiskTemplate(planned.template)
     has_place = op.pnode or op.pnode_uuid or op.iallocator
     node_uuid = op.pnode_uuid if has_place else old.primary_node
+    second = op.snode_uuid
+    if not (has_place or op.snode or second) and template.traits.mirrored:
+        second = next((node.uuid for node in planned.nodes[1:]), None)
     nics = op.nics or [_nic_settings(nic) for nic in old.nics]
-    return _filled(op, old, hypervisor, template, pnode_uuid=node_uuid, nics=nics)
+    return _filled(
+        op, old, hypervisor, template, pnode_uuid=node_uuid, snode_uuid=second, nics=nics
+    )
 
 
 def with_planned_disks(op: OpInstanceCreate, planned: InstanceView | None) -> OpInstanceCreate:
@@ -289,12 +294,22 @@ def _nic_settings(nic: NIC) -> dict[str, str]:
     return {name: str(value) for name, value in settings.items() if value}
 
 
-def planned_disks(op: OpInstanceCreate, planned: InstanceView, node: Node) -> list[Disk] | None:
+def planned_disks(
+    op: OpInstanceCreate, planned: InstanceView, nodes: Sequence[Node]
+) -> list[Disk] | None:
     """Return the disks as planned; None if others are wanted."""
     if op.disks or op.disk_template != planned.template:
         return None
-    nodes = nodes_of(DiskTemplate(planned.template), [node])
-    return [replace(disk, forthcoming=False, nodes=nodes) for disk in planned.disks]
+    holders = nodes_of(DiskTemplate(planned.template), nodes)
+    return [
+        replace(
+            disk,
+            forthcoming=False,
+            nodes=holders,
+            children=[replace(child, nodes=holders) for child in disk.children],
+        )
+        for disk in planned.disks
+    ]
 
 
 def plan_only(context: JobContext, view: InstanceView) -> None:

@@ -107,7 +107,15 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup, Start]):
             return
         wire = view.wire(view.primary, hvp=plan.hvparams, bep=plan.beparams)
         reason, paused = self.op.reason or [], self.op.startup_paused
-        guest.start_on(self.context, view, view.primary, reason, wire=wire, paused=paused)
+        guest.start_on(
+            self.context,
+            view,
+            view.primary,
+            reason,
+            wire=wire,
+            paused=paused,
+            ignore_secondaries=self.op.force,
+        )
 
 
 def mark_up(context: JobContext, view: InstanceView, *, remember: bool) -> None:
@@ -186,7 +194,8 @@ class LUInstanceReboot(InstanceUnit[OpInstanceReboot, Reboot]):
                 guest.stop(context, view, op.shutdown_timeout, reason)
             else:
                 context.info(f"instance {name} was already stopped, starting now")
-            guest.start_on(context, view, view.primary, reason)
+            ignore = op.ignore_secondaries
+            guest.start_on(context, view, view.primary, reason, ignore_secondaries=ignore)
         mark_up(context, view, remember=True)
 
 

@@ -72,10 +72,10 @@ class MoveUnit(AnyInstanceUnit[MoveOp, Move, MovePlan]):
             return found
         view = found.view
         check_movable(view, self.doing)
-        kept = still_usable(self.config, earlier.goal.uuid) if earlier else None
-        if kept is None or kept.uuid == view.primary.uuid:
-            kept = choose_target(self.context, view, self.op.iallocator)
-        return replace(found, target=kept)
+        kept = still_usable(self.config, [earlier.goal]) if earlier else []
+        if not kept or kept[0].uuid == view.primary.uuid:
+            kept = [choose_target(self.context, view, self.op.iallocator)]
+        return replace(found, target=kept[0])
 
     def own_values(self, plan: MovePlan) -> Mapping[str, object]:
         return {

@@ -1,4 +1,10 @@
-"""Disks of an instance on its nodes: make, wipe, make ready, close, remove."""
+"""Disks of an instance on its nodes: make, wipe, make ready, close, remove.
+
+A disk with a copy is made ready on all its nodes at once, first as secondary everywhere, so that
+the two sides have met before one of them may write; then on the node that is to write.  It is
+closed and removed everywhere, too.  A node that is marked offline is passed over, unless it is to
+write.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import GenericError
+from ganeti.base.errors import GenericError, OpExecError
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.storage.files import own_directories
 from ganeti.logical_units.instance.view import InstanceView
@@ -22,24 +28,96 @@ WIPE_CHUNK_PERCENT: Final = 10.0  # MIN_WIPE_CHUNK_PERCENT
 Ready = tuple[str, str, str | None]  # node name, name in the instance, device if there is one
 
 
-def activate(context: JobContext, view: InstanceView, node: Node) -> list[Ready]:
-    """Make the disks ready on a node.
+def mirrored(view: InstanceView) -> list[Disk]:
+    """Return the disks that have a copy on another node."""
+    return [disk for disk in view.disks if disk.traits.mirrored]
+
+
+def holders(view: InstanceView, disk: Disk, node: Node) -> list[Node]:
+    """Return the nodes where a disk is made ready and closed: both of one with a copy.
+
+    Args:
+        node: the one that the instance is on, or is to be on; it comes first.
+    """
+    if not disk.traits.mirrored:
+        return [node]
+    others = [each for each in view.nodes if each.uuid in disk.nodes and each.uuid != node.uuid]
+    return [node, *others]
+
+
+def activate(
+    context: JobContext, view: InstanceView, node: Node, *, ignore_size: bool = False
+) -> list[Ready]:
+    """Make the disks ready on a node, and their copies on others.
+
+    Args:
+        ignore_size: the devices may have other sizes than the configuration says.
 
     Raises:
-        OpExecError: one of them cannot be; those already made ready are closed again.
+        OpExecError: one of them cannot be; if they were closed before, they are closed again.
     """
+    if ignore_size:
+        view = view.with_instance(view.instance, [_without_size(disk) for disk in view.disks])
     ready: list[Ready] = []
     wire = view.wire(node)
     try:
+        assemble_copies(context, view, node)
         for index, disk in enumerate(view.disks):
             doing = f"activate disk {index} of instance {view.name!r}"
             nodes, disk_wire = context.nodes.on(node, doing), view.disk_wire(disk, node)
             answer = nodes.blockdev_assemble(disk_wire, wire, on_primary=True, idx=index)
-            ready.append((node.name, disk.iv_name, _device(answer)))
+            ready.append((node.name, disk.iv_name or f"disk/{index}", _device(answer)))
     except GenericError:
-        deactivate(context, view, node)
+        close_unless_active(context, view, node)
         raise
     return ready
+
+
+def close_unless_active(context: JobContext, view: InstanceView, node: Node) -> None:
+    """Close disks that could not be made ready; copies that were in use before stay connected."""
+    if not (view.instance.disks_active and mirrored(view)):
+        deactivate(context, view, node)
+
+
+def _without_size(disk: Disk) -> Disk:
+    return replace(disk, size=0, children=[_without_size(child) for child in disk.children])
+
+
+def assemble_copies(
+    context: JobContext, view: InstanceView, node: Node, *, ignore_secondaries: bool = False
+) -> None:
+    """Make both sides of the disks with copies ready as secondary, and let them connect.
+
+    Args:
+        node: the one that is to write; it must succeed.
+        ignore_secondaries: go on without a copy that cannot be made ready.
+
+    Raises:
+        OpExecError: a side failed.
+    """
+    for index, disk in enumerate(view.disks):
+        if not disk.traits.mirrored:
+            continue
+        doing, call = (
+            f"activate disk {index} of instance {view.name!r}",
+            NodeCalls.blockdev_assemble,
+        )
+        for each in holders(view, disk, node):
+            wire = view.disk_wire(disk, each)
+            result = context.nodes.call_one(
+                call, each, wire, view.wire(each), on_primary=False, idx=index
+            )
+            if result.error is None:
+                continue
+            text = result.explain(doing)
+            if each.uuid == node.uuid:
+                raise OpExecError(text)
+            if not (ignore_secondaries or result.offline):
+                raise OpExecError(
+                    f"{text}; to go on without this copy mark the node offline, or use"
+                    f" 'gnt-instance startup --force {view.name}'"
+                )
+            context.warn(f"{text}; going on without this copy")
 
 
 def _device(answer: object) -> str | None:
@@ -58,6 +136,8 @@ def indexes_on(
 ) -> list[int]:
     """Return the indexes of the instance's disks that a node has, or of the disks that it lacks.
 
+    A disk with children is there if any of its volumes is.
+
     Raises:
         OpPrereqError: it does not answer.
     """
@@ -65,46 +145,76 @@ def indexes_on(
     for disk in disks:
         index = view.instance.disks.index(disk.uuid)
         nodes = context.nodes.check(node, f"look for disk {index} of instance {view.name!r}")
-        if (nodes.blockdev_find(view.disk_wire(disk, node)) is not None) == there:
+        wire = view.disk_wire(disk, node)
+        if any(nodes.blockdev_find(part) is not None for part in wire.children or [wire]) == there:
             found.append(index)
     return found
 
 
 def deactivate(context: JobContext, view: InstanceView, node: Node) -> bool:
-    """Close the disks on a node; failures are told and passed over.
+    """Close the disks on a node, and their copies on others; failures are told and passed over.
 
     Returns:
         Whether all of them were closed.
     """
-    name, call = view.name, NodeCalls.blockdev_shutdown
     done = [
-        context.attempt(
-            f"deactivate disk {index} of instance {name!r}", call, node, view.disk_wire(disk, node)
-        )
-        for index, disk in enumerate(view.disks)
+        close(context, view, disk, each)
+        for disk in view.disks
+        for each in holders(view, disk, node)
+        if each.uuid == node.uuid or not each.offline
     ]
     return all(done)
+
+
+def close(context: JobContext, view: InstanceView, disk: Disk, node: Node) -> bool:
+    """Close one disk on one node; a failure is told.  Returns whether it was closed."""
+    index, call = view.disks.index(disk), NodeCalls.blockdev_shutdown
+    doing = f"deactivate disk {index} of instance {view.name!r}"
+    return context.attempt(doing, call, node, view.disk_wire(disk, node))
 
 
 def remove(context: JobContext, view: InstanceView) -> list[str]:
     """Remove the disks from all nodes that hold them; failures are told and passed over.
 
     Returns:
-        The texts of the failures; none if all of the disks are gone.
+        The texts of the failures; none if all of the disks are gone, or left only on nodes that are
+        marked offline and are not the primary one.
     """
     failed: list[str] = []
-    holders = view.nodes if view.traits.mirrored else view.nodes[:1]  # one, of shared storage
     for index, disk in enumerate(view.disks):
         doing = f"remove disk {index} of instance {view.name!r}"
-        for node in () if disk.forthcoming else holders:  # a forthcoming one was never made
-            call = NodeCalls.blockdev_remove
-            failure = context.failure(doing, call, node, view.disk_wire(disk, node))
-            if failure is not None:
+        nodes = () if disk.forthcoming else holders(view, disk, view.primary)
+        for node in nodes:  # a forthcoming disk was never made
+            failure = why_left(context, view, disk, node, doing)
+            if failure is not None and (node is view.primary or not node.offline):
                 failed.append(failure)
-                context.warn(failure)
     if not failed:
         remove_directories(context, view.primary, own_directories(view))
     return failed
+
+
+def why_left(
+    context: JobContext, view: InstanceView, disk: Disk, node: Node, doing: str
+) -> str | None:
+    """Remove a disk from one node; tell and return the failure, if there is one."""
+    try:
+        failure = context.failure(
+            doing, NodeCalls.blockdev_remove, node, view.disk_wire(disk, node)
+        )
+    except GenericError as err:
+        failure = f"cannot {doing}: {err}"
+    if failure is not None:
+        context.warn(failure + left_behind(disk, node))
+    return failure
+
+
+def left_behind(disk: Disk, node: Node) -> str:
+    """Return the hint for volumes that are left on a node; "" for a disk without children."""
+    volumes = [f"{child.part('vg')}/{child.part('volume')}" for child in disk.children]
+    if not volumes:
+        return ""
+    names = " ".join(volumes)
+    return f"; if it is left, remove it by hand on node {node.name}: 'lvremove {names}'"
 
 
 def remove_directories(context: JobContext, node: Node, paths: Sequence[str]) -> None:
@@ -126,32 +236,58 @@ def make_disk(
 ) -> Disk:
     """Make a disk on a node, wiped if the cluster wants that; returns it as it is now.
 
-    The undo step removes it again.
+    A disk with a copy is made on its other nodes before.  The undo steps remove it again.
 
     Raises:
         OpExecError: it was not made.
     """
-    name = view.name
-    made = [disk]
+    for other in holders(view, disk, node)[1:]:
+        make_on(context, view, other, index, disk, undo, on_primary=False)
+    made = make_on(context, view, node, index, disk, undo, on_primary=True)
+    if view.cluster.prealloc_wipe_disks and not disk.traits.must_adopt:
+        wipe(context, view, node, index, made)
+    return made
+
+
+def make_on(
+    context: JobContext,
+    view: InstanceView,
+    node: Node,
+    index: int,
+    disk: Disk,
+    undo: Undo,
+    *,
+    on_primary: bool,
+) -> Disk:
+    """Make a disk on one node, its children first; returns it as it is now.
+
+    Args:
+        on_primary: the node is to write to it at once.
+
+    Raises:
+        OpExecError: it was not made.
+    """
+    name, made = view.name, [disk]
     what = f"remove disk {index} of instance {name!r}"
+    if disk.children:
+        what += f" from node {node.name!r}{left_behind(disk, node)}"
     # Pushed first: an answer that is lost on its way must not leave the disk behind.
     undo.push(
         what, lambda: context.nodes.on(node, what).blockdev_remove(view.disk_wire(made[0], node))
     )
-    answer = context.nodes.on(
-        node, f"create disk {index} ({disk.dev_type}, {disk.size} MiB) of instance {name!r}"
-    ).blockdev_create(
-        view.disk_wire(disk, node),
-        disk.size,
-        name,
-        on_primary=True,
-        info=DISK_INFO + name,
-        exclusive_storage=False,
-    )
+    wire, answer = view.disk_wire(disk, node), None
+    for part in (*wire.children, wire):
+        doing = f"create disk {index} ({part.dev_type}, {part.size} MiB) of instance {name!r}"
+        answer = context.nodes.on(node, doing).blockdev_create(
+            part,
+            part.size,
+            name,
+            on_primary=on_primary and part is wire,
+            info=DISK_INFO + name,
+            exclusive_storage=False,
+        )
     if isinstance(answer, list) and answer:
         made[0] = replace(disk, logical_id=answer)
-    if view.cluster.prealloc_wipe_disks and not disk.traits.must_adopt:
-        wipe(context, view, node, index, made[0])
     return made[0]
 
 

@@ -73,7 +73,12 @@ class DrbdDisks(Planner):
         return list(disks)
 
     def settle(self, context: JobContext, disk: Disk) -> Disk:
-        """Return the disk with minors, port and secret, which are reserved for this job."""
+        """Return the disk with minors, port and secret, which are reserved for this job.
+
+        One that has them for its nodes already, as a planned disk has, keeps them.
+        """
+        if disk.logical_id[:2] == disk.nodes and disk.logical_id[-1]:
+            return disk
         config = context.config
         minors = config.reserve_drbd_minors(disk.uuid, disk.nodes)
         port, secret = config.allocate_instance_port(), config.generate_drbd_secret()

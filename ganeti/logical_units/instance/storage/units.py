@@ -22,7 +22,7 @@ from ganeti.logical_units.instance.base import (
     AnyInstanceUnit,
     InstanceUnit,
     OnInstance,
-    WithTarget,
+    check_pair,
     check_primary_online,
 )
 from ganeti.logical_units.instance.changes.device_changes import DISKS, find_device
@@ -33,6 +33,7 @@ from ganeti.logical_units.instance.storage import disks, planning
 from ganeti.logical_units.instance.storage.disks import make_directory, make_disk, wipe
 from ganeti.logical_units.instance.storage.files import directories
 from ganeti.logical_units.instance.storage.planner import SIZE_MIB_MAX, disk_size
+from ganeti.logical_units.instance.storage.syncing import wait_for_sync
 from ganeti.logical_units.instance.view import InstanceView, changed_fields
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.disk_templates import DiskFormat, DiskTemplate
@@ -59,7 +60,11 @@ class LUInstanceActivateDisks(InstanceUnit[OpInstanceActivateDisks, OnInstance])
     def execute(self, plan: OnInstance) -> list[disks.Ready]:
         """Make them ready, and record that they are."""
         guest.record(self.context, plan.view.instance, disks_active=True)
-        return disks.activate(self.context, plan.view, plan.view.primary)
+        view, op = plan.view, self.op
+        ready = disks.activate(self.context, view, view.primary, ignore_size=op.ignore_size)
+        if op.wait_for_sync:
+            wait_for_sync(self.context, view)
+        return ready
 
 
 class LUInstanceDeactivateDisks(InstanceUnit[OpInstanceDeactivateDisks, OnInstance]):
@@ -262,60 +267,86 @@ def plan_recreation(
 
 
 @dataclass(frozen=True, slots=True)
-class Recreation(WithTarget):
-    """The disks to be made anew, as they are to be, by index; the target is their node."""
+class WithPlace(OnInstance):
+    """An instance and the nodes where its disks are to be.
+
+    Attributes:
+        chosen: the primary one, then the secondary one; none until an allocator has chosen them.
+    """
+
+    chosen: Sequence[Node]
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The nodes of the instance, and those chosen."""
+        return [*self.view.nodes, *self.chosen]
+
+
+@dataclass(frozen=True, slots=True)
+class Recreation(WithPlace):
+    """The disks to be made anew, as they are to be, by index."""
 
     wanted: Mapping[int, Disk]
 
     @property
+    def goal(self) -> Node:
+        """The node that is to be the primary one."""
+        return self.chosen[0]
+
+    @property
     def goes_elsewhere(self) -> bool:
-        """Whether the instance gets another primary node."""
-        return self.goal.uuid != self.view.primary.uuid
+        """Whether the instance gets other nodes."""
+        return [node.uuid for node in self.chosen] != [node.uuid for node in _own_nodes(self.view)]
 
 
-class LUInstanceRecreateDisks(AnyInstanceUnit[OpInstanceRecreateDisks, WithTarget, Recreation]):
+def _own_nodes(view: InstanceView) -> list[Node]:
+    return view.nodes[: view.traits.node_count]
+
+
+class LUInstanceRecreateDisks(AnyInstanceUnit[OpInstanceRecreateDisks, WithPlace, Recreation]):
     """Make the disks of a stopped instance anew."""
 
     hooks = HookPoint("instance-recreate-disks", ObjectType.INSTANCE)
     resources = LockMode.EXCLUSIVE
 
-    def resolve(self) -> WithTarget:
-        """Read the instance, and look up the node where its disks are to be."""
+    def resolve(self) -> WithPlace:
+        """Read the instance, and look up the nodes where its disks are to be."""
         view, names = self.read_instance(), self.op.node_uuids or self.op.nodes
-        what = f"instance {view.name!r}"
-        if len(names) > 1:
+        what, count = f"instance {view.name!r}", view.traits.node_count
+        if len(names) not in (0, count):
+            many = "one node" if count == 1 else f"{count} nodes"
             raise OpPrereqError(
-                f"{what}: disk template {view.template!r} has its disks on one node, {len(names)}"
+                f"{what}: disk template {view.template!r} has its disks on {many}, {len(names)}"
                 " were given"
             )
         named = [lookup.require_node(self.config, name) for name in names]
         if self.op.iallocator is None:
-            return WithTarget(view, named[0] if named else view.primary)
+            return WithPlace(view, named or _own_nodes(view))
         node_name = named[0].name if named else None
         check_one_way(what, node=node_name, iallocator=self.op.iallocator)
-        return WithTarget(view, None)
+        return WithPlace(view, [])
 
-    def place(self, found: WithTarget, earlier: WithTarget | None) -> WithTarget:
-        """Have an allocator choose the node, if one is given; space there is reserved."""
-        if found.target is not None:
+    def place(self, found: WithPlace, earlier: WithPlace | None) -> WithPlace:
+        """Have an allocator choose the nodes, if one is given; space there is reserved."""
+        if found.chosen:
             return found
         view = found.view
         _check_template(view)
         wanted = plan_recreation(view.disks, self.op.disks)
         made = [wanted.get(index, disk) for index, disk in enumerate(view.disks)]
-        chosen = still_usable(self.config, earlier.goal.uuid) if earlier else None
-        if chosen is None:
+        chosen = still_usable(self.config, earlier.chosen) if earlier else []
+        if not chosen:
             chosen = choose_for_disks(self.context, view, made, str(self.op.iallocator))
-        return WithTarget(view, chosen)
+        return WithPlace(view, chosen)
 
-    def plan(self, found: WithTarget) -> Recreation:
+    def plan(self, found: WithPlace) -> Recreation:
         """Refuse while the instance runs, and where disks are still there."""
         view, name = found.view, found.view.name
         _check_template(view)
-        plan = Recreation(view, found.target, plan_recreation(view.disks, self.op.disks))
+        plan = Recreation(view, found.chosen, plan_recreation(view.disks, self.op.disks))
         if plan.goes_elsewhere and len(plan.wanted) < len(view.disks):
             raise OpPrereqError(
-                f"instance {name!r}: on another node all disks must be made anew, not some"
+                f"instance {name!r}: on other nodes all disks must be made anew, not some"
             )
         if not view.primary.offline:
             guest.check_not_running(self.context, view)
@@ -323,21 +354,33 @@ class LUInstanceRecreateDisks(AnyInstanceUnit[OpInstanceRecreateDisks, WithTarge
             check_primary_online(view)
         if plan.goes_elsewhere:
             check_target(self.context, view, plan.goal, ignore_ipolicy=False)
-        there = disks.indexes_on(self.context, view, plan.goal, plan.wanted.values(), there=True)
-        if there:  # its data would be lost
-            raise wrong_state(
-                f"disk {there[0]} of instance {name!r} exists on node {plan.goal.name!r}; name only"
-                " the disks that are lost (--disk N)"
-            )
+            check_pair(self.context, f"instance {name!r}", plan.chosen, view.template)
+        self._check_lost(plan)
         return plan
+
+    def _check_lost(self, plan: Recreation) -> None:
+        """Refuse disks that are still there: their data would be lost."""
+        view, wanted = plan.view.with_nodes(*plan.chosen), plan.wanted.values()
+        for node in plan.chosen:
+            there = disks.indexes_on(self.context, view, node, wanted, there=True)
+            if there:
+                hint = (
+                    ", or make one side anew with 'gnt-instance replace-disks'"
+                    if view.traits.mirrored
+                    else ""
+                )
+                raise wrong_state(
+                    f"disk {there[0]} of instance {view.name!r} exists on node {node.name!r}; name"
+                    f" only the disks that are lost (--disk N){hint}"
+                )
 
     def hook_nodes(self, plan: Recreation) -> Sequence[Node]:
         return [self.master, *plan.view.nodes]
 
     def execute(self, plan: Recreation) -> None:
         """Make the disks, then record the changes."""
-        view, node = plan.view, plan.goal
-        nodes = planning.nodes_of(DiskTemplate(view.template), [node])
+        view, node = plan.view.with_nodes(*plan.chosen), plan.goal
+        nodes = planning.nodes_of(DiskTemplate(view.template), plan.chosen)
         with Undo(self.context) as undo:
             for directory in directories(list(plan.wanted.values())):
                 make_directory(self.context, node, directory, undo)
@@ -345,17 +388,20 @@ class LUInstanceRecreateDisks(AnyInstanceUnit[OpInstanceRecreateDisks, WithTarge
             for index, disk in plan.wanted.items():
                 self.context.check_canceled()
                 self.context.feedback(f"* creating disk {index}...")
-                planned = structs.replace(disk, nodes=nodes)
+                children = [structs.replace(child, nodes=nodes) for child in disk.children]
+                planned = structs.replace(disk, nodes=nodes, children=children)
+                planned = planning.settle(self.context, planned)
                 made[index] = make_disk(self.context, view, node, index, planned, undo)
             self._record(plan, made)
             undo.forget()
         after = InstanceView.of(self.config.get_instance_context(view.instance.uuid))
+        wait_for_sync(self.context, after)
         if not after.instance.disks_active:
             disks.deactivate(self.context, after, after.primary)
 
     def _record(self, plan: Recreation, made: Mapping[int, Disk]) -> None:
         changes: list[Change] = []
-        if plan.goes_elsewhere:
+        if plan.goal.uuid != plan.view.primary.uuid:
             primary = {"primary_node": plan.goal.uuid}
             changes.append((ObjectKind.INSTANCE, plan.view.instance.uuid, primary))
         for index, disk in made.items():

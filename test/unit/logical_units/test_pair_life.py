@@ -1,0 +1,356 @@
+"""Instances whose disks have copies on a second node: made, started, stopped, removed.
+
+A failure at any call of any node leaves nothing behind, or a hint with the next command.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fakes.fake_cluster import FakeCluster, make_group, uuid_of
+from fakes.pairs import NAME, UP, VG, add_pair, nodes_of, sides, volumes
+
+from ganeti.base.errors import GenericError, JobCanceled, OpExecError, OpPrereqError
+
+
+def test_both_nodes_have_both_volumes_and_the_copy_is_complete(pairs: FakeCluster) -> None:
+    pairs.rpc.sync_steps = 3
+    instance = add_pair(pairs)
+    [disk] = [pairs.config.disks[uuid] for uuid in instance["disks"]]
+    names = volumes(pairs)
+    assert sorted(names) == ["node1", "node2"]
+    assert names["node1"] == names["node2"]
+    data, meta = names["node1"]
+    assert data.startswith(f"{VG}/")
+    assert data.endswith(".disk0_data")
+    assert meta == data.replace("_data", "_meta")
+    assert pairs.rpc.node("node2").sizes == {data: 1024, meta: 128}
+    assert sides(pairs) == UP
+    assert nodes_of(pairs) == ["node1", "node2"]
+    node_a, node_b, port, *minors, secret = disk["logical_id"]
+    assert [node_a, node_b] == [uuid_of("node1"), uuid_of("node2")] == disk["nodes"]
+    assert port == 11000
+    assert minors == [0, 0]
+    assert len(secret) == 40
+    assert [child["nodes"] for child in disk["children"]] == [disk["nodes"]] * 2
+    assert pairs.rpc.node("node1").running == {NAME: 0}
+    assert not pairs.config.resources
+
+
+def test_each_node_gets_its_own_side_over_the_network_for_copies(pairs: FakeCluster) -> None:
+    pairs.execute(
+        "OP_INSTANCE_CREATE",
+        instance_name=NAME,
+        mode="create",
+        disk_template="drbd",
+        disks=[{"size": 64}],
+        nics=[],
+        pnode="node3",
+        snode="node2",
+        no_install=True,
+        name_check=False,
+        ip_check=False,
+    )
+    made = {
+        node: args[0]["dynamic_params"]
+        for node, args in pairs.rpc.called("blockdev_create")
+        if args[0]["dev_type"] == "drbd"
+    }
+    assert made["node3"]["local-ip"] == made["node2"]["remote-ip"] == "198.51.100.3"
+    assert made["node2"]["local-ip"] == made["node3"]["remote-ip"] == "198.51.100.2"
+    order = [(node, args[0]["dev_type"]) for node, args in pairs.rpc.called("blockdev_create")]
+    assert order == [
+        *(("node2", each) for each in ("plain", "plain", "drbd")),
+        *(("node3", each) for each in ("plain", "plain", "drbd")),
+    ]
+
+
+def test_the_progress_is_told_at_a_sensible_pace(pairs: FakeCluster) -> None:
+    pairs.rpc.sync_steps = 100
+    pairs.execute("OP_INSTANCE_CREATE", **creation())
+    told = [text for text in pairs.messages if text.startswith("- device disk/0")]
+    assert "0.00% done, 10s left" in told[0]
+    assert "MiB/s, 10s left" in told[-1]
+    assert 5 < len(told) < 40
+    assert pairs.said(f"Instance {NAME}'s disks are in sync")
+
+
+def creation(**params: Any) -> dict[str, Any]:
+    return {
+        "instance_name": NAME,
+        "mode": "create",
+        "disk_template": "drbd",
+        "disks": [{"size": 1024}, {"size": 64}],
+        "nics": [{}],
+        "os_type": "debian",
+        "pnode": "node1",
+        "snode": "node2",
+        "name_check": False,
+        "ip_check": False,
+        **params,
+    }
+
+
+def calls_of(cluster: FakeCluster, op_id: str, **params: Any) -> list[tuple[str, str]]:
+    """Carry an opcode out, and return the calls that it made."""
+    cluster.rpc.calls.clear()
+    cluster.execute(op_id, **params)
+    return [(node.partition(".")[0], call) for node, call, _args in cluster.rpc.calls]
+
+
+def fail_nth(cluster: FakeCluster, number: int, *, after: bool = False) -> None:
+    """Let the call of that number fail, before or after its work."""
+    seen = iter(range(10**6))
+
+    def failure(_node: str, _call: str, _args: Any) -> str | None:
+        return "it broke" if next(seen) == number else None
+
+    if after:
+        cluster.rpc.lost_answer = failure
+    else:
+        cluster.rpc.failure = failure
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_failed_creation_leaves_nothing(pairs: FakeCluster, *, after: bool) -> None:
+    pairs.rpc.sync_steps = 2
+    count = len(calls_of(pairs, "OP_INSTANCE_CREATE", **creation()))
+    pairs.execute("OP_INSTANCE_REMOVE", instance_name=NAME)
+    assert not pairs.leftovers()
+    failed = 0
+    for number in range(count):
+        fail_nth(pairs, number, after=after)
+        try:
+            pairs.execute("OP_INSTANCE_CREATE", **creation())
+        except GenericError:
+            failed += 1
+            assert not pairs.leftovers(), (number, pairs.rpc.calls[-1][:2])
+            assert set(pairs.config.cluster["tcpudp_port_pool"]) <= {11000, 11001}
+        else:
+            fail_nth(pairs, -1, after=after)
+            pairs.execute("OP_INSTANCE_REMOVE", instance_name=NAME)
+            assert not pairs.leftovers()
+    assert failed > count / 2
+
+
+def test_a_canceled_creation_leaves_nothing(pairs: FakeCluster) -> None:
+    pairs.rpc.sync_steps = 50
+    for number in (0, 3, 8, 20):
+        pairs.cancel_after = number
+        with pytest.raises(JobCanceled):
+            pairs.execute("OP_INSTANCE_CREATE", **creation())
+        pairs.cancel_after = None
+        assert not pairs.leftovers()
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ({"snode": None}, "keeps its disks on two nodes; give both with -n PRIMARY:SECONDARY"),
+        ({"snode": "node1"}, "cannot be the primary node 'node1.example.com' itself"),
+        ({"disks": [{"size": 1024, "vg": "other"}]}, "not enough space in volume group 'other'"),
+        ({"disks": [{"size": 200000}]}, "node 'node1.example.com': 200128 MiB are needed"),
+    ],
+)
+def test_pairs_that_cannot_be(pairs: FakeCluster, params: dict[str, Any], text: str) -> None:
+    pairs.rpc.node("node2").room_mib = 150
+    if "vg" not in str(params):
+        pairs.rpc.node("node2").room_mib = 10**6
+    given = {name: value for name, value in creation(**params).items() if value is not None}
+    with pytest.raises(OpPrereqError, match=text):
+        pairs.execute("OP_INSTANCE_CREATE", **given)
+    assert not pairs.leftovers()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "text"),
+    [
+        ("offline", True, "is marked offline"),
+        ("drained", True, "is drained"),
+        ("vm_capable", False, "is not vm_capable"),
+    ],
+)
+def test_a_secondary_node_must_be_fit(
+    pairs: FakeCluster, field: str, value: object, text: str
+) -> None:
+    pairs.config.node(2)[field] = value
+    with pytest.raises(OpPrereqError, match=f"node 'node2.example.com': it {text}"):
+        pairs.execute("OP_INSTANCE_CREATE", **creation())
+
+
+def test_nodes_of_two_groups_are_told(pairs: FakeCluster) -> None:
+    pairs.config.nodegroups["g2"] = make_group("far", "g2")
+    pairs.config.node(2)["group"] = "g2"
+    add = creation(no_install=True, os_type=None, start=False)
+    pairs.execute("OP_INSTANCE_CREATE", **{k: v for k, v in add.items() if v is not None})
+    assert pairs.said("are in different node groups")
+
+
+def test_nobody_waits_if_not_asked_to(pairs: FakeCluster) -> None:
+    pairs.rpc.sync_steps = 1000
+    pairs.execute("OP_INSTANCE_CREATE", **creation(wait_for_sync=False, start=False))
+    assert not pairs.said("% done")
+    assert pairs.config.instance(NAME)["disks_active"]
+    assert sides(pairs)["node2"] == ["Secondary connected incomplete"] * 2
+
+
+def test_a_copy_that_is_not_made_ends_the_creation(pairs: FakeCluster) -> None:
+    real = pairs.rpc.failure
+
+    def cut(node: str, call: str, args: Any) -> str | None:
+        if call == "blockdev_getmirrorstatus_multi" and not pairs.rpc.node("node2").is_dead:
+            pairs.rpc.node("node2").cut_power()
+        return real(node, call, args)
+
+    pairs.rpc.failure = cut
+    with pytest.raises(OpExecError, match=r"degraded disks of instance .*activate-disks"):
+        pairs.execute("OP_INSTANCE_CREATE", **creation())
+    assert not pairs.config.instances
+    assert pairs.said("remove it by hand on node node2.example.com: 'lvremove xenvg/")
+
+
+def test_start_and_stop(pairs: FakeCluster) -> None:
+    add_pair(pairs)
+    pairs.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
+    assert sides(pairs) == {}
+    pairs.execute("OP_INSTANCE_STARTUP", instance_name=NAME)
+    assert sides(pairs) == UP
+    pairs.execute("OP_INSTANCE_REBOOT", instance_name=NAME, reboot_type="full")
+    assert sides(pairs) == UP
+
+
+def test_a_start_without_the_copy_must_be_forced(pairs: FakeCluster) -> None:
+    add_pair(pairs)
+    pairs.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
+    pairs.rpc.node("node2").cut_power()
+    with pytest.raises(OpExecError, match=f"mark the node offline, or use .*--force {NAME}"):
+        pairs.execute("OP_INSTANCE_STARTUP", instance_name=NAME)
+    assert sides(pairs) == {}
+    pairs.execute("OP_INSTANCE_STARTUP", instance_name=NAME, force=True)
+    assert sides(pairs) == {
+        "node1": [UP["node1"][0].replace("connected", "waiting for the other node")]
+    }
+    pairs.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
+    pairs.config.node(2)["offline"] = True
+    pairs.execute("OP_INSTANCE_STARTUP", instance_name=NAME)
+    assert pairs.rpc.node("node1").running == {NAME: 0}
+
+
+def test_a_failed_start_closes_both_sides(pairs: FakeCluster) -> None:
+    add_pair(pairs)
+    pairs.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
+    pairs.rpc.fail("instance_start")
+    with pytest.raises(OpExecError):
+        pairs.execute("OP_INSTANCE_STARTUP", instance_name=NAME)
+    assert sides(pairs) == {}
+
+
+def test_active_copies_are_connected_again(pairs: FakeCluster) -> None:
+    add_pair(pairs)
+    pairs.rpc.node("node2").cut_power()
+    pairs.rpc.write("newer")
+    pairs.rpc.node("node2").boot()
+    pairs.execute("OP_INSTANCE_ACTIVATE_DISKS", instance_name=NAME, wait_for_sync=True)
+    assert sides(pairs) == UP
+    [data] = [name for name in pairs.rpc.node("node2").disks if name.endswith("_data")]
+    assert pairs.rpc.node("node2").data[data] == "newer"
+
+
+def test_a_failed_activation_does_not_take_disks_from_a_guest(pairs: FakeCluster) -> None:
+    add_pair(pairs)
+    pairs.rpc.fail("blockdev_assemble", "node2")
+    with pytest.raises(OpExecError, match="node 'node2"):
+        pairs.execute("OP_INSTANCE_ACTIVATE_DISKS", instance_name=NAME)
+    assert sides(pairs) == UP
+
+
+def test_disks_are_closed_on_both_nodes(pairs: FakeCluster) -> None:
+    add_pair(pairs, start=False)
+    pairs.execute("OP_INSTANCE_ACTIVATE_DISKS", instance_name=NAME)
+    assert sides(pairs) == UP
+    pairs.execute("OP_INSTANCE_DEACTIVATE_DISKS", instance_name=NAME)
+    assert sides(pairs) == {}
+
+
+def test_an_offline_secondary_node_keeps_its_volumes_and_that_is_told(pairs: FakeCluster) -> None:
+    add_pair(pairs)
+    pairs.rpc.node("node2").cut_power()
+    pairs.config.node(2)["offline"] = True
+    pairs.execute("OP_INSTANCE_REMOVE", instance_name=NAME)
+    assert not pairs.config.instances
+    assert pairs.said("remove it by hand on node node2.example.com: 'lvremove xenvg/")
+
+
+def test_minors_and_ports_of_removed_disks_are_given_out_again(pairs: FakeCluster) -> None:
+    for _ in range(2):
+        instance = add_pair(pairs)
+        [uuid] = instance["disks"]
+        assert pairs.config.disks[uuid]["logical_id"][2:5] == [11000, 0, 0]
+        second = add_pair(pairs, name="web2.example.com", pnode="node2", snode="node3")
+        [uuid] = second["disks"]
+        assert pairs.config.disks[uuid]["logical_id"][2:5] == [11001, 1, 0]
+        for name in (NAME, "web2.example.com"):
+            pairs.execute("OP_INSTANCE_REMOVE", instance_name=name)
+    assert not pairs.leftovers()
+
+
+def test_a_planned_pair_is_made_as_planned(pairs: FakeCluster) -> None:
+    pairs.execute("OP_INSTANCE_CREATE", **creation(forthcoming=True))
+    planned = dict(pairs.config.disks)
+    assert volumes(pairs) == {}
+    pairs.execute(
+        "OP_INSTANCE_CREATE",
+        instance_name=NAME,
+        mode="create",
+        commit=True,
+        disks=[],
+        nics=[],
+        name_check=False,
+        ip_check=False,
+    )
+    assert sides(pairs)["node2"] == ["Secondary connected complete"] * 2
+    assert {u: d["logical_id"] for u, d in pairs.config.disks.items()} == {
+        uuid: disk["logical_id"] for uuid, disk in planned.items()
+    }
+
+
+def test_an_allocator_gives_both_nodes(pairs: FakeCluster) -> None:
+    answer = '{"success": true, "info": "", "result": ["node3.example.com", "node4.example.com"]}'
+    pairs.rpc.allocators["mine"] = lambda question, _options: answer
+    given = {k: v for k, v in creation(iallocator="mine").items() if k not in ("pnode", "snode")}
+    assert pairs.execute("OP_INSTANCE_CREATE", **given) == [
+        "node3.example.com",
+        "node4.example.com",
+    ]
+    assert sorted(sides(pairs)) == ["node3", "node4"]
+
+
+def test_lost_disks_are_made_anew_on_both_nodes(pairs: FakeCluster) -> None:
+    add_pair(pairs, start=False)
+    with pytest.raises(OpPrereqError, match=r"exists on node 'node1.*gnt-instance replace-disks"):
+        pairs.execute("OP_INSTANCE_RECREATE_DISKS", instance_name=NAME)
+    for name in ("node1", "node2"):
+        pairs.rpc.node(name).disks.clear()
+        pairs.rpc.node(name).metadata.clear()
+    pairs.execute("OP_INSTANCE_RECREATE_DISKS", instance_name=NAME)
+    assert [len(names) for names in volumes(pairs).values()] == [2, 2]
+    pairs.execute("OP_INSTANCE_STARTUP", instance_name=NAME)
+    assert sides(pairs) == UP
+
+
+def test_lost_disks_are_made_on_a_new_pair(pairs: FakeCluster) -> None:
+    add_pair(pairs, start=False)
+    for number in (1, 2):
+        pairs.rpc.node(f"node{number}").cut_power()
+        pairs.config.node(number)["offline"] = True
+    pairs.config.cluster["master_node"] = uuid_of("node4")
+    with pytest.raises(OpPrereqError, match="has its disks on 2 nodes, 1 were given"):
+        pairs.execute("OP_INSTANCE_RECREATE_DISKS", instance_name=NAME, nodes=["node3"])
+    pairs.execute("OP_INSTANCE_RECREATE_DISKS", instance_name=NAME, nodes=["node3", "node4"])
+    assert nodes_of(pairs) == ["node3", "node4"]
+    pairs.execute("OP_INSTANCE_STARTUP", instance_name=NAME)
+    assert sides(pairs) == {
+        "node3": ["Primary connected complete"],
+        "node4": ["Secondary connected complete"],
+    }
