@@ -11,6 +11,8 @@ from typing import Any, Final
 from ganeti.collectors import collector
 from ganeti.collectors.collector import Collector, Data, NodeView, Sample, Timing
 from ganeti.collectors.report import FINE, Health, Kind, StatusCode, worst
+from ganeti.storage.drbd import drbdsetup
+from ganeti.storage.drbd.drbdsetup import Split
 from ganeti.storage.drbd.status import PROC_DRBD, UNCONFIGURED, Device, Status, Sync, look
 
 _KIB: Final = 1024
@@ -33,6 +35,7 @@ _COUNTERS: Final = {
     "wo": "writeOrder",
 }
 
+_ALONE: Final = "StandAlone"
 _BAD: Final = StatusCode.BAD
 _SOON: Final = StatusCode.TEMPORARILY_BAD
 _SYNCING: Final = Health(_SOON, "Synchronising")
@@ -42,7 +45,7 @@ _LOST: Final = Health(_SOON, "The network connection was lost")
 
 # All other states are in order.
 _CONNECTIONS: Final[Mapping[str, Health]] = {
-    "StandAlone": Health(_BAD, "Not connected, and not trying to be"),
+    _ALONE: Health(_BAD, "Not connected, and not trying to be"),
     "Disconnecting": Health(_SOON, "Disconnecting"),
     "Unconnected": _CONNECTING,
     "WFConnection": _CONNECTING,
@@ -133,17 +136,28 @@ def status_of_device(device: Mapping[str, Any]) -> Health:
     return max((found, local, remote), key=lambda status: status.code)
 
 
-def judge(devices: list[dict[str, Any]]) -> Health:
+def judge(devices: list[dict[str, Any]], splits: Mapping[int, Split]) -> Health:
     """Judge all devices together: a line for each one of which there is something to say."""
     judged = [(device["minor"], status_of_device(device)) for device in devices]
+    judged = [(minor, _told(status, splits.get(minor))) for minor, status in judged]
     message = "".join(f"\n{minor}: {status.message}" for minor, status in judged if status.message)
     return Health(worst(status for _, status in judged), message)
 
 
-def data_of(status: Status, owners: Mapping[int, str]) -> dict[str, object]:
+def _told(status: Health, split: Split | None) -> Health:
+    """Name both data generations if the reason is that the copies parted."""
+    if split is None or status is not _CONNECTIONS[_ALONE]:
+        return status
+    text = f"Split brain: data of generation {split.here} here, {split.there} on the other node"
+    return Health(_BAD, text)
+
+
+def data_of(
+    status: Status, owners: Mapping[int, str], splits: Mapping[int, Split]
+) -> dict[str, object]:
     """Return the data of a report on all devices."""
     devices = [_device(device, owners) for device in status.devices.values()]
-    health = judge(devices)
+    health = judge(devices, splits)
     missing = sorted(owners.keys() - status.devices.keys())
     if missing and not health.message:
         names = ", ".join(f"{minor} ({owners[minor]})" for minor in missing)
@@ -193,6 +207,9 @@ class Drbd(Collector):
             {
                 "drbd_connected": "Whether the device is connected to its peer.",
                 "drbd_local_up_to_date": "Whether the local data is up to date.",
+                "drbd_remote_up_to_date": (
+                    "Whether the copy on the other node is up to date; 0 where it is not known."
+                ),
                 "drbd_sync_progress_ratio": (
                     "How much of a synchronisation is done, while one runs."
                 ),
@@ -214,7 +231,9 @@ class Drbd(Collector):
         status = look(ask, self._source)
         if status is None:
             return absent(owners, self._source)
-        return data_of(status, owners)
+        is_any_alone = any(device.is_alone for device in status.devices.values())
+        log = drbdsetup.kernel_log(view.run) if is_any_alone else ""
+        return data_of(status, owners, drbdsetup.splits(log))
 
     @classmethod
     def samples(cls, data: Data) -> Iterator[Sample]:
@@ -227,8 +246,9 @@ class Drbd(Collector):
             yield Sample("ganeti_drbd_state", 1, (*labels, *(device[key] for key in keys)))
             is_connected = device["remoteState"] != "DUnknown" and device["remoteRole"] != "Unknown"
             yield Sample("ganeti_drbd_connected", is_connected, labels)
-            up_to_date = device["localState"] == "UpToDate"
-            yield Sample("ganeti_drbd_local_up_to_date", up_to_date, labels)
+            for side in ("local", "remote"):
+                is_newest = device[f"{side}State"] == "UpToDate"
+                yield Sample(f"ganeti_drbd_{side}_up_to_date", is_newest, labels)
             yield from _MEASURES.samples(device["perfIndicators"], labels)
             if "syncStatus" in device:
                 ratio = device["syncStatus"]["percentage"] / 100

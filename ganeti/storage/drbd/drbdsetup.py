@@ -9,13 +9,14 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from ganeti.base.errors import BlockDeviceError, GenericError
 from ganeti.storage.drbd import show
 from ganeti.storage.drbd.show import Resource
 from ganeti.storage.drbd.status import NOT_LOADED, PROC_DRBD, Status, look
 from ganeti.system import process
+from ganeti.system.process import CommandResult
 
 _TIMEOUT_S: Final = 60.0  # the driver gives up on a dead peer before
 _RELEASE: Final = (8, 4)
@@ -102,6 +103,13 @@ _SPLIT: Final = re.compile(r"block drbd(?P<minor>\d+): Split-Brain detected but 
 _LOG_TIMEOUT_S: Final = 10.0
 
 
+class RunCommand(Protocol):
+    """Runs a command to its end: `ganeti.system.process.run`, or a part of it."""
+
+    def __call__(self, argv: Sequence[str], *, timeout_s: float) -> CommandResult:
+        """Return its result; raises CommandError if it cannot be started."""
+
+
 @dataclass(frozen=True, slots=True)
 class Split:
     """The data generation identifiers of two copies that both have changes the other lacks."""
@@ -110,10 +118,10 @@ class Split:
     there: str
 
 
-def kernel_log() -> str:
+def kernel_log(run_command: RunCommand | None = None) -> str:
     """Return the log of the kernel; "" where it cannot be read."""
     try:
-        result = process.run(("dmesg",), timeout_s=_LOG_TIMEOUT_S)
+        result = (run_command or process.run)(("dmesg",), timeout_s=_LOG_TIMEOUT_S)
     except GenericError:
         return ""
     return result.stdout.decode("utf-8", "replace")

@@ -145,7 +145,7 @@ class DrbdVolume(Volume):
     # Life
 
     def create(self, size_mib: int, *, exclusive_storage: bool = False) -> list[object] | None:
-        """Write new metadata; the data of both halves are compared as wholly different."""
+        """Write new metadata, by which all data of a half differ from those of the other."""
         for child in self._halves:
             child.assemble()
         found = self._look()
@@ -155,7 +155,8 @@ class DrbdVolume(Volume):
         return None
 
     def remove(self) -> None:
-        """Make the metadata of a disk that was shut down useless."""
+        """Take the device down, and make its metadata useless."""
+        self.shutdown()
         meta = self._halves[1].device
         if os.path.exists(meta):
             with suppress(BlockDeviceError):  # it had none
@@ -281,15 +282,24 @@ class DrbdVolume(Volume):
         steps.carry_out(wanted, found, todo)
 
     def wait_connected(self, timeout_s: float) -> None:
-        """Wait until the copy is connected."""
+        """Wait until the copy is connected, or is refused for good."""
+        deadline_s = clock.monotonic() + timeout_s
+        while True:
+            left_s = deadline_s - clock.monotonic()
+            self._wait_connect(max(1, int(left_s)))
+            _found, device = self._ours()
+            if device.is_connected:
+                return
+            if device.is_alone or left_s <= 1:
+                text = states.text(device, _splits([device]))
+                raise BlockDeviceError(f"{self.device}: {text}")
+            clock.pause(_RELEASE_PAUSE_S)  # the driver takes a refused connection apart
+
+    def _wait_connect(self, timeout_s: int) -> None:
         names = ("wfc-timeout", "degr-wfc-timeout", "outdated-wfc-timeout")
-        limits = [f"--{name}={max(1, int(timeout_s))}" for name in names]
+        limits = [f"--{name}={timeout_s}" for name in names]
         argv = ("drbdsetup", "wait-connect", str(self._minor), *limits)
         drbdsetup.run(argv, timeout_s=timeout_s + 10, may_end=frozenset({0, _WAIT_OVER}))
-        _found, device = self._ours()
-        if not device.is_connected:
-            text = states.text(device, _splits([device]))
-            raise BlockDeviceError(f"{self.device}: {text}")
 
     def disconnect(self) -> None:
         """Give the connection up, by force if the other node does not answer."""

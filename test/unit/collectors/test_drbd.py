@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ Transports (api:17): tcp (9.1.7)
 
 def parse(text: str, owners: dict[int, str] | None = None) -> Any:
     """Return the data as clients get it."""
-    return msgspec.to_builtins(drbd.data_of(parse_proc(text), owners or {}))
+    return msgspec.to_builtins(drbd.data_of(parse_proc(text), owners or {}, {}))
 
 
 def test_the_file_of_8_4() -> None:
@@ -205,6 +206,19 @@ def test_drbd_9_is_asked_by_its_program(tmp_path: Path) -> None:
         "ganeti_drbd_out_of_sync_bytes",
         "ganeti_drbd_sync_progress_ratio",
     }
+
+
+def test_a_split_brain_is_told_with_both_generations(tmp_path: Path) -> None:
+    line = " 0: cs:StandAlone ro:Primary/Unknown ds:UpToDate/DUnknown   r-----\n"
+    (tmp_path / "drbd").write_text(f"version: 8.4.11 (api:1/proto:86-101)\n{line}")
+    log = (DATA / "dmesg-8.4-split-brain.txt").read_bytes()
+    answers = {b"": "Not connected, and not trying to be", log: "97B719D5F63BEE5C:.* here, 1FCC06"}
+    for output, words in answers.items():
+        result = CommandResult(("dmesg",), 0, output, b"")
+        view = NodeView(Paths(), "n", run=lambda *_args, _result=result, **_options: _result)
+        found: Any = msgspec.to_builtins(drbd.Drbd(str(tmp_path / "drbd")).collect(view))
+        assert re.search(words, found["status"]["message"])
+        assert found["status"]["code"] == StatusCode.BAD
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "0: cs:Connected"])

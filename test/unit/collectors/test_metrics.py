@@ -34,7 +34,7 @@ DATA: Mapping[str, Any] = {
     "xen-cpu-avg-load": {"i1": 1.5},
     "kvm-cpu-avg-load": {"i1": 1.5},
     "diskstats": diskstats.parse("8 0 sda 1 2 3 4000 5 6 7 8000 9 10000 11000 12"),
-    "drbd": drbd.data_of(parse_proc(DRBD), {0: "i1"}),
+    "drbd": drbd.data_of(parse_proc(DRBD), {0: "i1"}, {}),
     "lv": lv.parse(f"{LV.format(1024)}\n{LV.format(1024)}", {("xenvg", "v"): "i1"}),
     "inst-status-xen": {"status": FINE, "instances": [INSTANCE]},
     "inst-status-kvm": {"status": FINE, "instances": [INSTANCE]},
@@ -87,6 +87,8 @@ def test_units_are_bytes_and_seconds() -> None:
     assert device["drbd_out_of_sync_bytes", "0", "i1"] == 2048
     assert device["drbd_sync_progress_ratio", "0", "i1"] == 0.25
     assert device["drbd_connected", "0", "i1"] == 1
+    assert device["drbd_local_up_to_date", "0", "i1"] == 1
+    assert device["drbd_remote_up_to_date", "0", "i1"] == 0
     state = ("SyncSource", "Primary", "Secondary", "UpToDate", "Inconsistent")
     assert device["drbd_state", "0", "i1", *state] == 1
 

@@ -285,6 +285,14 @@ def test_parameters_reach_a_running_device_and_are_read_back(pair: Pair) -> None
         pair.on(1).volume(params={**params, "resync-rate": 200}).assemble()
 
 
+def test_a_copy_that_does_not_come_is_not_waited_for_for_ever(pair: Pair) -> None:
+    first = pair.on(1).volume()
+    first.create(256)
+    first.assemble()
+    with pytest.raises(BlockDeviceError, match=r"/dev/drbd0: WFConnection, .*DUnknown$"):
+        first.wait_connected(0.5)
+
+
 @pytest.mark.parametrize("params", [{"protocol": "Z"}, {"disk-custom": "--no-such=1"}])
 def test_a_wrong_parameter_leaves_nothing(pair: Pair, params: dict[str, object]) -> None:
     pair.on(1).volume().create(256)
@@ -453,6 +461,15 @@ def test_it_is_taken_down_and_removed(pair: Pair) -> None:
     first.shutdown()
     first.shutdown()
     assert first.find() is None
+    first.remove()
+    assert kernel.resources == {}
+    assert first.children[1].device not in kernel.generations
+
+
+def test_one_that_is_up_is_taken_down_to_be_removed(pair: Pair) -> None:
+    first, _second = pair.in_sync()
+    kernel = pair.on(1).kernel
+    first.remove()
     first.remove()
     assert kernel.resources == {}
     assert first.children[1].device not in kernel.generations

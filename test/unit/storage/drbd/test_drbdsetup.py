@@ -1,0 +1,50 @@
+"""Data generations in the log of the kernel, and failures of the programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ganeti.base.errors import BlockDeviceError, CommandError
+from ganeti.storage.drbd import drbdsetup
+from ganeti.storage.drbd.drbdsetup import Split, splits
+
+LOG = (Path(__file__).parents[3] / "data" / "drbd" / "dmesg-8.4-split-brain.txt").read_text()
+HERE = "97B719D5F63BEE5C:B3CE5D60BA1E14B7:FEE2079A53B7635B:FEE1079A53B7635A"
+THERE = "1FCC068F21CF4912:B3CE5D60BA1E14B6:FEE2079A53B7635A:FEE1079A53B7635A"
+MET_AGAIN = """\
+[200.0] block drbd0: drbd_sync_handshake:
+[200.0] block drbd0: self AAAA:BBBB:0:0 bits:0 flags:0
+[200.0] block drbd0: peer AAAA:BBBB:0:0 bits:0 flags:0
+"""
+
+
+def test_both_generations_of_a_split_brain_stand_in_the_log() -> None:
+    assert splits(LOG) == {0: Split(HERE, THERE)}
+    assert splits(LOG + LOG.replace("drbd0", "drbd17")).keys() == {0, 17}
+
+
+def test_a_split_brain_is_over_when_they_met_again() -> None:
+    assert splits(LOG + MET_AGAIN) == {}
+    assert splits(MET_AGAIN + LOG) == {0: Split(HERE, THERE)}
+    assert splits("") == {}
+
+
+def test_a_log_that_begins_too_late_still_tells() -> None:
+    last = next(line for line in LOG.splitlines() if "Split-Brain" in line)
+    assert splits(last) == {0: Split("unknown", "unknown")}
+
+
+def test_a_failure_has_the_last_words_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = "echo usage; echo '0: Failure: (127) Device minor not allocated' >&2; exit 10"
+    with pytest.raises(BlockDeviceError, match=r"exit status 10: 0: Failure: \(127\) Device min"):
+        drbdsetup.run(("sh", "-c", script))
+    assert drbdsetup.run(("sh", "-c", script), may_end=frozenset({10})) == b"usage\n"
+    with pytest.raises(BlockDeviceError, match="cannot run '/no/such'"):
+        drbdsetup.run(("/no/such",))
+
+    def refuse(*_args: object, **_options: object) -> None:
+        raise CommandError("no dmesg here", ("dmesg",), None, "")
+
+    assert drbdsetup.kernel_log(refuse) == ""  # type: ignore[arg-type]
