@@ -640,6 +640,21 @@ class StorageCalls(Service):
         A storage unit that cannot be looked at has null in the place of its numbers.
         """
 
+    @rpc.reads(rpc.URGENT_S)
+    def lv_list(self, vg_name: Texts) -> dict[str, tuple[str, bool, bool]]:
+        """Return {group/volume: (MiB as text, is inactive, is open)} of these volume groups.
+
+        No names ask for all groups.
+        """
+
+    @rpc.reads(rpc.URGENT_S)
+    def vg_list(self) -> dict[str, int]:
+        """Return {volume group: MiB}."""
+
+    @rpc.reads(rpc.FAST_S)
+    def node_volumes(self) -> list[dict[str, str]]:
+        """Return name, vg, size (MiB) and dev of each volume, one for each device that it is on."""
+
     @rpc.reads(rpc.NORMAL_S)
     def storage_list(
         self, su_name: str, su_args: Values, name: str | None, fields: Texts
@@ -651,11 +666,11 @@ class StorageCalls(Service):
 
     @rpc.changes(rpc.NORMAL_S)
     def storage_modify(self, su_name: str, su_args: Values, name: str, changes: Params) -> None:
-        """Change a storage unit; of the supported ones, none can be changed."""
+        """Change a storage unit: whether a physical volume may get new volumes."""
 
     @rpc.changes(rpc.NORMAL_S)
     def storage_execute(self, su_name: str, su_args: Values, name: str, op: str) -> None:
-        """Repair a storage unit; of the supported ones, none can be repaired."""
+        """Repair a storage unit: take lost physical volumes out of a volume group."""
 
     @rpc.changes(rpc.FAST_S)
     def file_storage_dir_create(self, file_storage_dir: str) -> None:
@@ -761,9 +776,8 @@ class NodeCalls(
 
 # Calls of 3.0 that are refused as not supported, with any arguments; nobody here makes them.
 _UNSERVED: Final = (
-    *("blockdev_convert", "blockdev_image", "instance_metadata_modify", "lv_list"),
-    *("node_ssh_key_add", "node_ssh_key_remove", "node_ssh_keys_renew", "node_volumes"),
-    *("os_export", "vg_list"),
+    *("blockdev_convert", "blockdev_image", "instance_metadata_modify"),
+    *("node_ssh_key_add", "node_ssh_key_remove", "node_ssh_keys_renew", "os_export"),
 )
 
 

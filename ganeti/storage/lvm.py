@@ -148,7 +148,8 @@ class PlainVolume(Volume):
                 group, physical, volumes, size_mib * MIB, exclusively=exclusive_storage
             )
             stripes = (f"--stripes={place.stripes}",) if place.stripes > 1 else ()
-            _make(self.path, f"--size={size_mib}m", *stripes, self._group, *place.physical)
+            options = (f"--size={size_mib}m", "--wipesignatures=y", *stripes)
+            _make(self.path, *options, self._group, *place.physical)
             flush(each.name for each in physical)
         return None
 
@@ -348,7 +349,7 @@ def _make(path: str, *options: str) -> None:
     Nothing is left when it does not end, or when this process is ended meanwhile.
     """
     name = path.partition("/")[2]
-    argv = ["lvcreate", "--yes", "--wipesignatures=y", f"--name={name}", *options]
+    argv = ["lvcreate", "--yes", f"--name={name}", *options]
     is_decided = False
     try:
         result = run(argv)

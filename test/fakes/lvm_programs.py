@@ -157,6 +157,8 @@ def lvcreate(root, state, options, rest):
     name = options["name"][0]
     origin = ""
     if "snapshot" in options:
+        if "wipesignatures" in options:
+            raise Failed("Option --wipesignatures is unsupported with snapshots.")
         group, origin = rest[0].split("/")
         source = _volume(state, rest[0])
     else:
