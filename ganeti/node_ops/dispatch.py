@@ -17,6 +17,7 @@ from ganeti.node_ops.disks.block_devices import BlockDevices
 from ganeti.node_ops.disks.exports import Exports
 from ganeti.node_ops.disks.mirrors import Mirrors
 from ganeti.node_ops.disks.storage import Storage
+from ganeti.node_ops.disks.volumes import Volumes
 from ganeti.node_ops.instances.life import Instances
 from ganeti.node_ops.instances.os_definitions import OsDefinitions
 from ganeti.node_ops.instances.os_scripts import InstanceOs
@@ -43,7 +44,7 @@ _SHOWN_CHARACTERS_MAX = 100
 _HANDLERS: Final[tuple[type[NodeHandler], ...]] = (
     *(JobQueue, Files, Master, Node, Keys, Commands, Verify),
     *(OsDefinitions, InstanceOs, Instances, RunningInstances),
-    *(BlockDevices, Mirrors, Storage, Exports, Transfers),
+    *(BlockDevices, Mirrors, Volumes, Storage, Exports, Transfers),
 )
 _SERVED: Final[Mapping[str, type[NodeHandler]]] = {
     name: handler for handler in _HANDLERS for name in handlers_of(NodeCalls, handler, leading=1)

@@ -138,6 +138,16 @@ class Traits(Struct, frozen=True, kw_only=True):
         return self.storage.units is not None and self.storage.units.is_directory
 
     @property
+    def notes_owner(self) -> bool:
+        """Whether the name of the instance can be noted on a disk."""
+        return self.is_lvm or self.has_provider
+
+    @property
+    def is_lvm(self) -> bool:
+        """Whether its disks are logical volumes, or put together from these."""
+        return self.storage is StorageType.LVM_VG
+
+    @property
     def directory_setting(self) -> str:
         """Name of the cluster's setting that has the directory of its files, "" without files."""
         units = self.storage.units

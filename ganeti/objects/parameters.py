@@ -42,10 +42,16 @@ class Form(msgspec.Struct, frozen=True):
     words: str
     pattern: str
 
+    def problem(self, what: str, value: str) -> str | None:
+        """Return why a text does not have the form, None if it does."""
+        if re.fullmatch(self.pattern, value):
+            return None
+        return f"{what}: {value!r} is not {self.words}"
+
 
 ABSOLUTE_PATH: Final = Form("an absolute path", r"(/.*)?")
 _NO_OPTION: Final = r"(?!-)"  # what a program gets as an argument must not look like an option
-_LVM_NAME: Final = Form("a name of LVM", _NO_OPTION + r"(?!\.\.?\Z)[a-zA-Z0-9+_.-]{1,127}")
+LVM_NAME: Final = Form("a name of LVM", _NO_OPTION + r"(?!\.\.?\Z)[a-zA-Z0-9+_.-]{1,127}")
 _BARRIERS: Final = Form("n, or some of the letters b, f and d", "n|[bfd]+")
 _OPTIONS: Final = Form(
     "options as in --max-buffers=8000, with each quote closed",
@@ -223,7 +229,7 @@ _OF_TEMPLATES: Final[Mapping[str, ParamTable]] = {
         "dynamic-resync": flag(False, "Let a controller choose the speed of resynchronising."),
         "meta-barriers": flag(False, "Switch off barriers for the metadata."),
         "meta-stripes": _stripes("The number of stripes of the metadata volume."),
-        "metavg": text("xenvg", "The volume group of the metadata.", form=_LVM_NAME),
+        "metavg": text("xenvg", "The volume group of the metadata.", form=LVM_NAME),
         "net-custom": text("", "More options of drbdsetup for the network.", form=_OPTIONS),
         "protocol": choice("C", "The replication protocol of DRBD.", "A B C"),
         "resync-rate": _speed(61440, "The fixed speed of resynchronising.", least=1),

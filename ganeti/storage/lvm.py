@@ -216,7 +216,9 @@ class PlainVolume(Volume):
 
     def assemble(self) -> Assembled:
         """Activate the volume, which may be active already."""
-        result = run(["lvchange", "--activate=y", "--ignoreactivationskip", self.path])
+        # With --yes: it asks before it activates a snapshot with its origin.
+        argv = ["lvchange", "--yes", "--activate=y", "--ignoreactivationskip", self.path]
+        result = run(argv)
         if result.status != 0:
             found = self._existing()
             hint = "; a physical volume of it is missing, see 'pvs'" if found.is_partial else ""

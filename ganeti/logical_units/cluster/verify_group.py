@@ -19,13 +19,20 @@ from ganeti.logical_units import hooks, lookup, node_files
 from ganeti.logical_units.base import SimpleUnit
 from ganeti.logical_units.cluster import findings as single
 from ganeti.logical_units.cluster import group_findings as together
+from ganeti.logical_units.cluster import lvm_findings
 from ganeti.logical_units.cluster.findings import Finding, Report, as_mapping, as_sequence
 from ganeti.logical_units.cluster.verify import ask_nodes, disks_of
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance.changes.nics import bridges_of
 from ganeti.logical_units.instance.storage.files import file_of
 from ganeti.logical_units.locks import LockLevel, LockNeed, shared, union
-from ganeti.objects.fill import cluster_hvparams, fill_hvparams, fill_hvparams_for, fill_ndparams
+from ganeti.objects.fill import (
+    cluster_hvparams,
+    fill_group_ndparams,
+    fill_hvparams,
+    fill_hvparams_for,
+    fill_ndparams,
+)
 from ganeti.objects.model import (
     Cluster,
     Instance,
@@ -275,6 +282,20 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
             directories=storage_directories(self.cluster),
             node_names=names,
         )
+        if self.cluster.volume_group_name:
+            for name, answer in said.items():
+                group_name = self.cluster.volume_group_name
+                yield from lvm_findings.judge_groups(vm_nodes[name], group_name, answer)
+            if gives_whole_volumes(self.cluster, members.group):
+                yield from lvm_findings.judge_sizes(members.group, said)
+            yield from lvm_findings.judge_volumes(
+                self.cluster,
+                [guest for guest in guests if guest.name not in busy],
+                disks,
+                said,
+                node_names=names,
+                is_busy=bool(busy),
+            )
 
     def _master_first(self, node_name: str) -> tuple[bool, str]:
         return node_name != self.master.name, node_name
@@ -394,6 +415,7 @@ def checks_of_group(
         "bridges": bridges_of(cluster, [nic for item in instances for nic in item.nics]),
         "oob-paths": oob_programs(cluster, members),
     }
+    checks |= lvm_findings.checks(cluster, exclusive=gives_whole_volumes(cluster, members.group))
     directories = storage_directories(cluster)
     checks |= {template.traits.directory_check: path for template, path in directories.items()}
     if directories:
@@ -401,6 +423,11 @@ def checks_of_group(
     if cluster.use_external_mip_script:
         checks["user-scripts"] = [f"{Paths().user_scripts_dir}/{_MASTER_IP_SCRIPT}"]
     return checks
+
+
+def gives_whole_volumes(cluster: Cluster, group: NodeGroup) -> bool:
+    """Tell whether the nodes of a group have exclusive storage, which single nodes cannot have."""
+    return bool(fill_group_ndparams(cluster, group)["exclusive_storage"])
 
 
 def oob_programs(cluster: Cluster, members: GroupMembers) -> list[str]:

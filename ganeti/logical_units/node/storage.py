@@ -1,4 +1,4 @@
-"""Storage units of nodes, and logical volumes, of which there are none.
+"""Storage units of nodes, and logical volumes.
 
 Source: opcodes.json, OP_NODE_QUERY_STORAGE, OP_NODE_MODIFY_STORAGE, OP_REPAIR_NODE_STORAGE,
 OP_NODE_QUERYVOLS; constants.json, "VALID_STORAGE_FIELDS", "MODIFIABLE_STORAGE_FIELDS",
@@ -14,6 +14,7 @@ from typing import Final
 from ganeti.base.errors import NotSupportedError, OpPrereqError, wrong_state
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import SimpleUnit
+from ganeti.logical_units.instance.storage.lvm_disks import volumes_of
 from ganeti.logical_units.locks import LockLevel, LockNeed, shared
 from ganeti.logical_units.node.base import NodeUnit
 from ganeti.objects.disk_templates import DiskTemplate, StorageType
@@ -176,14 +177,49 @@ class LURepairNodeStorage(NodeUnit[opcodes.OpRepairNodeStorage, Node]):
         )
 
 
-class LUNodeQueryvols(SimpleUnit[opcodes.OpNodeQueryvols, None]):
-    """List logical volumes: nodes have none, because LVM is not supported yet."""
+class LUNodeQueryvols(SimpleUnit[opcodes.OpNodeQueryvols, Sequence[Node]]):
+    """List logical volumes, each with the instance that it belongs to."""
 
-    def resolve(self) -> None:
-        """Refuse unknown fields and nodes."""
+    def resolve(self) -> Sequence[Node]:
+        """Look the nodes up; all of them if none is named."""
         check_fields(self.op.output_fields, VOLUME_FIELDS)
-        lookup.require_nodes(self.config, self.op.nodes)
+        return lookup.named_or_all_nodes(self.config, self.op.nodes)
 
-    def execute(self, plan: None) -> list[object]:
-        """Return no volumes."""
-        return []
+    def locks(self, found: Sequence[Node]) -> LockNeed:
+        return shared(LockLevel.NODE, [node.uuid for node in found])
+
+    def execute(self, plan: Sequence[Node]) -> list[list[object]]:
+        """Ask all nodes at once; returns one row for each device that a volume is on."""
+        owners = self._owners()
+        results = self.context.nodes.call_all(NodeCalls.node_volumes, plan)
+        rows = []
+        for node in plan:
+            result = results[node.name]
+            if result.error is not None:
+                if not result.offline:
+                    self.context.warn(f"cannot list volumes on node {node.name}: {result.error}")
+                continue
+            for volume in sorted(result.payload, key=lambda each: (each["vg"], each["name"])):
+                path = f"{volume['vg']}/{volume['name']}"
+                values = {
+                    "node": node.name,
+                    "phys": volume["dev"],
+                    "vg": volume["vg"],
+                    "name": volume["name"],
+                    "size": int(float(volume["size"])),
+                    "dev": f"/dev/{path}",
+                    "instance": owners.get((node.uuid, path), "-"),
+                }
+                rows.append([values[field] for field in self.op.output_fields])
+        return rows
+
+    def _owners(self) -> dict[tuple[str, str], str]:
+        """Return {(UUID of the node, group/volume): name of the instance}."""
+        instances = lookup.all_instances(self.config)
+        return {
+            (node, path): instance.name
+            for instance, disks in zip(
+                instances, lookup.disks_of_each(self.config, instances), strict=True
+            )
+            for node, path, _disk in volumes_of(disks)
+        }

@@ -13,6 +13,7 @@ from ganeti.base.errors import GenericError, ProtocolError
 from ganeti.base.versions import PROTOCOL_VERSION, RELEASE_VERSION
 from ganeti.netdev.taps import missing_bridges
 from ganeti.node_ops.context import NodeContext, NodeHandler
+from ganeti.node_ops.disks import volumes
 from ganeti.node_ops.instances.os_definitions import OsDefinitions
 from ganeti.node_ops.verify import files, network
 from ganeti.protocol.node_rpc_values import STORED_DISKS_CHECK
@@ -73,8 +74,6 @@ def _run_check(
             return look(node, _converted(wanted, kind))
         case (look, *kinds):
             return look(node, *_converted(wanted, tuple[*kinds]))  # type: ignore[valid-type]
-    if name in _NOT_BUILT:
-        return _in_its_form(name, "this check is not supported yet")
     raise ProtocolError(f"unknown check {name!r}")
 
 
@@ -148,24 +147,27 @@ _CHECKS: Final[Mapping[str, tuple[Any, ...]]] = {
     "drbd-helper": (lambda _node: [True, usermode_helper()],),
     "drbd-list": (lambda _node: drbdsetup.status().used_minors(),),
     "drbd-version": (lambda _node: drbdsetup.status().version,),
+    "exclusive-pvs": (volumes.shared_physical, Any),
     "file-storage-path": (files.storage_directory, str),
     "filelist": (files.fingerprints, list[str]),
     "gluster-storage-path": (files.storage_directory, str),
+    "lvlist": (volumes.volumes_of_group, str),
     "master-ip": (network.reach_master, str, str, list[str]),
     "node-net-test": (network.reach_nodes, list[tuple[str, str, str]], list[str]),
     "nodelist": (network.log_in, list[str], dict[str, list[str]], list[str]),
     "nodesetup": (files.node_setup,),
     "oob-paths": (files.oob_programs, list[str]),
     "oslist": (lambda node: OsDefinitions(node).os_diagnose(),),
+    "pvlist": (volumes.physical_of_groups, list[str]),
     "shared-file-storage-path": (files.storage_directory, str),
     "ssh-clutter": (network.clutter,),
     "ssh-setup": (network.set_up, list[network.NodeInfo], str),
     STORED_DISKS_CHECK: (files.stored_disks, list[str]),
     "time": (lambda _node: list(clock.timestamp()),),
     "user-scripts": (files.not_executable, list[str]),
+    "vglist": (volumes.group_sizes, Any),
     "version": (lambda _node: [PROTOCOL_VERSION, RELEASE_VERSION],),
 }
-_NOT_BUILT: Final = {*("exclusive-pvs", "lvlist", "pvlist", "vglist")}
 
 # A node without instances is not asked these.
 _VM_CHECKS: Final = {
@@ -179,7 +181,7 @@ _VM_CHECKS: Final = {
         "oslist",
     ),
     *("shared-file-storage-path", STORED_DISKS_CHECK),
-    *(*_NOT_BUILT, *_HYPERVISOR_CHECKS),
+    *("exclusive-pvs", "lvlist", "pvlist", "vglist", *_HYPERVISOR_CHECKS),
 }
 
 # How a message looks in the place of a result; all others are plain text.

@@ -617,7 +617,7 @@ def test_a_device_is_adopted_with_its_size_and_its_data(with_device: FakeCluster
     assert (disk["logical_id"], disk["size"]) == (["manual", DEVICE], 32)
     assert not with_device.rpc.called("blockdev_wipe")
     assert not with_device.rpc.called("instance_os_add")
-    assert with_device.said("adopted devices keep their data")
+    assert with_device.said("adopted disks keep their data")
     assert with_device.rpc.called("instance_start")
 
 

@@ -154,7 +154,7 @@ def test_devices_are_adopted_with_the_size_they_have() -> None:
     ("template", "settings", "text"),
     [
         ("blockdev", {"size": 1}, "adopts devices"),
-        ("blockdev", {"adopt": "/dev/disk/x", "size": 1}, "size is that of the adopted device"),
+        ("blockdev", {"adopt": "/dev/disk/x", "size": 1}, "size is that of what is adopted"),
         ("blockdev", {"adopt": "/dev/sda"}, "give one below /dev/disk/"),
         ("blockdev", {"adopt": "/dev/disk/../sda"}, "give one below /dev/disk/"),
         ("file", {"size": 1, "adopt": "/dev/disk/x"}, "'adopt' cannot be given"),
@@ -212,4 +212,4 @@ def test_a_disk_that_is_made_anew_may_have_other_parameters() -> None:
 
 def test_a_disk_is_asked_for_with_its_own_parameters() -> None:
     settings = planner_of("plain").settings_of(plain_disk(stripes=2))
-    assert settings == {"size": 9, "mode": "rw", "stripes": 2}
+    assert settings == {"size": 9, "mode": "rw", "stripes": 2, "vg": "v"}

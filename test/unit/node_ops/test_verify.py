@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import lvm_programs
 from fakes.shell_scripts import write_script
 
 from ganeti.base.versions import PROTOCOL_VERSION, RELEASE_VERSION
 from ganeti.node_ops.context import NodeContext
+from ganeti.node_ops.disks.volumes import Volumes
 from ganeti.node_ops.verify import calls
 from ganeti.node_ops.verify.calls import Verify
 from ganeti.node_ops.verify.files import client_certificate
@@ -156,13 +158,42 @@ def test_other_nodes_are_reached_by_candidates_only(context: NodeContext) -> Non
     assert verify(context, master_ip=["node2", "127.0.0.211", []])["master-ip"] is None
 
 
-@pytest.mark.parametrize(("check", "form"), [("vglist", str), ("lvlist", str)])
-def test_what_is_not_built_says_so_in_the_form_of_its_check(
-    context: NodeContext, check: str, form: type
+def test_volumes_and_their_groups(
+    context: NodeContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = Verify(context).node_verify({check: None}, "c", {})[check]
-    assert isinstance(found, form)
-    assert "not supported yet" in str(found)
+    lvm_programs.install(tmp_path / "programs")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'programs'}:{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_LVM", str(tmp_path))
+    lvm_programs.make_group(tmp_path, "xenvg", {"/dev/none/a": 1000, "/dev/none/b": 500})
+    lvm_programs.make_group(tmp_path, "other", {"/dev/none/c": 50})
+    for name in ("disk0", "disk1"):
+        lvm_programs.main("lvcreate", f"--name={name}", "--size=100m", "xenvg", "/dev/none/a")
+    volume = ("100.00", False, False)
+    both = {"xenvg/disk0": volume, "xenvg/disk1": volume}
+    checks = {"vglist": None, "lvlist": "xenvg", "pvlist": ["other"], "exclusive-pvs": True}
+    found = Verify(context).node_verify(checks, "c", {})
+    assert found["vglist"] == {"xenvg": 1500, "other": 50}
+    assert found["lvlist"] == both
+    [physical] = found["pvlist"]  # type: ignore[misc]
+    assert (physical["name"], physical["size"], physical["attributes"]) == (
+        "/dev/none/c",
+        50,
+        "a--",
+    )
+    assert found["exclusive-pvs"] == [("/dev/none/a", ["disk0", "disk1"])]
+    volumes = Volumes(context)
+    assert volumes.lv_list([]) == volumes.lv_list(["xenvg"]) == both
+    assert volumes.lv_list(["other"]) == {}
+    assert volumes.node_volumes()[0] == {
+        "name": "disk0",
+        "vg": "xenvg",
+        "size": "100.00",
+        "dev": "/dev/none/a",
+    }
+    programs = [call[0] for call in lvm_programs.calls(str(tmp_path))[2:6]]
+    assert programs == ["vgs", "lvs", "pvs", "pvs"]  # one for each check
+    (tmp_path / "programs" / "vgs").write_text("#!/bin/sh\necho '  broken' >&2\nexit 5\n")
+    assert "broken" in str(Verify(context).node_verify({"vglist": None}, "c", {})["vglist"])
 
 
 def test_unknown_checks_and_wrong_inputs_are_answered(context: NodeContext) -> None:

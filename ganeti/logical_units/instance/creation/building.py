@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from msgspec import structs
@@ -40,6 +40,7 @@ class Creation:
         export: the disks are filled from it, if there is one.
         fill: fills the disks from another source.
         planned: the forthcoming instance whose place it takes.
+        adopted: the UUIDs of disks that are there already.
     """
 
     view: InstanceView
@@ -50,6 +51,7 @@ class Creation:
     export: Export | None = None
     fill: Callable[[JobContext, InstanceView], None] | None = None
     planned: InstanceView | None = None
+    adopted: Collection[str] = ()
 
     @property
     def is_to_be_filled(self) -> bool:
@@ -131,12 +133,13 @@ def _make_disks(context: JobContext, plan: Creation, undo: Undo) -> list[Disk]:
     if not view.disks:
         return []
     context.feedback("* creating instance disks...")
-    for directory in directories(view.disks):
+    for directory in directories([disk for disk in view.disks if disk.uuid not in plan.adopted]):
         make_directory(context, view.primary, directory, undo)
     made = []
     for index, disk in enumerate(view.disks):
         context.check_canceled()
-        made.append(make_disk(context, view, view.primary, index, disk, undo))
+        adopt = disk.uuid in plan.adopted and not disk.traits.must_adopt
+        made.append(make_disk(context, view, view.primary, index, disk, undo, adopt=adopt))
     return made
 
 

@@ -39,6 +39,7 @@ from ganeti.logical_units.instance.guest import (
 from ganeti.logical_units.instance.names import check_ip_free, check_name_free, new_name
 from ganeti.logical_units.instance.storage import planning
 from ganeti.logical_units.instance.storage.files import file_place
+from ganeti.logical_units.instance.storage.planner import SIZE_UNKNOWN
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive, shared
 from ganeti.objects.disk_templates import traits_of
@@ -174,6 +175,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
         disks = self._plan_disks(found, group)
         instance = self._plan_settings(found, group, disks, start=start)
         planning.check_formats(instance.hypervisor, disks)
+        adopted = self._adopted(disks)
         disks = planning.check_on_nodes(self.context, found.nodes, disks)
         ignore = self.op.ignore_ipolicy
         parameters.check_policy(self.context, self.cluster, group, instance, disks, ignore=ignore)
@@ -201,15 +203,27 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
             ),
             op,
             osparams,
-            install=self._decide_install(found, instance, disks),
+            install=self._decide_install(found, instance, adopted),
             start=start,
             export=found.export,
             planned=found.planned,
+            adopted=adopted,
         )
 
     def _groups(self, nodes: Sequence[Node]) -> list[NodeGroup]:
         uuids = dict.fromkeys(node.group for node in nodes)
         return [lookup.require_group(self.config, uuid) for uuid in uuids]
+
+    def _adopted(self, disks: Sequence[Disk]) -> list[str]:
+        """Return the UUIDs of the disks that are there already.
+
+        Raises:
+            OpPrereqError: the instance is only planned, so they could be gone later.
+        """
+        found = [disk for disk in disks if disk.size == SIZE_UNKNOWN]
+        if self.op.forthcoming and not all(disk.traits.must_adopt for disk in found):
+            raise OpPrereqError("disks cannot be adopted by an instance that is only planned")
+        return [disk.uuid for disk in found]
 
     def _check_name_free(self, found: Wanted) -> InstanceView | None:
         """Refuse a name that is taken; returns the planned instance as it is now."""
@@ -236,13 +250,13 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
             return False
         return self.op.start
 
-    def _decide_install(self, found: Wanted, instance: Instance, disks: Sequence[Disk]) -> bool:
+    def _decide_install(self, found: Wanted, instance: Instance, adopted: Sequence[str]) -> bool:
         """Tell whether the operating system is installed: never over adopted data."""
         if not instance.os or self.op.no_install or found.export is not None:
             return False
-        if any(disk.traits.must_adopt for disk in disks):
+        if adopted:
             self.context.info(
-                "adopted devices keep their data, so the operating system is not installed;"
+                "adopted disks keep their data, so the operating system is not installed;"
                 f" 'gnt-instance reinstall {found.name}' does that"
             )
             return False

@@ -139,7 +139,9 @@ class LUInstanceRename(AnyInstanceUnit[OpInstanceRename, NewName, Renaming]):
         if plan.name == plan.view.name:
             self._put_back(plan)
         else:
-            self._tell_os(self._rename(plan), plan.view.name)
+            renamed = self._rename(plan)
+            disks.note_owner(self.context, renamed)
+            self._tell_os(renamed, plan.view.name)
         return plan.name
 
     def _put_back(self, plan: Renaming) -> None:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from ganeti.base.errors import GenericError, OpExecError
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.storage.files import own_directories
+from ganeti.logical_units.instance.storage.lvm_disks import has_exclusive_storage
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.model import Disk, Node
@@ -232,15 +233,30 @@ def make_directory(context: JobContext, node: Node, directory: str, undo: Undo) 
 
 
 def make_disk(
-    context: JobContext, view: InstanceView, node: Node, index: int, disk: Disk, undo: Undo
+    context: JobContext,
+    view: InstanceView,
+    node: Node,
+    index: int,
+    disk: Disk,
+    undo: Undo,
+    *,
+    adopt: bool = False,
 ) -> Disk:
     """Make a disk on a node, wiped if the cluster wants that; returns it as it is now.
 
     A disk with a copy is made on its other nodes before.  The undo steps remove it again.
 
+    Args:
+        adopt: it is there already, and stays as it is.
+
     Raises:
         OpExecError: it was not made.
     """
+    if adopt:
+        doing = f"note the instance {view.name!r} on adopted disk {index}"
+        info = DISK_INFO + view.name
+        context.nodes.on(node, doing).blockdev_setinfo(view.disk_wire(disk, node), info)
+        return disk
     for other in holders(view, disk, node)[1:]:
         make_on(context, view, other, index, disk, undo, on_primary=False)
     made = make_on(context, view, node, index, disk, undo, on_primary=True)
@@ -284,11 +300,20 @@ def make_on(
             name,
             on_primary=on_primary and part is wire,
             info=DISK_INFO + name,
-            exclusive_storage=False,
+            exclusive_storage=has_exclusive_storage(context, node),
         )
     if isinstance(answer, list) and answer:
         made[0] = replace(disk, logical_id=answer)
     return made[0]
+
+
+def note_owner(context: JobContext, view: InstanceView) -> None:
+    """Note the name of the instance on its disks, where their kind has room; failures are told."""
+    for index, disk in enumerate(view.disks):
+        doing = f"note the name of instance {view.name!r} on its disk {index}"
+        for node in holders(view, disk, view.primary) if disk.traits.notes_owner else ():
+            call, wire = NodeCalls.blockdev_setinfo, view.disk_wire(disk, node)
+            context.attempt(doing, call, node, wire, DISK_INFO + view.name)
 
 
 def wipe(

@@ -8,22 +8,25 @@ Source: constants.json, "DRBD_META_SIZE"; config.json, "disk_logical_id".
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from msgspec import structs
 
-from ganeti.base.errors import ErrorCode, OpPrereqError, wrong_state
 from ganeti.logical_units.context import JobContext
+from ganeti.logical_units.instance.storage.lvm_disks import (
+    VG,
+    check_group,
+    check_room,
+    group_setting,
+)
 from ganeti.logical_units.instance.storage.planner import DiskSettings, FilePlace, NewDisk, Planner
-from ganeti.objects.disk_templates import DRBD_META_SIZE_MIB, DiskTemplate, StorageType
+from ganeti.objects.disk_templates import DRBD_META_SIZE_MIB, DiskTemplate
 from ganeti.objects.fill import fill_diskparams
 from ganeti.objects.model import Cluster, Disk, Node, NodeGroup
 
 CHILDREN: Final = ("data", "meta")
-_VG: Final = "vg"
 _METAVG: Final = "metavg"
 
 
@@ -33,18 +36,14 @@ class DrbdDisks(Planner):
     def with_defaults(
         self, cluster: Cluster, group: NodeGroup | None, settings: DiskSettings
     ) -> DiskSettings:
-        vg = str(settings.get(_VG) or cluster.volume_group_name or "")
+        vg = group_setting(cluster, settings)
         params = {} if group is None else fill_diskparams(cluster, group, self.template)
         metavg = str(settings.get(_METAVG) or params.get(_METAVG) or vg)
-        return {**settings, _VG: vg, _METAVG: metavg}
+        return {**settings, VG: vg, _METAVG: metavg}
 
     def plan(self, what: str, settings: DiskSettings, new: NewDisk) -> NewDisk:
-        if not settings[_VG]:
-            raise wrong_state(
-                f"{what}: the cluster has no volume group; give one with vg=..., or set one with"
-                " 'gnt-cluster modify --vg-name=...'"
-            )
-        return replace(new, volume_groups=(str(settings[_VG]), str(settings[_METAVG])))
+        check_group(what, settings)
+        return replace(new, volume_groups=(str(settings[VG]), str(settings[_METAVG])))
 
     def make(self, disk: Disk, new: NewDisk, name: str, place: FilePlace | None) -> Disk:
         sizes_mib = (disk.size, DRBD_META_SIZE_MIB)
@@ -63,7 +62,7 @@ class DrbdDisks(Planner):
 
     def settings_of(self, disk: Disk) -> dict[str, str | int]:
         data, meta = disk.children
-        places = {_VG: data.part(_VG), _METAVG: meta.part(_VG)}
+        places = {VG: data.part(VG), _METAVG: meta.part(VG)}
         return {**super().settings_of(disk), **places}
 
     def check_on_node(self, context: JobContext, node: Node, disks: Sequence[Disk]) -> list[Disk]:
@@ -83,47 +82,6 @@ class DrbdDisks(Planner):
         minors = config.reserve_drbd_minors(disk.uuid, disk.nodes)
         port, secret = config.allocate_instance_port(), config.generate_drbd_secret()
         return structs.replace(disk, logical_id=[*disk.nodes, port, *minors, secret])
-
-
-def check_room(context: JobContext, node: Node, volumes: Iterable[Disk]) -> None:
-    """Refuse volumes for which a node has no room in their volume groups.
-
-    Raises:
-        OpPrereqError: a group is missing there, or too full (insufficient_resources).
-    """
-    needed_mib: Counter[str] = Counter()
-    for volume in volumes:
-        needed_mib[volume.part(_VG)] += volume.size
-    kind = StorageType.LVM_VG.value
-    units: list[tuple[str, str, list[object]]] = [(kind, vg, [False]) for vg in needed_mib]
-    answer = context.nodes.check(node, "find the free disk space").node_info(units, [])
-    free = _free(answer)
-    for vg, mib in needed_mib.items():
-        free_mib = free.get(vg)
-        if free_mib is None:
-            raise OpPrereqError(
-                f"node {node.name!r} has no volume group {vg!r}; make it there, or name another"
-                " with vg=...",
-                ErrorCode.ENVIRON,
-            )
-        if free_mib < mib:
-            raise OpPrereqError(
-                f"not enough space in volume group {vg!r} of node {node.name!r}: {mib} MiB are"
-                f" needed, {free_mib} MiB are free",
-                ErrorCode.NORES,
-            )
-
-
-def _free(answer: Sequence[object]) -> dict[str, int]:
-    """Return {volume group: free MiB} from an answer of ``node_info``."""
-    found: dict[str, int] = {}
-    match answer:
-        case [_, [*units], *_]:
-            for unit in units:
-                match unit:
-                    case {"name": str(name), "storage_free": int(free_mib)}:
-                        found[name] = free_mib
-    return found
 
 
 def with_new_node(disk: Disk, old_uuid: str, new_uuid: str, minor: int) -> Disk:

@@ -31,6 +31,7 @@ from ganeti.objects.disk_templates import (
 from ganeti.objects.model import Cluster, Disk, Node, NodeGroup
 from ganeti.objects.parameters import DISK_SETTINGS, OWN_DISKPARAMS, apply_changes, checked
 
+SIZE_UNKNOWN: Final = 0  # of what is adopted, until its node has told it
 SIZE_AUTO: Final = "auto"  # the standard size of the instance policy
 SIZE_MIB_MAX: Final = 2**43 - 1  # a file offset is a signed 64-bit number of bytes
 
@@ -42,8 +43,8 @@ class NewDisk:
     """A disk to be made; size in MiB.
 
     ``params`` are the disk's own parameters, with those for the provider of template ext, which
-    ``provider`` names; ``volume_groups`` are for templates on LVM; ``adopt`` is a device that is
-    there already, whose size is yet to be asked.
+    ``provider`` names; ``volume_groups`` and ``spindles`` are for templates on LVM; ``adopt`` is a
+    device, volume or file that is there already, whose size is yet to be asked.
     """
 
     size_mib: int
@@ -53,6 +54,7 @@ class NewDisk:
     params: Mapping[str, object] | None = None
     adopt: str | None = None
     volume_groups: tuple[str, ...] = ()
+    spindles: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +131,18 @@ class Planner:
         return new
 
     def size_mib(self, what: str, settings: DiskSettings) -> int:
-        """Return the size of a new disk; errors as `disk_size`."""
-        return disk_size(what, settings.get("size"))
+        """Return the size of a new disk, `SIZE_UNKNOWN` of one that is adopted.
+
+        Raises:
+            OpPrereqError: as `disk_size`; or it was given for one that is adopted.
+        """
+        if "adopt" not in settings:
+            return disk_size(what, settings.get("size"))
+        if "size" in settings:
+            raise OpPrereqError(
+                f"{what}: the size is that of what is adopted, so it cannot be given"
+            )
+        return SIZE_UNKNOWN
 
     def make(self, disk: Disk, new: NewDisk, name: str, place: FilePlace | None) -> Disk:
         """Return a disk with its logical id, and with its children if it has any.

@@ -19,6 +19,7 @@ from ganeti.logical_units import lookup
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.parameters import check_enabled, device_name
 from ganeti.logical_units.instance.storage.drbd_disks import DrbdDisks
+from ganeti.logical_units.instance.storage.lvm_disks import PlainDisks
 from ganeti.logical_units.instance.storage.planner import (
     SIZE_AUTO,
     DiskSettings,
@@ -55,19 +56,12 @@ class AdoptedDisks(Planner):
             raise OpPrereqError(
                 f"{what}: disk template {str(self.template)!r} adopts devices (adopt=/dev/...)"
             )
-        if "size" in settings:
-            raise OpPrereqError(
-                f"{what}: the size is that of the adopted device, so it cannot be given"
-            )
         if posixpath.normpath(path) != path or not path.startswith(ADOPTABLE_BLOCKDEV_ROOT):
             raise OpPrereqError(
                 f"{what}: device {path!r} cannot be adopted; give one below"
                 f" {ADOPTABLE_BLOCKDEV_ROOT}"
             )
         return replace(new, adopt=path)
-
-    def size_mib(self, what: str, settings: DiskSettings) -> int:
-        return 0  # the node tells it
 
     def make(self, disk: Disk, new: NewDisk, name: str, place: FilePlace | None) -> Disk:
         return structs.replace(disk, logical_id=[BLOCKDEV_DRIVER, new.adopt])
@@ -199,6 +193,7 @@ _PLANNERS: Final[Mapping[DiskTemplate, type[Planner]]] = {
     DiskTemplate.DRBD: DrbdDisks,
     DiskTemplate.EXT: ExternalDisks,
     DiskTemplate.FILE: FileDisks,
+    DiskTemplate.PLAIN: PlainDisks,
     DiskTemplate.SHAREDFILE: FileDisks,
 }
 
@@ -352,6 +347,7 @@ def describe_disk(
         mode=new.mode,
         name=new.name,
         params=dict(new.params or {}),
+        spindles=new.spindles,
         nodes=holders,
         children=[
             Disk(

@@ -32,6 +32,7 @@ from ganeti.logical_units.instance.parameters import check_policy
 from ganeti.logical_units.instance.storage import disks, planning
 from ganeti.logical_units.instance.storage.disks import make_directory, make_disk, wipe
 from ganeti.logical_units.instance.storage.files import directories
+from ganeti.logical_units.instance.storage.lvm_disks import has_exclusive_storage
 from ganeti.logical_units.instance.storage.planner import SIZE_MIB_MAX, disk_size
 from ganeti.logical_units.instance.storage.syncing import wait_for_sync
 from ganeti.logical_units.instance.view import InstanceView, changed_fields
@@ -195,7 +196,7 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, Growth]):
             plan.size_mib - plan.disk.size,
             dryrun=dry_run,
             backingstore=True,
-            exclusive_storage=False,
+            exclusive_storage=has_exclusive_storage(self.context, primary),
         )
 
     def execute(self, plan: Growth) -> None:

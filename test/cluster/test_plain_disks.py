@@ -1,0 +1,160 @@
+"""Instances on logical volumes: each node of the cluster has programs of LVM with own groups."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fakes import lvm_programs
+from fakes.virtual_cluster import TestCluster, own_cluster
+
+SDA, SDB = "/dev/none/sda1", "/dev/none/sdb1"
+ADD = "instance add -H fake -t plain --no-install --no-start --no-name-check --no-ip-check"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCluster]:
+    programs = tmp_path_factory.mktemp("lvm")
+    lvm_programs.install(programs)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+        with own_cluster() as found:
+            for node in found.nodes:
+                root = found.paths_of(node).root
+                lvm_programs.make_group(root, "xenvg", {SDA: 15000, SDB: 15000})
+                lvm_programs.make_group(root, "fastvg", {"/dev/none/sdc1": 500})
+            found.gnt("cluster modify --vg-name=xenvg")
+            found.gnt(
+                "cluster modify --enabled-disk-templates=plain,file,diskless"
+                " --ipolicy-disk-templates=plain,file,diskless"
+            )
+            yield found
+
+
+@pytest.fixture(autouse=True)
+def _tidy(cluster: TestCluster) -> Iterator[None]:
+    yield
+    cluster.tidy_up()
+    assert all(not volumes(cluster, node) for node in cluster.nodes)
+
+
+def volumes(cluster: TestCluster, node: str) -> dict[str, dict[str, object]]:
+    """Return the volumes of a node, as its LVM has them."""
+    return dict(lvm_programs._load(cluster.paths_of(node).root)["volumes"])
+
+
+def ran(cluster: TestCluster, node: str, name: str) -> list[list[str]]:
+    """Return the command lines of a program that ran on a node."""
+    return [call for call in lvm_programs.calls(cluster.paths_of(node).root) if call[0] == name]
+
+
+def device(cluster: TestCluster, node: str, index: int = 0) -> Path:
+    """Return the file behind a volume of a node."""
+    return Path(cluster.paths_of(node).root, "dev", sorted(volumes(cluster, node))[index])
+
+
+def test_the_life_of_an_instance(cluster: TestCluster) -> None:
+    first, second, _ = cluster.nodes
+    cluster.gnt(f"{ADD} -n {first} --disk 0:size=100 --disk 1:size=64,vg=fastvg web.example.com")
+    assert {path.split("/")[0] for path in volumes(cluster, first)} == {"xenvg", "fastvg"}
+    cluster.gnt("instance start web.example.com")
+    cluster.gnt("instance grow-disk web.example.com 0 28")
+    assert cluster.instance_field("web.example.com", "disk.sizes") == "128,64"
+    cluster.gnt("instance shutdown --timeout=1 web.example.com")
+    device(cluster, first, 1).write_bytes(b"precious".ljust(128 << 20, b"\0"))
+    cluster.gnt(f"instance move -f -n {second} web.example.com")
+    assert not volumes(cluster, first)
+    assert device(cluster, second, 1).read_bytes().startswith(b"precious")
+    cluster.gnt(
+        "instance rename --force --no-name-check --no-ip-check web.example.com www.example.com"
+    )
+    tags = [each["tags"] for each in volumes(cluster, second).values()]
+    assert tags == [["originstname+www.example.com"]] * 2
+    for template in ("file", "plain"):
+        cluster.gnt(f"instance modify -t {template} www.example.com")
+    assert {path.split("/")[0] for path in volumes(cluster, second)} == {"xenvg"}
+    assert any(
+        Path(cluster.paths_of(second).root, "dev", path).read_bytes().startswith(b"precious")
+        for path in volumes(cluster, second)
+    )
+    cluster.gnt("cluster verify")
+
+
+def test_what_a_node_has_no_room_for_is_refused_with_numbers(cluster: TestCluster) -> None:
+    node = cluster.nodes[0]
+    add = f"{ADD} -n {node} --disk 0:size="
+    cluster.refused(
+        f"{add}40g web.example.com",
+        f"not enough space in volume group 'xenvg' of node '{node}': 40960 MiB are needed, 30000 MiB"
+        " are free",
+    )
+    cluster.refused(f"{add}1g,vg=myvg web.example.com", f"node '{node}' has no volume group 'myvg'")
+    cluster.refused(f"{add}1g,vg=-f web.example.com", "'-f' is not a name of LVM")
+    cluster.refused(f"{add}1g,spindles=2 web.example.com", "has no exclusive storage")
+
+
+def test_a_volume_is_adopted(cluster: TestCluster) -> None:
+    node = cluster.nodes[0]
+    root = cluster.paths_of(node).root
+    os.environ["FAKE_LVM"] = root
+    try:
+        for name in ("old", "kept"):
+            lvm_programs.main("lvcreate", f"--name={name}", "--size=40m", "xenvg")
+    finally:
+        del os.environ["FAKE_LVM"]
+    Path(root, "dev/xenvg/old").write_bytes(b"precious".ljust(40 << 20, b"\0"))
+    cluster.gnt("cluster modify --reserved-lvs=xenvg/ke.*")
+    add = f"{ADD} -n {node} --disk 0:adopt="
+    cluster.refused(f"{add}kept web.example.com", "is reserved for others")
+    cluster.refused(f"{add}nix web.example.com", "there is no logical volume xenvg/nix")
+    cluster.refused(f"{add}old,size=5 web.example.com", "the size is that of what is adopted")
+    cluster.gnt(f"{add}old web.example.com")
+    assert cluster.instance_field("web.example.com", "disk.sizes") == "40"
+    assert Path(root, "dev/xenvg/old").read_bytes().startswith(b"precious")
+    cluster.refused(f"{add}old www.example.com", "logical volume xenvg/old is disk")
+    cluster.gnt("instance remove -f web.example.com")
+    assert list(volumes(cluster, node)) == ["xenvg/kept"]
+    os.environ["FAKE_LVM"] = root
+    try:
+        lvm_programs.main("lvremove", "--force", "xenvg/kept")
+    finally:
+        del os.environ["FAKE_LVM"]
+
+
+def test_storage_units_and_volumes_are_listed_and_changed(cluster: TestCluster) -> None:
+    node = cluster.nodes[0]
+    cluster.gnt(f"{ADD} -n {node} --disk 0:size=100 web.example.com")
+    listed = cluster.gnt("node list-storage -t lvm-vg --no-headers --separator=| --units=m").out
+    assert f"{node}|lvm-vg|xenvg|30000|100|29900|Y" in listed
+    assert cluster.gnt(f"node list --no-headers -o dtotal,dfree --units=m {node}").out.split() == [
+        "30000",
+        "29900",
+    ]
+    listed = cluster.gnt("node volumes --no-headers --separator=| --units=m -o +dev").out
+    [row] = [line.split("|") for line in listed.splitlines()]
+    assert [row[0], row[2], row[4], row[5]] == [node, "xenvg", "100", "web.example.com"]
+    cluster.gnt(f"node modify-storage --allocatable=no {node} lvm-pv {SDA}")
+    listed = cluster.gnt("node list-storage -t lvm-pv --no-headers -o node,name,allocatable").out
+    assert [node, SDA, "N"] in [line.split() for line in listed.splitlines()]
+    cluster.gnt(f"node modify-storage --allocatable=yes {node} lvm-pv {SDA}")
+    cluster.gnt(f"node repair-storage {node} lvm-vg xenvg")
+    cluster.refused(f"node repair-storage {node} lvm-vg nix", "no volume group 'nix'")
+
+
+def test_volume_groups_of_the_cluster(cluster: TestCluster) -> None:
+    cluster.refused("cluster modify --vg-name=nix", "there is no volume group 'nix'")
+    cluster.refused("cluster modify --vg-name=", "plain is enabled and needs --vg-name")
+    cluster.refused("cluster modify --vg-name=-x", "cannot be the name of a volume group")
+    assert "xenvg" in cluster.gnt("cluster info").out
+
+
+def test_a_pass_over_many_disks_asks_once(cluster: TestCluster) -> None:
+    node = cluster.nodes[0]
+    disks = " ".join(f"--disk {index}:size=4" for index in range(8))
+    cluster.gnt(f"{ADD} -n {node} {disks} web.example.com")
+    cluster.gnt("instance activate-disks web.example.com")
+    before = len(ran(cluster, node, "lvs"))
+    cluster.gnt("cluster verify-disks")
+    assert len(ran(cluster, node, "lvs")) - before <= 2
