@@ -44,15 +44,14 @@ def export(context: Context, options: Options, args: list[str]) -> int:
 
 def import_(context: Context, options: Options, args: list[str]) -> None:
     """Create an instance from an export."""
-    if options.no_nics:
-        raise OpPrereqError("an import has the NICs of the export, or those given with --net")
     if options.os_size is not None and options.disks:
         raise OpPrereqError("give either -s or --disk, not both")
     given = devices.in_order("disk", options.disks) if options.disks else []
     disks = [devices.disk_settings(index, values) for index, values in given]
     if options.os_size is not None:
         disks = [{"size": options.os_size}]
-    nics = devices.nics_for_create(options.nics, no_nics=False) if options.nics else []
+    no_nics = bool(options.no_nics)
+    nics = devices.nics_for_create(options.nics, no_nics=no_nics) if options.nics else []
     submit(context, options, args, **devices.settings_of_new(options), disks=disks, nics=nics)
 
 
@@ -69,6 +68,8 @@ COMMANDS: Final = (
             "do not stop the guest; KVM keeps its disks' contents of one instant",
         ),
         opt.flag("--remove-instance", "remove the instance afterwards"),
+        opt.flag("--quiesce", "with --noshutdown: fail unless the guest's agent holds it still"),
+        opt.option("--snapshot=NAME", "export the disks as a snapshot keeps them"),
         opt.option(
             "--transport-compression=TRANSPORT_COMPRESSION -> compress",
             "compression of the data sent",
@@ -80,8 +81,12 @@ COMMANDS: Final = (
         description="""The instance is stopped while its disks are read, and started again after
 that. With --noshutdown a running guest of KVM goes on: its disks' contents of one instant are
 exported, as if the power had failed then.  Until the export ends that needs as much free room in
-the export directory of its primary node as the disks are large. An earlier export of it is
-replaced once the new one is complete.
+the export directory of its primary node as the disks are large.  An agent in the guest that answers
+(hypervisor parameter use_guest_agent) holds its file systems still at that instant. An earlier
+export of it is replaced once the new one is complete.
+
+With --snapshot the disks are exported as a snapshot keeps them (see 'gnt-instance snapshot'), and
+the instance is left as it is.
 
 With --incremental the export becomes the next point of a chain, which has only the blocks of 64 KiB
 that changed since the point before. The first such export is a full one, and so is one that finds
@@ -92,6 +97,7 @@ export without --incremental replaces the whole chain.""",
         examples="""
 gnt-backup export -n node3 web1  # to node3, below /var/lib/ganeti/export
 gnt-backup export --noshutdown -n node3 web1  # while it runs
+gnt-backup export --snapshot=before-upgrade -n node3 web1  # as it was
 gnt-backup export --incremental --noshutdown -n node3 web1  # only what changed""",
         opcode=OpBackupExport,
         fixed={"mode": "local"},

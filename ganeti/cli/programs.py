@@ -91,6 +91,7 @@ PROGRAMS: Final = (
         "instance.life: startup start shutdown stop reboot remove reinstall",
         "instance.moves: failover migrate move change-group",
         "instance.disks: activate-disks deactivate-disks grow-disk recreate-disks replace-disks",
+        "instance.snapshots: snapshot",
         "instance.info: info show",
         "instance.console: console",
         _TAGS,

@@ -50,6 +50,7 @@ from ganeti.objects.disk_templates import DiskFormat, DiskMode
 from ganeti.objects.hypervisors import HVPARAMS, SUPPORTED_HYPERVISORS, ConsoleKind, RebootType
 from ganeti.objects.model import InstanceConsole
 from ganeti.objects.rpc_instance import RpcInstance, RpcNIC
+from ganeti.protocol.node_rpc_values import KeptSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +253,13 @@ class Snapshots(Protocol):
         """
 
     def take(
-        self, instance: RpcInstance, directory: str, since: str = "", point: str = ""
+        self,
+        instance: RpcInstance,
+        directory: str,
+        since: str = "",
+        point: str = "",
+        *,
+        quiesce: bool = False,
     ) -> Collection[str]:
         """Keep the contents of all disks of a running instance at one instant, while it goes on.
 
@@ -263,6 +270,7 @@ class Snapshots(Protocol):
             directory: of this node, for files without names with the old contents of blocks.
             since: the name of an earlier instant.
             point: the name of this one; empty if nothing is to be recorded.
+            quiesce: as of `keep`.
 
         Returns:
             The UUIDs of the disks of which it is known what was written since that earlier instant;
@@ -280,6 +288,26 @@ class Snapshots(Protocol):
 
     def drop(self, name: str) -> None:
         """Remove the snapshots of an instance's disks; does nothing when there are none."""
+
+    def kept(self, instance: RpcInstance) -> list[list[KeptSnapshot]]:
+        """Return the snapshots that each disk of a running instance keeps within itself."""
+
+    def keep(self, instance: RpcInstance, name: str, *, quiesce: bool) -> bool:
+        """Let each disk of a running instance keep its contents, all as of one instant.
+
+        Args:
+            quiesce: fail if no agent in the guest can hold its file systems still meanwhile;
+                otherwise one that answers does so.
+
+        Returns:
+            Whether it held them still.
+
+        Raises:
+            HypervisorError: it cannot be done; no disk keeps anything new, and the guest goes on.
+        """
+
+    def forget(self, instance: RpcInstance, name: str) -> None:
+        """Remove what the disks of a running instance keep under a name."""
 
 
 class Hypervisor(ABC):

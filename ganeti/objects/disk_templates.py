@@ -327,6 +327,11 @@ def format_of(params: Mapping[str, object] | None) -> DiskFormat:
     return DiskFormat(str((params or {}).get(FORMAT, DiskFormat.RAW)))
 
 
+def keeps_snapshots(format_: DiskFormat) -> bool:
+    """Tell whether disks with files of a format keep snapshots within themselves."""
+    return format_ is DiskFormat.QCOW2
+
+
 class DiskMode(StrEnum):
     """Whether the instance may write."""
 

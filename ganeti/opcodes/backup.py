@@ -37,6 +37,8 @@ class OpBackupExport(InstanceOpCode, frozen=True, kw_only=True):
     zeroing_timeout_per_mib: float | None = None
     long_sleep: bool = False
     incremental: bool | None = None
+    snapshot: NonEmptyStr | None = None
+    quiesce: bool | None = None
 
 
 class OpBackupPrepare(InstanceOpCode, frozen=True, kw_only=True):

@@ -34,6 +34,14 @@ class ReplaceDisksMode(StrEnum):
     ON_SECONDARY = "replace_on_secondary"
 
 
+class SnapshotAction(StrEnum):
+    """What is done with a snapshot."""
+
+    CREATE = "create"
+    REMOVE = "remove"
+    RESTORE = "restore"
+
+
 class MultiAllocResult(TypedDict):
     """Submitted jobs, and names of instances with and without a place."""
 
@@ -118,6 +126,7 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True):
     instance_communication: bool = False
     helper_startup_timeout: int | None = None
     helper_shutdown_timeout: int | None = None
+    no_nics: bool | None = None
 
 
 class OpInstanceDeactivateDisks(InstanceOpCode, frozen=True, kw_only=True):
@@ -303,6 +312,20 @@ class OpInstanceShutdown(InstanceOpCode, frozen=True, kw_only=True):
     timeout: NonNegativeInt = 120
     no_remember: bool = False
     admin_state_source: AdminStateSource | None = None
+
+
+class OpInstanceSnapshot(InstanceOpCode, frozen=True, kw_only=True):
+    """Keep the contents of all disks of an instance under a name, restore or remove them."""
+
+    action: SnapshotAction
+    snapshot_name: NonEmptyStr
+    quiesce: bool = False
+
+
+class OpInstanceListSnapshots(InstanceOpCode, frozen=True, kw_only=True):
+    """List the snapshots of an instance: name, time (since 1970, in s), indexes of the disks."""
+
+    RESULT = list[tuple[NonEmptyStr, float, list[NonNegativeInt]]]
 
 
 class OpInstanceStartup(InstanceOpCode, frozen=True, kw_only=True):

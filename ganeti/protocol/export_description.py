@@ -47,6 +47,7 @@ class ReadMethod(StrEnum):
     """The way in which the disks were read, and so the state that an import can rely on."""
 
     STOPPED = "stopped"  # the instance did not run
+    KEPT = "kept snapshot"  # from a snapshot that the disks keep, whether it ran or not
     SNAPSHOT = "snapshot"  # it ran; all disks are as after a power failure at one instant
 
 

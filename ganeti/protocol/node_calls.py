@@ -421,13 +421,14 @@ class InstanceCalls(Service):
 
     @rpc.changes(rpc.NORMAL_S)
     def instance_snapshot(
-        self, instance: RpcInstance, since: str = "", point: str = ""
+        self, instance: RpcInstance, since: str = "", point: str = "", *, quiesce: bool = False
     ) -> list[str]:
         """Keep the content of all disks at one instant; an earlier snapshot is dropped.  Ours.
 
         Args:
             since: the point of a chain from which on what was written is wanted.
             point: the one that this instant is, from which on it is to be recorded.
+            quiesce: an agent in the guest must hold its file systems still meanwhile.
 
         Returns:
             The UUIDs of the disks of which it is known what was written since then.
@@ -440,6 +441,26 @@ class InstanceCalls(Service):
     @rpc.changes(rpc.NORMAL_S)
     def instance_snapshot_drop(self, instance: RpcInstance) -> None:
         """Remove the snapshots; none, or no running instance, is no error.  Ours."""
+
+    @rpc.reads(rpc.NORMAL_S)
+    def kept_snapshots(self, instance: RpcInstance) -> list[list[tuple[str, float]]]:
+        """Return name and time of the snapshots that each disk keeps, the oldest first.  Ours."""
+
+    @rpc.changes(rpc.SLOW_S)
+    def kept_snapshot_take(self, instance: RpcInstance, name: str, *, quiesce: bool) -> bool:
+        """Keep the contents of all disks as of one instant under a name.  Ours.
+
+        Returns:
+            Whether the guest's agent held its file systems still meanwhile.
+        """
+
+    @rpc.changes(rpc.SLOW_S)
+    def kept_snapshot_restore(self, instance: RpcInstance, name: str) -> None:
+        """Give the disks of a stopped instance the contents of a snapshot, which stays.  Ours."""
+
+    @rpc.changes(rpc.SLOW_S)
+    def kept_snapshot_remove(self, instance: RpcInstance, name: str) -> None:
+        """Remove a snapshot from the disks that have it.  Ours."""
 
 
 class MigrationCalls(Service):

@@ -49,7 +49,7 @@ OS_CHECK_IMAGE = "image:"
 STREAM_ENDED_EARLY = "the stream ended early"
 
 
-class KeptSnapshot(msgspec.Struct, frozen=True):
+class KeptSnapshot(NamedTuple):
     """A snapshot that a disk keeps within itself; the time is in seconds since 1970."""
 
     name: str

@@ -214,6 +214,10 @@ class Qcow2Volume(FileVolume):
     def restore(self, name: str) -> None:
         """Give the disk the contents of a snapshot; it keeps its size, with zeroes at its end."""
         size = self._existing_size_bytes()
+        if all(each.name != name for each in self.snapshots()):
+            raise BlockDeviceError(f"{self._path} has no snapshot {name!r}")
+        with failing_as(BlockDeviceError, f"cannot restore snapshot {name!r} of {self._path}"):
+            qcow2.drop_bitmaps(self._path)
         self._change("-a", "restore", name)
         if self._existing_size_bytes() < size:
             with failing_as(BlockDeviceError, f"cannot give {self._path} its size again"):

@@ -85,8 +85,20 @@ def enlarge_image(path: str, size_bytes: int) -> None:
 
 def snapshots_of_image(path: str) -> list[KeptSnapshot]:
     """Return the snapshots in an image that nobody has open, the oldest first."""
+    return kept_snapshots(_info(path))
+
+
+def drop_bitmaps(path: str) -> None:
+    """Forget where a disk was written: with other contents that says nothing about its changes."""
+    match _info(path):
+        case {"format-specific": {"data": {"bitmaps": [*rows]}}}:
+            for row in rows:
+                _qemu_img("bitmap", "--remove", "-f", "qcow2", path, str(row["name"]))
+
+
+def _info(path: str) -> dict[str, object]:
     found = loads(_qemu_img("info", "--output=json", "-f", "qcow2", path))
-    return kept_snapshots(found if isinstance(found, dict) else {})
+    return found if isinstance(found, dict) else {}
 
 
 def change_snapshot(flag: str, path: str, name: str) -> None:
@@ -116,6 +128,9 @@ def snapshot_served(image: str, name: str, socket_path: str) -> Iterator[None]:
         BlockDeviceError: it cannot be served.
     """
     pid_file = f"{socket_path}.pid"
+    ensure_directory(os.path.dirname(socket_path), 0o750)
+    for path in (pid_file, socket_path):  # of a server that was killed
+        remove_if_exists(path)
     options = "driver=qcow2,read-only=on,force-share=on,file.driver=file,file.filename="
     argv = ["qemu-nbd", "--read-only", "--persistent", "--shared=1", f"--socket={socket_path}"]
     argv += [f"--pid-file={pid_file}", f"--export-name={name}", "--image-opts"]

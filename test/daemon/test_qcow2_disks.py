@@ -203,8 +203,19 @@ def test_snapshots_are_kept_restored_and_removed(volume: Volume) -> None:
     volume.forget("first")
     volume.forget("first")
     assert [each.name for each in volume.snapshots()] == ["second"]
-    with pytest.raises(BlockDeviceError, match="cannot restore snapshot 'first'"):
+    with pytest.raises(BlockDeviceError, match="has no snapshot 'first'"):
         volume.restore("first")
+
+
+def test_a_restored_disk_has_no_record_of_what_was_written(volume: Volume) -> None:
+    image = volume.assemble().dev_path
+    volume.keep("first")
+    for name in ("one", "two"):
+        subprocess.run(["qemu-img", "bitmap", "--add", "-f", "qcow2", image, name], check=True)
+    info = ["qemu-img", "info", "-f", "qcow2", image]
+    assert b"bitmaps" in subprocess.run(info, check=True, capture_output=True).stdout
+    volume.restore("first")
+    assert b"bitmaps" not in subprocess.run(info, check=True, capture_output=True).stdout
 
 
 @with_fuse

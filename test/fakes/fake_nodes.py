@@ -52,6 +52,7 @@ from ganeti.protocol.node_rpc import (
     encode_failure,
     encode_result,
 )
+from ganeti.protocol.node_rpc_values import KeptSnapshot
 from ganeti.storage import registry
 from ganeti.storage.interface import (
     Assembled,
@@ -347,7 +348,13 @@ class _Snapshots:
         _check_runs(self._node, instance)
 
     def take(
-        self, instance: RpcInstance, directory: str, since: str = "", point: str = ""
+        self,
+        instance: RpcInstance,
+        directory: str,
+        since: str = "",
+        point: str = "",
+        *,
+        quiesce: bool = False,
     ) -> list[str]:
         self.check(instance)
         paths = {str(disk.uuid): str(disk.logical_id[1]) for disk in instance.disks_info}
@@ -358,6 +365,15 @@ class _Snapshots:
 
     def record_since(self, name: str, point: str) -> None:
         self._node.records[name] = self._node.records.get(name, set()) & {point}
+
+    def kept(self, instance: RpcInstance) -> list[list[KeptSnapshot]]:
+        return [[] for _ in instance.disks_info]
+
+    def keep(self, instance: RpcInstance, name: str, *, quiesce: bool) -> bool:
+        raise NotImplementedError("played disks keep nothing")
+
+    def forget(self, instance: RpcInstance, name: str) -> None:
+        raise NotImplementedError("played disks keep nothing")
 
     def address(self, name: str, uuid: str) -> SnapshotAddress:
         raise NotImplementedError("transfers are played")

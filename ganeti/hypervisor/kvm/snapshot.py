@@ -25,16 +25,19 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from ganeti.base.errors import HypervisorError
 from ganeti.hypervisor.interface import SnapshotAddress, Snapshots
+from ganeti.hypervisor.kvm import agent
 from ganeti.hypervisor.kvm.files import MachineFiles
 from ganeti.hypervisor.kvm.machine import DiskDevice
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorError
 from ganeti.hypervisor.kvm.state import Machines, find_process
 from ganeti.objects.rpc_instance import RpcInstance
 from ganeti.protocol.export_description import BLOCK_BYTES
+from ganeti.protocol.node_rpc_values import KeptSnapshot
+from ganeti.protocol.qmp import kept_snapshots
 from ganeti.system import clock
 from ganeti.system.files import ensure_directory, remove_if_exists
 
@@ -48,6 +51,8 @@ _COMMANDS: Final = ("blockdev-create", "block-export-add", "transaction")
 _STATES: Final = frozenset({"running", "paused"})
 _JOB_EVENTS: Final = frozenset({"JOB_STATUS_CHANGE"})
 _JOB_TIMEOUT_S: Final = 60.0
+_KEEP_TIMEOUT_S: Final = 60.0  # QEMU copies the tables of each image
+_FORGET_TIMEOUT_S: Final = 300.0  # it counts what each block is still needed for
 _DIRECTORY_MODE: Final = 0o750
 _TABLES: Final = 4096  # an overlay's own tables have less than one byte for so many of the disk
 _HEAD_BYTES: Final = 1 << 20
@@ -77,6 +82,8 @@ def begin(
     directory: str,
     since: str = "",
     point: str = "",
+    *,
+    quiesce: bool = False,
 ) -> list[str]:
     """Freeze the contents of all disks; each can be read under its UUID at the socket.
 
@@ -84,6 +91,7 @@ def begin(
         directory: where the overlays take their room.
         since: the instant from which on what was written is wanted.
         point: the name of this instant, if it is to be recorded what is written from now on.
+        quiesce: the guest's agent must hold its file systems still.
 
     Returns:
         The UUIDs of the disks of which that is known.
@@ -106,7 +114,8 @@ def begin(
         actions = [_backup(i, d) for i, d in enumerate(disks)]
         for row, is_known in zip(rows, known, strict=True):
             actions += _bitmap_actions(row, since if is_known else "", point)
-        monitor.execute("transaction", {"actions": actions})
+        with agent.held_still(files.name, files, must=quiesce):
+            monitor.execute("transaction", {"actions": actions})
         for index, (disk, is_known) in enumerate(zip(disks, known, strict=True)):
             _export(monitor, index, disk, with_record=is_known)
     except BaseException as err:
@@ -194,13 +203,26 @@ def overlay_bytes(size: int) -> int:
     return size + size // _TABLES + _HEAD_BYTES
 
 
+def _images(monitor: Monitor) -> dict[str, Mapping[str, Any]]:
+    """Return QEMU's descriptions of its images, by the names of their nodes."""
+    return {
+        str(row.get("node-name")): image
+        for row in monitor.query_list("query-named-block-nodes")
+        if isinstance(image := row.get("image"), dict)
+    }
+
+
 def _rows(monitor: Monitor, disks: Sequence[DiskDevice], name: str) -> list[Mapping[str, object]]:
     """Return what QEMU knows of each disk."""
     found = {row.get("node-name"): row for row in monitor.query_list("query-named-block-nodes")}
     missing = [disk.uuid for disk in disks if disk.node_name not in found]
     if missing:
-        raise HypervisorError(f"the running instance {name} does not have disk {missing[0]}")
+        raise _unknown_disk(name, missing[0])
     return [found[disk.node_name] for disk in disks]
+
+
+def _unknown_disk(name: str, uuid: str) -> HypervisorError:
+    return HypervisorError(f"the running instance {name} does not have disk {uuid}")
 
 
 def _size(row: Mapping[str, object]) -> int:
@@ -322,12 +344,19 @@ class KvmSnapshots(Snapshots):
             check_supported(monitor, instance.name)
 
     def take(
-        self, instance: RpcInstance, directory: str, since: str = "", point: str = ""
+        self,
+        instance: RpcInstance,
+        directory: str,
+        since: str = "",
+        point: str = "",
+        *,
+        quiesce: bool = False,
     ) -> list[str]:
         """Keep the contents of all disks as they are now, to be read at `address`."""
         disks, files = self._machines.runtime(instance.name).machine.disks, self._machines.files
         with self._machines.control(instance.name) as monitor:
-            return begin(monitor, disks, files(instance.name), directory, since, point)
+            own = files(instance.name)
+            return begin(monitor, disks, own, directory, since, point, quiesce=quiesce)
 
     def address(self, name: str, uuid: str) -> SnapshotAddress:
         """Return QEMU's socket, and the disk's name there."""
@@ -338,6 +367,49 @@ class KvmSnapshots(Snapshots):
         if find_process(self._machines.files(name)) is not None:
             with self._machines.control(name) as monitor:
                 keep_record(monitor, point)
+
+    def kept(self, instance: RpcInstance) -> list[list[KeptSnapshot]]:
+        """Return what QEMU knows of the snapshots in each image."""
+        with self._machines.control(instance.name) as monitor:
+            images = _images(monitor)
+            nodes = self._node_names(instance)
+        return [kept_snapshots(images.get(node, {})) for node in nodes]
+
+    def keep(self, instance: RpcInstance, name: str, *, quiesce: bool) -> bool:
+        """Take a snapshot in each image by one transaction."""
+        nodes = self._node_names(instance)
+        files = self._machines.files(instance.name)
+        actions = [
+            {"type": "blockdev-snapshot-internal-sync", "data": {"device": node, "name": name}}
+            for node in nodes
+        ]
+        with (
+            disks_alone(self._machines, instance.name) as monitor,
+            agent.held_still(instance.name, files, must=quiesce) as is_still,
+        ):
+            monitor.execute("transaction", {"actions": actions}, timeout_s=_KEEP_TIMEOUT_S)
+        return is_still
+
+    def forget(self, instance: RpcInstance, name: str) -> None:
+        """Remove a snapshot from the images that have it."""
+        with disks_alone(self._machines, instance.name) as monitor:
+            images = _images(monitor)
+            for node in self._node_names(instance):
+                if any(each.name == name for each in kept_snapshots(images.get(node, {}))):
+                    monitor.execute(
+                        "blockdev-snapshot-delete-internal-sync",
+                        {"device": node, "name": name},
+                        timeout_s=_FORGET_TIMEOUT_S,
+                    )
+
+    def _node_names(self, instance: RpcInstance) -> list[str]:
+        """Return QEMU's names for the images of the disks, in the instance's order."""
+        machine = self._machines.runtime(instance.name).machine
+        found = {disk.uuid: disk.node_name for disk in machine.disks}
+        missing = [disk.uuid for disk in instance.disks_info if disk.uuid not in found]
+        if missing:
+            raise _unknown_disk(instance.name, missing[0])
+        return [found[disk.uuid] for disk in instance.disks_info]
 
     def drop(self, name: str) -> None:
         """Remove the snapshots; those of a machine that ended went with it."""

@@ -68,7 +68,9 @@ from ganeti.logical_units.instance.storage.copying import (
     disk_snapshot,
     dump_file,
     forget_transfers,
+    kept_disk,
 )
+from ganeti.logical_units.instance.storage.snapshots import read_snapshots, require_whole
 from ganeti.logical_units.locks import LockLevel, LockNeed, shared
 from ganeti.logical_units.undo import Undo
 from ganeti.opcodes.backup import OpBackupExport, OpBackupPrepare
@@ -144,13 +146,16 @@ class ExportPlan(WithTarget):
     """How an instance is exported.
 
     Attributes:
+        was_running: it is stopped for the export.
         goes_on: it is exported while it runs.
         point: of the chain that it belongs to, if any.
+        kept: the snapshot of its disks that is exported, whether it runs or not; "" for none.
     """
 
     was_running: bool
     goes_on: bool
     point: NewPoint | None = None
+    kept: str = ""
 
 
 class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
@@ -173,8 +178,15 @@ class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
             raise wrong_state(f"node {found.goal.name!r} is marked offline")
         if view.instance.os and view.disks and not op.incremental:
             guest.check_os_scripts(self.context, view.primary, view.instance.os, "export")
+        if op.snapshot is not None:
+            return self._plan_kept(found, op.snapshot)
         was_running = guest.runs(self.context, view)
         goes_on = was_running and not op.shutdown
+        if op.quiesce and not goes_on:
+            raise wrong_state(
+                f"instance {name!r} is not exported while it runs, so there is nothing to quiesce;"
+                " leave --quiesce out, or give --noshutdown for a running one"
+            )
         if goes_on:
             doing = f"export instance {name!r} while it runs (leave --noshutdown out to stop it)"
             nodes = self.context.nodes.check(view.primary, doing, ErrorCode.STATE)
@@ -186,6 +198,15 @@ class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
         others = [n for n in lookup.all_nodes(self.config) if n.uuid != found.goal.uuid]
         point = plan_point(self.context, view, found.goal, others) if op.incremental else None
         return ExportPlan(view, found.target, was_running, goes_on, point)
+
+    def _plan_kept(self, found: WithTarget, snapshot: str) -> ExportPlan:
+        """Refuse a snapshot that not all disks have, and options that it makes no sense with."""
+        for option in ("remove_instance", "quiesce", "incremental"):
+            if getattr(self.op, option):
+                words = f"--{option.replace('_', '-')} does not go with --snapshot"
+                raise OpPrereqError(f"{words}: that is of an earlier time")
+        require_whole(found.view, read_snapshots(self.context, found.view), snapshot)
+        return ExportPlan(found.view, found.target, was_running=False, goes_on=False, kept=snapshot)
 
     def target_name(self, plan: ExportPlan) -> str:
         return plan.goal.name
@@ -252,7 +273,9 @@ class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
         doing = f"take snapshots of instance {name!r}"
         nodes = self.context.nodes.on(view.primary, doing)
         point = plan.point or NO_POINT
-        return nodes.instance_snapshot(view.wire(view.primary), point.since, point.uuid)
+        quiesce = bool(self.op.quiesce)
+        wire = view.wire(view.primary)
+        return nodes.instance_snapshot(wire, point.since, point.uuid, quiesce=quiesce)
 
     def _forget_records(self, plan: ExportPlan) -> None:
         """Forget what was written before this export; if that fails it costs some memory."""
@@ -273,6 +296,7 @@ class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
         """Note on the target how the disks are read."""
         name = plan.view.name
         method = ReadMethod.SNAPSHOT if plan.goes_on else ReadMethod.STOPPED
+        method = ReadMethod.KEPT if plan.kept else method
         nodes = self.context.nodes.on(plan.goal, f"begin the export of instance {name!r}")
         point = plan.point or NO_POINT
         nodes.export_note(f"{name}{PARTIAL_SUFFIX}", method.value, point.uuid, point.number)
@@ -309,6 +333,8 @@ class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
         by_script = disk_by_script(view, index)
         directory = f"{EXPORT_DIR}/{view.name}{PARTIAL_SUFFIX}"
         target = dump_file(plan.goal, f"{directory}/{dump_name(disk.uuid)}")
+        if plan.kept:
+            return kept_disk(view, disk, plan.kept), target
         return disk_snapshot(view, disk) if plan.goes_on else by_script, target
 
     def _finalize(self, plan: ExportPlan) -> None:
@@ -397,6 +423,8 @@ class LUBackupExportRemote(AnyExport[OnInstance, Sending]):
                 f"cannot {doing}: only exports to a node are incremental, one to another cluster is"
                 " always full"
             )
+        if op.snapshot is not None or op.quiesce:
+            raise OpPrereqError(f"cannot {doing}: snapshots are exported within the cluster only")
         secret = remote.domain_secret(self.context.paths)
         awaited = op.target_node
         if isinstance(awaited, str):

@@ -9,11 +9,13 @@ HOTPLUG_ALL_ACTIONS, HOTPLUG_ALL_TARGETS.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Final
 
 from ganeti.base.errors import GenericError, HotplugError, HypervisorError
 from ganeti.hypervisor.interface import AssembledDisk, Hotplug, Migration, Snapshots
 from ganeti.node_ops.context import NodeContext, NodeHandler
+from ganeti.node_ops.leftovers import alone
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance, RpcNIC
 
 _Device = Mapping[str, object]
@@ -94,10 +96,11 @@ class RunningInstances(NodeHandler):
         snapshots_of(self.node, instance).check(instance)
 
     def instance_snapshot(
-        self, instance: RpcInstance, since: str = "", point: str = ""
+        self, instance: RpcInstance, since: str = "", point: str = "", *, quiesce: bool = False
     ) -> list[str]:
         snapshots = snapshots_of(self.node, instance)
-        return list(snapshots.take(instance, self.paths.export_dir, since, point))
+        place = self.paths.export_dir
+        return list(snapshots.take(instance, place, since, point, quiesce=quiesce))
 
     def instance_record_since(self, instance: RpcInstance, point: str) -> None:
         snapshots = self.node.hypervisor_of(instance).snapshots
@@ -108,6 +111,41 @@ class RunningInstances(NodeHandler):
         snapshots = self.node.hypervisor_of(instance).snapshots
         if snapshots is not None:
             snapshots.drop(instance.name)
+
+    # Snapshots that disks keep
+
+    def kept_snapshots(self, instance: RpcInstance) -> list[list[tuple[str, float]]]:
+        if self._runs_here(instance):
+            found = snapshots_of(self.node, instance).kept(instance)
+        else:
+            found = [self.node.volume(disk).snapshots() for disk in instance.disks_info]
+        return [[(each.name, each.ctime) for each in disk] for disk in found]
+
+    def kept_snapshot_take(self, instance: RpcInstance, name: str, *, quiesce: bool) -> bool:
+        if self._runs_here(instance):
+            return snapshots_of(self.node, instance).keep(instance, name, quiesce=quiesce)
+        with alone(self.node, instance.name), ExitStack() as undo:
+            for disk in instance.disks_info:
+                volume = self.node.volume(disk)
+                volume.keep(name)
+                undo.callback(volume.forget, name)
+            undo.pop_all()
+        return False
+
+    def kept_snapshot_restore(self, instance: RpcInstance, name: str) -> None:
+        if self._runs_here(instance):
+            raise HypervisorError(f"instance {instance.name!r} runs on {self.hostname}")
+        with alone(self.node, instance.name):
+            for disk in instance.disks_info:
+                self.node.volume(disk).restore(name)
+
+    def kept_snapshot_remove(self, instance: RpcInstance, name: str) -> None:
+        if self._runs_here(instance):
+            snapshots_of(self.node, instance).forget(instance, name)
+            return
+        with alone(self.node, instance.name):
+            for disk in instance.disks_info:
+                self.node.volume(disk).forget(name)
 
     # Hotplug
 

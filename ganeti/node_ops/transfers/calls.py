@@ -6,6 +6,7 @@ stands in its files until `impexp_cleanup`, or until it has ended and nobody ask
 Source: node_rpc.json, calls import_start, export_start, impexp_*.
 """
 
+import hashlib
 import logging
 import os
 import socket
@@ -119,6 +120,8 @@ class Transfers(NodeHandler):
                 end = self._file(path, (), receives=True)
                 known = exports.local_path(self.paths, sums) if sums else ""
                 return replace(end, kind="increment", sums=known, root=root)
+            case ("kept", [disk, str(name)]) if not receives:
+                return self._kept(instance, disk, name)
             case (kind, args):
                 raise ProtocolError(f"no end of a transfer: {kind!r} with {len(args)} value(s)")
 
@@ -151,6 +154,15 @@ class Transfers(NodeHandler):
             raise GenericError(f"disk {disk.uuid} {text}")
         view = self.node.volume(disk).raw_view
         return (path, None) if view is None else (view.path, view)
+
+    def _kept(self, instance: RpcInstance, wire: object, name: str) -> End:
+        """Return the contents of a snapshot within a disk's file."""
+        _path, view = self._device(instance, wire)
+        if view is None:
+            raise GenericError(f"disks of instance {instance.name!r} do not keep snapshots")
+        digest = hashlib.sha256(view.path.encode()).hexdigest()[:12]  # paths of sockets are short
+        socket_path = os.path.join(os.path.dirname(view.path), digest)
+        return End(kind="snapshot", path=socket_path, export=name, image=view.image)
 
     def _file(self, path: str, rest: Sequence[object], *, receives: bool) -> End:
         local = exports.local_path(self.paths, path)

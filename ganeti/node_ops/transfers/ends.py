@@ -4,7 +4,8 @@
     file     a file of an export; it is written beside its place and renamed when it is complete
     script   the export or import script of an operating system.  One that has no such script is
              dumped and restored like a raw disk, which the stream itself tells
-    snapshot the contents of a running instance's disk at one instant, read from its hypervisor
+    snapshot the contents of a running instance's disk at one instant, read from its hypervisor;
+             or those that the disk itself keeps, read from a server of our own
     changes  what changed on a device or in a snapshot since the last point of a chain
     increment  the file of a new point of a chain (`ganeti.node_ops.transfers.increments`)
     chain    a whole disk, put together from the files of a chain
@@ -31,7 +32,7 @@ from ganeti.node_ops.transfers.increments import ChangesSource, IncrementSink
 from ganeti.storage.chains.layers import restored
 from ganeti.storage.data import CHUNK_BYTES
 from ganeti.storage.nbd import NbdImage
-from ganeti.storage.qcow2 import RawView
+from ganeti.storage.qcow2 import RawView, snapshot_served
 from ganeti.storage.stream import MAGIC, DiskReader, DiskWriter, Incoming, LocalImage
 from ganeti.system import process
 from ganeti.system.files import fsync_directory
@@ -48,6 +49,7 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         path: the device, the file of an export, or the socket at which a snapshot is read.
         export: the name of the snapshot there.
+        image: the file whose snapshot is served at the socket; the disk's own file is `view`'s.
         argv: the script, none where there is none.
         log: where the script's messages go.
         sha256: the checksum that a file must have, empty if nobody knows.
@@ -75,9 +77,12 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
     layers: list[str] = []
     number: int = 0
     view: RawView | None = None
+    image: str = ""
 
     def shown(self) -> AbstractContextManager[None]:
         """Show the bytes of the disk while they are read or written."""
+        if self.image:
+            return snapshot_served(self.image, self.export, self.path)
         return contextlib.nullcontext() if self.view is None else self.view.shown()
 
 

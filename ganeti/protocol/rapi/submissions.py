@@ -341,6 +341,10 @@ NEW: Final = (
     _job("POST /2/nodes", "OP_NODE_ADD", "Add a node that is set up already."),
     _node("DELETE", "REMOVE", "Remove it from the cluster."),
     _instance("PUT move", "MOVE", "Copy its disks to another node."),
+    _instance("POST snapshots", "SNAPSHOT", "Take a snapshot of its disks, restore or remove one."),
+    _instance(
+        "POST snapshots/list", "LIST_SNAPSHOTS", "List its snapshots: name, time, indexes of disks."
+    ),
     _instance("PUT change-group", "CHANGE_GROUP", "Move it to another node group."),
     _group("POST evacuate", "EVACUATE", "Move its instances to other groups."),
     _job(

@@ -123,6 +123,7 @@ ELSEWHERE = frozenset(
         "OP_INSTANCE_CHANGE_GROUP",
         "OP_INSTANCE_MOVE",
         "OP_INSTANCE_REPLACE_DISKS",
+        "OP_INSTANCE_SNAPSHOT",
     }
 )
 HOOK_POINTS = {op_id: unit.hooks for (op_id, _), unit in all_units().items() if unit.hooks}
@@ -130,7 +131,7 @@ HOOK_POINTS = {op_id: unit.hooks for (op_id, _), unit in all_units().items() if 
 
 def test_every_opcode_with_hooks_is_looked_at() -> None:
     assert {row.op_id for row in ROWS} | ELSEWHERE == set(HOOK_POINTS)
-    assert len(HOOK_POINTS) == 35
+    assert len(HOOK_POINTS) == 36
 
 
 def prepare(cluster: FakeCluster, row: Row) -> None:

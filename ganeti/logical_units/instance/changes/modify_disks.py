@@ -49,6 +49,7 @@ from ganeti.logical_units.instance.storage.files import (
     usual_format,
 )
 from ganeti.logical_units.instance.storage.planner import FilePlace
+from ganeti.logical_units.instance.storage.snapshots import check_without_snapshots
 from ganeti.logical_units.instance.view import InstanceView, changed_fields
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.disk_templates import FORMAT, DeviceAction, DiskTemplate, FileDriver, traits_of
@@ -424,6 +425,7 @@ def plan_conversion(work: Work) -> TemplatePart:
     is_own = op.ext_params.keys() <= planning.planner_of(template).own.keys()
     if not is_own and not template.traits.has_provider:
         raise OpPrereqError("parameters of a provider are for disk template 'ext' only")
+    check_without_snapshots(work.context, view, f"convert the disks of instance {name!r}")
     planned = [_converted(work, template, index, old) for index, old in enumerate(view.disks)]
     planning.check_formats(view.instance.hypervisor, planned)
     return TemplatePart(work, planning.check_on_nodes(work.context, view.nodes, planned))

@@ -133,7 +133,7 @@ def filled_from_export(op: OpInstanceCreate, export: Export) -> OpInstanceCreate
     found = export.description
     hypervisor = op.hypervisor or _hypervisor(found)
     template = op.disk_template or _template(found)
-    nics = op.nics or _exported_nics(op, found)
+    nics = op.nics or ([] if op.no_nics else _exported_nics(op, found))
     return _filled(op, found, hypervisor, template, disks=_disks(op, found), nics=nics)
 
 

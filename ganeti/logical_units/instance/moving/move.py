@@ -30,6 +30,7 @@ from ganeti.logical_units.instance.storage import disks
 from ganeti.logical_units.instance.storage.copying import check_compression, copy_disk, whole_disk
 from ganeti.logical_units.instance.storage.disks import make_directory, make_disk
 from ganeti.logical_units.instance.storage.files import directories
+from ganeti.logical_units.instance.storage.snapshots import check_without_snapshots
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.model import AdminState, Disk, Instance, Node
@@ -71,6 +72,7 @@ class LUInstanceMove(AnyInstanceUnit[OpInstanceMove, Move, CopyPlan]):
         check_other_node(view, found.goal)
         check_primary_online(view, f"move instance {name!r}")
         check_failover(self.context, view, found.goal, ignore_ipolicy=self.op.ignore_ipolicy)
+        check_without_snapshots(self.context, view, f"move instance {name!r}")
         was_running = guest.runs(self.context, view)
         lost = disks.indexes_on(self.context, view, view.primary, view.disks, there=False)
         if lost:

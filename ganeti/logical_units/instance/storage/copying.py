@@ -53,6 +53,11 @@ def disk_snapshot(view: InstanceView, disk: Disk) -> Place:
     return Place(view.primary, ("snapshot", [disk.uuid]))
 
 
+def kept_disk(view: InstanceView, disk: Disk, snapshot: str) -> Place:
+    """Return a disk as a snapshot keeps it, whether the instance runs or not."""
+    return Place(view.primary, ("kept", [view.disk_wire(disk, view.primary).to_wire(), snapshot]))
+
+
 def dump_file(node: Node, path: str, sha256: str = "") -> Place:
     """Return a file of an export."""
     return Place(node, ("file", [path, sha256] if sha256 else [path]))

@@ -1,0 +1,155 @@
+"""Talking to QEMU's guest agent, a program in the guest that holds its file systems still.
+
+Messages are JSON objects on one line each.  Nobody knows whether an agent listens: one that does
+not answer the greeting in time is not there.  A greeting has a number of ours, and everything that
+comes before its answer is left over from somebody else.
+
+Source: QEMU Guest Agent Protocol Reference: guest-sync, guest-fsfreeze-freeze and -thaw.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from typing import Any, Final, Self
+
+from ganeti.base.errors import HypervisorError, ProtocolError
+from ganeti.base.json import dumps, loads
+from ganeti.hypervisor.kvm.files import MachineFiles
+from ganeti.system import clock
+
+logger = logging.getLogger(__name__)
+
+_GREETING_S: Final = 3.0
+_FREEZE_S: Final = 30.0  # the guest writes back all that it has in memory
+_THAW_S: Final = 10.0
+_LINE_BYTES_MAX: Final = 1 << 16
+
+
+class AgentError(HypervisorError):
+    """No agent answers, or it refuses."""
+
+    wire_name = "HypervisorError"
+
+
+class GuestAgent:
+    """A connection to the agent of a guest; a context manager."""
+
+    def __init__(self, path: str) -> None:
+        """Connect, and be greeted.
+
+        Raises:
+            AgentError: nobody answers.
+        """
+        self._buffer = b""
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.settimeout(_GREETING_S)
+            self._socket.connect(path)
+            self._greet()
+        except OSError as err:
+            self._socket.close()
+            raise AgentError(f"no guest agent answers ({err.strerror or 'no answer'})") from err
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc_info: object) -> None:
+        self._socket.close()
+
+    def _greet(self) -> None:
+        number = int(clock.now() * 1000) & 0x7FFFFFFF
+        deadline = clock.monotonic() + _GREETING_S
+        self._send("guest-sync", {"id": number}, deadline)
+        while self._answer(deadline).get("return") != number:
+            continue
+
+    def execute(self, command: str, *, timeout_s: float) -> object:
+        """Let the agent do something; returns its answer.
+
+        Raises:
+            AgentError: it refused, or did not answer in time.
+        """
+        deadline = clock.monotonic() + timeout_s
+        try:
+            self._send(command, None, deadline)
+            answer = self._answer(deadline)
+        except OSError as err:
+            raise AgentError(f"the guest agent did not answer {command}: {err}") from err
+        if "error" in answer:
+            error = answer["error"]
+            text = error.get("desc") if isinstance(error, dict) else error
+            raise AgentError(f"the guest agent refused {command}: {text}")
+        return answer.get("return")
+
+    def _send(self, command: str, arguments: dict[str, object] | None, deadline: float) -> None:
+        self._set_timeout(deadline)
+        message: dict[str, object] = {"execute": command}
+        if arguments is not None:
+            message["arguments"] = arguments
+        self._socket.sendall(dumps(message) + b"\n")
+
+    def _answer(self, deadline: float) -> dict[str, Any]:
+        while b"\n" not in self._buffer:
+            self._set_timeout(deadline)
+            data = self._socket.recv(4096)
+            if not data or len(self._buffer) > _LINE_BYTES_MAX:
+                raise AgentError("the guest agent does not keep to its protocol")
+            self._buffer += data
+        line, _end, self._buffer = self._buffer.partition(b"\n")
+        try:
+            found = loads(line.lstrip(b"\xff"))
+        except ProtocolError:  # the rest of an answer to somebody else
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _set_timeout(self, deadline: float) -> None:
+        self._socket.settimeout(max(deadline - clock.monotonic(), 0.001))
+
+
+@contextlib.contextmanager
+def held_still(name: str, files: MachineFiles, *, must: bool) -> Iterator[bool]:
+    """Hold the file systems of a guest still, if its agent answers; yields whether it does.
+
+    Args:
+        must: fail otherwise.
+
+    Raises:
+        HypervisorError: no agent could hold them still, and that is a must.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            agent = _freeze(files.socket_path("agent"), stack)
+        except AgentError as err:
+            if must:
+                raise HypervisorError(
+                    f"instance {name}: its file systems cannot be held still: {err.message}; is"
+                    " hypervisor parameter use_guest_agent set, and qemu-guest-agent running in"
+                    " the guest?"
+                ) from err
+            logger.info("instance %s: %s, so its file systems are not held still", name, err)
+            agent = None
+        yield agent is not None
+
+
+def _freeze(path: str, stack: contextlib.ExitStack) -> GuestAgent:
+    if not os.path.exists(path):
+        raise AgentError("the instance has no channel for a guest agent")
+    agent = stack.enter_context(GuestAgent(path))
+    stack.callback(_thaw, agent)
+    agent.execute("guest-fsfreeze-freeze", timeout_s=_FREEZE_S)
+    return agent
+
+
+def _thaw(agent: GuestAgent) -> None:
+    """Let the guest go on, also after an attempt to hold it still that failed midway."""
+    try:
+        agent.execute("guest-fsfreeze-thaw", timeout_s=_THAW_S)
+    except AgentError as err:
+        logger.error("%s; its file systems may stand still", err)  # noqa: TRY400 - no trace needed

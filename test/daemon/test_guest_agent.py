@@ -1,0 +1,116 @@
+"""The guest agent's protocol over a real socket: who answers, who does not, and who must."""
+
+from __future__ import annotations
+
+import json
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ganeti.base.errors import HypervisorError
+from ganeti.base.paths import Paths
+from ganeti.hypervisor.kvm import agent
+from ganeti.hypervisor.kvm.files import MachineFiles
+
+Answer = Callable[[str], bytes | None]
+
+
+class Guest:
+    """An agent behind the socket of a machine; it keeps what it was asked."""
+
+    def __init__(self, files: MachineFiles, answer: Answer, before: bytes = b"") -> None:
+        self.asked: list[str] = []
+        self._answer, self._before = answer, before
+        files.make_directories()
+        self._listener = files.listen("agent")
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        connection, _ = self._listener.accept()
+        with connection, connection.makefile("rb") as lines:
+            connection.sendall(self._before)
+            for line in lines:
+                message = json.loads(line)
+                command = message["execute"]
+                self.asked.append(command)
+                if command == "guest-sync":
+                    reply: bytes | None = json.dumps(
+                        {"return": message["arguments"]["id"]}
+                    ).encode()
+                else:
+                    reply = self._answer(command)
+                if reply is not None:
+                    connection.sendall(reply + b"\n")
+
+    def close(self) -> None:
+        self._listener.close()
+        self._thread.join(10)
+
+
+@pytest.fixture
+def files() -> Iterator[MachineFiles]:
+    with tempfile.TemporaryDirectory(prefix="ga") as directory:
+        yield MachineFiles(Paths(str(Path(directory))), "web1")
+
+
+def frozen(_command: str) -> bytes:
+    return b'{"return": 2}'
+
+
+def test_file_systems_stand_still_for_the_block_alone(files: MachineFiles) -> None:
+    guest = Guest(files, frozen, before=b'rest of an old ans"}\n\xff{"return": 5}\n')
+    with agent.held_still("web1", files, must=True) as is_still:
+        assert is_still
+        assert guest.asked == ["guest-sync", "guest-fsfreeze-freeze"]
+    guest.close()
+    assert guest.asked[2:] == ["guest-fsfreeze-thaw"]
+
+
+def test_the_guest_goes_on_if_the_work_fails(files: MachineFiles) -> None:
+    guest = Guest(files, frozen)
+    with pytest.raises(ZeroDivisionError), agent.held_still("web1", files, must=False):
+        1 / 0  # noqa: B018 - the work fails
+    guest.close()
+    assert guest.asked[-1] == "guest-fsfreeze-thaw"
+
+
+def test_an_agent_that_refuses_is_thawed_and_told(files: MachineFiles) -> None:
+    def refuse(command: str) -> bytes:
+        return b'{"return": 0}' if "thaw" in command else b'{"error": {"desc": "no fsfreeze"}}'
+
+    guest = Guest(files, refuse)
+    with (
+        pytest.raises(HypervisorError, match=r"refused guest-fsfreeze-freeze: no fsfreeze; is"),
+        agent.held_still("web1", files, must=True),
+    ):
+        pytest.fail("it must not go on")
+    guest.close()
+    assert guest.asked[-1] == "guest-fsfreeze-thaw"
+
+
+def test_without_an_answer_it_goes_on_unless_it_must(
+    files: MachineFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with agent.held_still("web1", files, must=False) as is_still:
+        assert not is_still
+    with (
+        pytest.raises(HypervisorError, match="has no channel for a guest agent; is hypervisor"),
+        agent.held_still("web1", files, must=True),
+    ):
+        pytest.fail("it must not go on")
+    monkeypatch.setattr(agent, "_GREETING_S", 0.1)
+    files.make_directories()
+    listener: socket.socket = files.listen("agent")  # QEMU's, with nobody in the guest behind it
+    with agent.held_still("web1", files, must=False) as is_still:
+        assert not is_still
+    with (
+        pytest.raises(HypervisorError, match="no guest agent answers"),
+        agent.held_still("web1", files, must=True),
+    ):
+        pytest.fail("it must not go on")
+    listener.close()
