@@ -163,9 +163,9 @@ def machines(request: pytest.FixtureRequest) -> VirtualMachines:
 def pair(machines: VirtualMachines) -> Iterator[tuple[Side, Side]]:
     with Side(machines, 0) as first, Side(machines, 1) as second:
         yield first, second
-    clean = f"drbdsetup down resource{MINOR}; lvremove -qf {VOLUME_GROUP}/{NAME}.disk0_data*"
+    left = f"$(lvs --noheadings -o lv_path {VOLUME_GROUP} | grep {NAME})"
     for side in (first, second):
-        side.machine.run(f"{clean} {VOLUME_GROUP}/{NAME}.disk0_meta* 2>/dev/null; true")
+        side.machine.run(f"drbdsetup down resource{MINOR}; lvremove -qf {left}; true")
 
 
 def both(pair: tuple[Side, Side], action: Callable[[Side], object]) -> list[Any]:

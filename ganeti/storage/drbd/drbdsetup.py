@@ -48,6 +48,11 @@ def run(
     return result.stdout
 
 
+def is_loaded() -> bool:
+    """Tell whether this node has DRBD at all."""
+    return os.path.exists(PROC_DRBD)
+
+
 def status() -> Status:
     """Return the state of all devices of this node.
 

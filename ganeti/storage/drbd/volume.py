@@ -91,12 +91,9 @@ class DrbdVolume(Volume):
         except BlockDeviceError as err:
             raise BlockDeviceError(f"disk {self._disk.uuid}: {err.message}") from err
 
-    def wanted(self, *, dual_primary: bool = False) -> Wanted:
-        """Return the device as it is to be.
-
-        Raises:
-            BlockDeviceError: a parameter is wrong.
-        """
+    @property
+    def place(self) -> Wanted:
+        """Where the device is to be, whatever its options."""
         data, meta = (child.device for child in self._halves)
         return Wanted(
             minor=self._minor,
@@ -105,10 +102,18 @@ class DrbdVolume(Volume):
             local=self._local,
             remote=self._remote,
             size_mib=self._disk.size,
-            disk_options=options.disk_options(self._params),
-            net_options=options.net_options(self._params, self._secret, dual_primary=dual_primary),
             has_half=os.path.exists(data) and os.path.exists(meta),
         )
+
+    def wanted(self, *, dual_primary: bool = False) -> Wanted:
+        """Return the device as it is to be.
+
+        Raises:
+            BlockDeviceError: a parameter is wrong.
+        """
+        params = self._params
+        net = options.net_options(params, self._secret, dual_primary=dual_primary)
+        return replace(self.place, disk_options=options.disk_options(params), net_options=net)
 
     def found_in(self, seen: drbdsetup.View) -> Found:
         """Return the minor of this disk, whoever has it."""
@@ -135,7 +140,7 @@ class DrbdVolume(Volume):
             BlockDeviceError: it is not, or the minor is a stranger's.
         """
         found = self._look()
-        if owner_of(self.wanted(), found) is not Owner.OURS or found.device is None:
+        if owner_of(self.place, found) is not Owner.OURS or found.device is None:
             raise BlockDeviceError(
                 f"DRBD minor {self._minor} is not active for disk {self._disk.uuid} ({found});"
                 " type: gnt-instance activate-disks INSTANCE"
@@ -149,7 +154,7 @@ class DrbdVolume(Volume):
         for child in self._halves:
             child.assemble()
         found = self._look()
-        if owner_of(self.wanted(), found) is not Owner.NOBODY:
+        if owner_of(self.place, found) is not Owner.NOBODY:
             raise BlockDeviceError(f"DRBD minor {self._minor} is in use: {found}")
         steps.initialize(self._minor, self._halves[1].device)
         return None
@@ -177,11 +182,13 @@ class DrbdVolume(Volume):
 
     def shutdown(self) -> None:
         """Take the device down; the minor of a stranger is left alone."""
-        wanted, found = self.wanted(), self._look()
-        owner, resource = owner_of(wanted, found), found.resource
-        is_left_over = owner is Owner.NOBODY and resource is not None
-        if resource is not None and (owner is Owner.OURS or is_left_over):
-            drbdsetup.run(("drbdsetup", "down", resource.name))
+        if not drbdsetup.is_loaded():
+            return
+        place, found = self.place, self._look()
+        if found.resource is None or found.resource.name != place.resource:
+            return
+        if owner_of(place, found) is not Owner.STRANGER:
+            drbdsetup.run(("drbdsetup", "down", place.resource))
 
     def open(self, *, exclusive: bool = True) -> None:
         """Take the primary role; two nodes may have it only while a migration allows it."""
@@ -208,8 +215,10 @@ class DrbdVolume(Volume):
 
     def close(self) -> None:
         """Give the primary role up."""
+        if not drbdsetup.is_loaded():
+            return
         found = self._look()
-        is_ours = owner_of(self.wanted(), found) is Owner.OURS
+        is_ours = owner_of(self.place, found) is Owner.OURS
         if is_ours and found.device is not None and found.device.is_primary:
             argv = ("drbdsetup", "secondary", str(self._minor))
             _until_released(lambda: drbdsetup.run(argv))
@@ -393,6 +402,6 @@ def _state(volume: DrbdVolume, seen: drbdsetup.View, splits: states.Splits) -> L
             return None
         return states.status(volume.device, found.device, size_bytes, splits)
     try:
-        return states.state(volume.wanted(), found, size_bytes, splits)
-    except BlockDeviceError as err:  # a parameter is wrong
+        return states.state(volume.place, found, size_bytes, splits)
+    except BlockDeviceError as err:  # it has no children
         return err

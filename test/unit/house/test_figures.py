@@ -55,7 +55,7 @@ CODE_LINES_MAX = {
     "query": 2_115,
     "rapid": 971,
     "rconfd": 497,
-    "storage": 3_360,
+    "storage": 3_369,
     "store": 739,
     "system": 1_577,
     "transport": 1_977,
