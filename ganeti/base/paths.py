@@ -54,6 +54,7 @@ _WELL_KNOWN: Final = {
     "ssh_pub_keys": "/var/lib/ganeti/ganeti_pub_keys",
     "ssh_managed": "/var/lib/ganeti/ssh-managed",
     "export_dir": "/var/lib/ganeti/export",
+    "volume_group_health": "/var/lib/ganeti/volume-groups.health",
     "watcher_pause": "/var/lib/ganeti/watcher.pause",
     "run_dir": "/var/run/ganeti",
     "socket_dir": "/var/run/ganeti/socket",

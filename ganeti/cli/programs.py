@@ -44,7 +44,7 @@ PROGRAMS: Final = (
         "Makes a cluster, changes its parameters, checks it and destroys it.",
         "cluster.init: init destroy",
         "cluster.modify: modify redist-conf rename",
-        "cluster.verify: verify verify-config verify-disks repair-disk-sizes",
+        "cluster.verify: verify verify-config verify-disks repair-disk-sizes repair-volume-groups",
         "cluster.master: master-failover masterfailover activate-master-ip deactivate-master-ip"
         " queue watcher upgrade",
         "cluster.info: getmaster master-ping info show version",
@@ -90,7 +90,8 @@ PROGRAMS: Final = (
         "instance.modify: modify rename",
         "instance.life: startup start shutdown stop reboot remove reinstall",
         "instance.moves: failover migrate move change-group",
-        "instance.disks: activate-disks deactivate-disks grow-disk recreate-disks replace-disks",
+        "instance.disks: activate-disks deactivate-disks grow-disk recreate-disks repair"
+        " replace-disks",
         "instance.snapshots: snapshot",
         "instance.info: info show",
         "instance.console: console",

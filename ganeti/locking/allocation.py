@@ -16,6 +16,10 @@ its locks are free, and is served like the others by rank.  So a job takes its s
 in one step; nobody holds the one while it waits for the other.  What counts are the locks held,
 so slots need no record: a restart finds them, the death of a job frees them.
 
+Transfers.  The locks of what nodes have are held shared by jobs that move data: migrations,
+exports, disks that get into step.  `sharers_max` says how many may share one; the next waits in the
+same way, holding neither slot nor lock.
+
 Invariants: no two owners hold conflicting locks; nobody pending could be granted (after the
 repetition above); no circle of owners waiting for each other; no request was granted by which more
 than `jobs_max` jobs ran.
@@ -31,10 +35,12 @@ from ganeti.base.errors import LockError
 from ganeti.locking.names import (
     BGL,
     CONFIG_LOCK,
+    NODE_RES,
     Request,
     check_level,
     group_of,
     in_order,
+    is_group,
     level_of,
     order_key,
 )
@@ -52,10 +58,12 @@ class LockAllocation:
 
     Attributes:
         jobs_max: how many jobs may run at once; None for any number.
+        sharers_max: how many jobs may share the lock of what a node has; None for any number.
     """
 
     def __init__(self) -> None:
         self.jobs_max: int | None = None
+        self.sharers_max: int | None = None
         self._owned = Ownership()
         self._queue = WaitQueue()
         self._sequence = 0
@@ -125,6 +133,7 @@ class LockAllocation:
         starving = self._barrier(owner, wants, sequence)
         if starving is not None:
             found.add(starving.owner)
+        found |= self._sharers_against(owner, wants)[1]
         if waiter is not None:
             priority = waiter.priority
         if priority is not None:
@@ -232,6 +241,12 @@ class LockAllocation:
         self.jobs_max = jobs_max
         self._queue.stir_released(BGL)
 
+    def set_sharers_max(self, sharers_max: int | None) -> None:
+        """Let so many jobs share the lock of what a node has; those above it go on."""
+        self.sharers_max = sharers_max
+        for lock in {lock for waiter in self._queue for lock, _ in waiter.request}:
+            self._queue.stir_released(lock)
+
     def withdraw(self, owner: ClientId) -> bool:
         """Drop the pending request of an owner; False when it has none."""
         waiter = self._queue.get(owner)
@@ -266,7 +281,7 @@ class LockAllocation:
             if mode is _EXCLUSIVE and group_mode is _SHARED:
                 continue
             wants = ((lock, mode),)
-            if self._owned.is_blocked(owner, lock, mode):
+            if self._owned.is_blocked(owner, lock, mode) or self._sharers_against(owner, wants)[1]:
                 continue
             if self._barrier(owner, wants, self._sequence + 1) is None:
                 got[lock] = mode
@@ -318,6 +333,7 @@ class LockAllocation:
         while (waiter := self._queue.first_stirred()) is not None:
             wants = self._wants(waiter.owner, waiter.request)
             lock = self._first_blocked(waiter.owner, wants)
+            lock = lock or self._sharers_against(waiter.owner, wants)[0]
             if lock is None and self._slot_holders_against(waiter.owner, waiter.priority, wants):
                 lock = BGL  # a slot is free when somebody lets go of it
             if lock is not None:
@@ -427,6 +443,20 @@ class LockAllocation:
         running = {other for other in self._owned.holders(BGL) if _is_job(other)}
         return running if len(running) >= self.jobs_max else set()
 
+    def _sharers_against(
+        self, owner: ClientId, wants: Iterable[tuple[str, LockMode]]
+    ) -> tuple[str | None, set[ClientId]]:
+        """Return the first lock that as many share as may, and the jobs that do; none if none."""
+        if self.sharers_max is None:
+            return None, set()
+        for lock, mode in wants:
+            if mode is not _SHARED or level_of(lock) != NODE_RES or is_group(lock):
+                continue
+            sharers = {other for other in self._owned.holders(lock) if other != owner}
+            if len(sharers) >= self.sharers_max:
+                return lock, sharers
+        return None, set()
+
     def _waited_for(self, waiter: Waiter) -> set[ClientId]:
         """Return all owners that this one waits for, directly or through others."""
         found: set[ClientId] = set()
@@ -436,6 +466,7 @@ class LockAllocation:
             wants = self._wants(current.owner, current.request)
             nexts = self._holders_against(current)
             nexts |= self._slot_holders_against(current.owner, current.priority, wants)
+            nexts |= self._sharers_against(current.owner, wants)[1]
             if current.barred_by is not None:
                 nexts.add(current.barred_by.owner)
             for owner in nexts - found:

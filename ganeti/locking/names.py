@@ -19,7 +19,8 @@ from ganeti.protocol.wconfd import LockMode
 LOCKSET: Final = "[lockset]"
 BGL: Final = "cluster/BGL"
 CONFIG_LOCK: Final = "cluster/config"
-LEVELS: Final = ("cluster", "instance", "nodegroup", "node", "node-res", "network", "config")
+NODE_RES: Final = "node-res"
+LEVELS: Final = ("cluster", "instance", "nodegroup", "node", NODE_RES, "network", "config")
 NAME_BYTES_MAX: Final = 512  # the longest real name is an instance's: a host name, 253 bytes
 
 OrderKey = tuple[int, int, str]

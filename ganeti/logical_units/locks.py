@@ -96,12 +96,30 @@ def _attempt(
 def _in_the_way(context: JobContext, need: LockNeed, blockers: Sequence[ClientId]) -> str:
     owners = context.config.list_all_locks_owners()
     found = conflicts(need, owners)
+    full = _shared_by_all_who_may(need, owners, blockers) if not found else None
+    if full:
+        return full
     if blockers and not found and set(blockers) <= _bgl_holders(owners):
         return (
             f"{len(blockers)} jobs run, as many as may at once"
             " (gnt-cluster modify --max-running-jobs)"
         )
     return describe_conflicts(found, blockers)
+
+
+def _shared_by_all_who_may(
+    need: LockNeed, owners: LockOwners, blockers: Sequence[ClientId]
+) -> str | None:
+    """Say which lock of what a node has is shared by as many as may; None if none is."""
+    for name, held in owners:
+        holders = {ClientId.from_wire(holder) for holder, _ in held}
+        is_resource = name.startswith(f"{LockLevel.NODE_RES}/") and name in need
+        if is_resource and blockers and holders >= set(blockers):
+            return (
+                f"lock {name} is shared by {', '.join(sorted(map(str, holders)))}, as many as may"
+                " at once (gnt-cluster modify --max-disk-transfers)"
+            )
+    return None
 
 
 def _bgl_holders(owners: LockOwners) -> set[ClientId]:
@@ -186,6 +204,11 @@ def all_exclusive(level: LockLevel) -> dict[str, LockMode]:
 def release_resources(config: WConfCalls) -> None:
     """Give the resource locks of nodes back, once the disks are there and in step."""
     config.free_locks_level(LockLevel.NODE_RES.value)
+
+
+def share_resources(config: WConfCalls) -> None:
+    """Hold the resource locks of nodes shared from now on, while disks get into step."""
+    config.down_grade_locks_level(LockLevel.NODE_RES.value)
 
 
 def union(*needs: LockNeed) -> dict[str, LockMode]:

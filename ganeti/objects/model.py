@@ -96,8 +96,11 @@ class Cluster(Record, frozen=True, kw_only=True):
         "hv_state_static": {},
         "disk_state_static": {},
         "diagnose_data_collector_filename": "",
+        "max_disk_transfers": 0,
     }
-    OURS: ClassVar[frozenset[str]] = frozenset({"diagnose_data_collector_filename"})
+    OURS: ClassVar[frozenset[str]] = frozenset(
+        {"diagnose_data_collector_filename", "max_disk_transfers"}
+    )
 
     rsahostkeypub: str
     dsahostkeypub: str | None = None
@@ -150,6 +153,7 @@ class Cluster(Record, frozen=True, kw_only=True):
     enabled_user_shutdown: bool
     data_collectors: Mapping[str, DataCollectorConfig]
     diagnose_data_collector_filename: str = ""
+    max_disk_transfers: int = 0  # at once on each node; 0 for any number
     ssh_key_type: SshKeyType
     ssh_key_bits: int
     uuid: str

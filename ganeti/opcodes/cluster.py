@@ -32,6 +32,14 @@ class OsListChange(StrEnum):
     REMOVE = "remove"
 
 
+class VolumeGroupRepair(JobIds):
+    """What became of the volume groups of all nodes."""
+
+    health: str
+    action: str
+    why: str
+
+
 class OpClusterActivateMasterIp(OpCode, frozen=True, kw_only=True):
     """Bring up the cluster's address on the master node."""
 
@@ -148,6 +156,13 @@ class OpClusterSetParams(OpCode, frozen=True, kw_only=True):
     enabled_data_collectors: Mapping[str, bool] | None = None
     data_collector_interval: Mapping[str, int] | None = None
     diagnose_data_collector_filename: str | None = None
+    max_disk_transfers: NonNegativeInt | None = None
+
+
+class OpClusterRepairVolumeGroups(OpCode, frozen=True, kw_only=True):
+    """Have the volume group of a node put right, if it alone is broken and is copied elsewhere."""
+
+    RESULT = VolumeGroupRepair
 
 
 class OpClusterVerify(OpCode, frozen=True, kw_only=True):

@@ -259,6 +259,18 @@ class OpInstanceRename(InstanceOpCode, frozen=True, kw_only=True):
     ip_check: bool = True
 
 
+class RepairResult(values.JobIds):
+    """Submitted jobs, and [index, node, condition, what the node says] of each side of a disk."""
+
+    disks: list[tuple[int, str, str, str]]
+
+
+class OpInstanceRepair(InstanceOpCode, frozen=True, kw_only=True):
+    """Replace the disks that are broken on the primary node of a mirrored instance."""
+
+    RESULT = RepairResult
+
+
 class OpInstanceReplaceDisks(InstanceOpCode, frozen=True, kw_only=True):
     """Replace disks of a mirrored instance, on the same node or on another."""
 

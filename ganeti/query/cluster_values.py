@@ -37,6 +37,7 @@ _SETTINGS: Final = (
     "candidate_pool_size",
     "max_running_jobs",
     "max_tracked_jobs",
+    "max_disk_transfers",
     "mac_prefix",
     "master_netdev",
     "master_netmask",

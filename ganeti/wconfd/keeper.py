@@ -63,6 +63,7 @@ class Keeper:
             paths.locks_data, contents.locks, self.owners, signals, self._on_death_of_waiter
         )
         self.locks.allocation.set_jobs_max(self.durable.cluster.max_running_jobs)
+        self.locks.allocation.set_sharers_max(self.durable.cluster.max_disk_transfers or None)
         self.committer = Committer(self.state, self._write, self._written, clock.now)
         self._listeners: list[Callable[[Flush], None]] = []
         self._own_file = VolatileFile(
@@ -99,6 +100,7 @@ class Keeper:
 
     def _written(self, flush: Flush) -> None:
         self.locks.set_jobs_max(self.durable.cluster.max_running_jobs)
+        self.locks.set_sharers_max(self.durable.cluster.max_disk_transfers or None)
         for listener in self._listeners:
             listener(flush)
 

@@ -75,9 +75,9 @@ class LockService:
 
     def _restore(self, content: bytes) -> None:
         """Go back to what the file holds: it could not be written."""
-        jobs_max = self.allocation.jobs_max
-        self.allocation = decode_locks(content)
-        self.allocation.jobs_max = jobs_max
+        before, self.allocation = self.allocation, decode_locks(content)
+        self.allocation.jobs_max = before.jobs_max
+        self.allocation.sharers_max = before.sharers_max
         self._to_signal.clear()
         self._granted.clear()
         for owner, future in self._waiting.items():
@@ -98,6 +98,13 @@ class LockService:
         """Let so many jobs work at once; serves those who waited for that."""
         if jobs_max != self.allocation.jobs_max:
             self.allocation.set_jobs_max(jobs_max)
+            self.serve()
+            self._file.begin_save()
+
+    def set_sharers_max(self, sharers_max: int | None) -> None:
+        """Let so many jobs share what a node has; serves those who waited for that."""
+        if sharers_max != self.allocation.sharers_max:
+            self.allocation.set_sharers_max(sharers_max)
             self.serve()
             self._file.begin_save()
 

@@ -144,6 +144,10 @@ that is free; the address moves with the name.  Clients have to be told.""",
             "network by which nodes talk to instances; '' for none",
         ),
         opt.number(
+            "--max-disk-transfers=N",
+            "how many migrations, exports and resynchronizations a node has at a time; 0: all",
+        ),
+        opt.number(
             "--max-running-jobs=N", "how many jobs work at a time; those that wait do not count"
         ),
         opt.number(

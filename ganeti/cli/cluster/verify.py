@@ -41,6 +41,15 @@ def show_disks(context: Context, _opcode: OpCode, result: object) -> int:
     return EXIT_SUCCESS if is_well else EXIT_FAILURE
 
 
+def show_repair(context: Context, _opcode: OpCode, result: object) -> int:
+    """Say what was decided, and follow the repair; the status tells whether all is well."""
+    if isinstance(result, Mapping):
+        context.write(f"{result.get('health')}: {result.get('why')}")
+    failures, _ = results_of_all(context, submitted_jobs(result), announces=True)
+    is_well = isinstance(result, Mapping) and (result.get("health") == "good" or result.get("jobs"))
+    return EXIT_SUCCESS if is_well and not failures else EXIT_FAILURE
+
+
 def _tell(
     context: Context, failing: Mapping[object, object], missing: Mapping[object, object]
 ) -> bool:
@@ -121,6 +130,20 @@ came in by editing the file.""",
         result=show_disks,
         examples="""
 gnt-cluster verify-disks  # find disks that are not in use where they should be""",
+    ),
+    job(
+        "repair-volume-groups: put a node's volume group right if that is safe",
+        cluster.OpClusterRepairVolumeGroups,
+        "--priority",
+        description="""Looks at the volume groups of all nodes, and remembers whether they are
+consistent.  If they were, and now that of one single node is not, and other nodes have good
+copies of all disks in it, the missing physical volumes are taken out of it.  In all other cases
+nothing is changed.  The line of the job's log that begins with 'volume-group-repair:' says what was
+done and why; it is also in the log of the jobs, for programs that watch it.  Meant to be run again
+and again, for example by cron.  The exit status is 1 while a group is not consistent.""",
+        examples="""
+gnt-cluster repair-volume-groups  # look, and repair if that is safe""",
+        result=show_repair,
     ),
     job(
         "repair-disk-sizes: record the real sizes of disks",

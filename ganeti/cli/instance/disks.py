@@ -7,9 +7,10 @@ from typing import Final
 
 from ganeti.base.errors import OpPrereqError, UnitParseError
 from ganeti.base.units import parse_unit
-from ganeti.cli.command import Context, Options, command, job, opt
+from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, command, job, opt
 from ganeti.cli.instance.devices import disk_settings
 from ganeti.cli.run.binding import submit
+from ganeti.cli.run.jobs import results_of_all, submitted_jobs
 from ganeti.opcodes import instance
 from ganeti.opcodes.opcode import OpCode
 
@@ -58,6 +59,15 @@ def replacement(options: Options) -> Mapping[str, object]:
     return {"mode": chosen[0], "disks": disks}
 
 
+def show_repair(context: Context, _opcode: OpCode, result: object) -> int:
+    """Print the condition of each side of the disks, and follow the replacement."""
+    for side in result.get("disks", []) if isinstance(result, dict) else []:
+        index, node, condition, said = side
+        context.write(f"disk/{index} on {node}: {condition}" + (f" ({said})" if said else ""))
+    failures, _ = results_of_all(context, submitted_jobs(result), announces=True)
+    return EXIT_FAILURE if failures else EXIT_SUCCESS
+
+
 COMMANDS: Final = (
     job(
         "activate-disks: make an instance's disks usable on its node",
@@ -93,6 +103,15 @@ gnt-instance grow-disk --absolute web1 0 20g  # make it 20 GiB""",
         makes=lost_disks,
         examples="""
 gnt-instance recreate-disks -n node2 web1  # empty disks on another node""",
+    ),
+    job(
+        "repair: replace disks that are broken on the primary node",
+        instance.OpInstanceRepair,
+        "<instance> CHANGE",
+        description="""Asks the nodes of a mirrored instance about its disks.  Those that are
+broken on the primary node while their copy is good are replaced there, as by replace-disks -p.  A
+secondary node with broken disks is named only: another one can take its place.""",
+        result=show_repair,
     ),
     job(
         "replace-disks: replace a mirrored disk",

@@ -298,7 +298,7 @@ def _collectors(
 _STORED_AS_GIVEN: Final = (
     *("maintain_node_health", "prealloc_wipe_disks", "candidate_pool_size", "max_running_jobs"),
     *("max_tracked_jobs", "default_iallocator", "default_iallocator_params", "modify_etc_hosts"),
-    *("use_external_mip_script", "enabled_user_shutdown"),
+    *("use_external_mip_script", "enabled_user_shutdown", "max_disk_transfers"),
 )
 _DIRECTORIES: Final = ("file_storage_dir", "shared_file_storage_dir", "gluster_storage_dir")
 _DIAGNOSE: Final = "diagnose_data_collector_filename"

@@ -156,27 +156,6 @@ class LUNodeModifyStorage(NodeUnit[opcodes.OpNodeModifyStorage, Node]):
         )
 
 
-class LURepairNodeStorage(NodeUnit[opcodes.OpRepairNodeStorage, Node]):
-    """Repair a storage unit: only volume groups can be."""
-
-    def plan(self, found: Node) -> Node:
-        """Refuse storage that cannot be repaired."""
-        op = self.op
-        if op.storage_type is not StorageType.LVM_VG:
-            raise OpPrereqError(
-                f"storage units of type {op.storage_type.value!r} cannot be repaired; those of"
-                f" {StorageType.LVM_VG.value} can"
-            )
-        check_storage(op.storage_type)
-        return found
-
-    def execute(self, plan: Node) -> None:
-        op = self.op
-        self.context.nodes.on(plan, f"repair storage unit {op.name!r}").storage_execute(
-            *unit_arguments(self.cluster, op.storage_type), op.name or "", "fix-consistency"
-        )
-
-
 class LUNodeQueryvols(SimpleUnit[opcodes.OpNodeQueryvols, Sequence[Node]]):
     """List logical volumes, each with the instance that it belongs to."""
 

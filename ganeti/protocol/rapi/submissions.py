@@ -345,6 +345,12 @@ NEW: Final = (
     _instance(
         "POST snapshots/list", "LIST_SNAPSHOTS", "List its snapshots: name, time, indexes of disks."
     ),
+    _instance(
+        "PUT repair?dry-run",
+        "REPAIR",
+        "Replace the disks that are broken on its primary node.",
+        has_body=False,
+    ),
     _instance("PUT change-group", "CHANGE_GROUP", "Move it to another node group."),
     _group("POST evacuate", "EVACUATE", "Move its instances to other groups."),
     _job(

@@ -32,9 +32,12 @@ COMMANDS = [
 # Options and commands that 3.0 does not have (there).
 OUR_OPTIONS = {
     *("--before", "--depend", "--diagnose-data-collector-filename", "--incremental"),
-    *("--point", "-n --target-node", "--quiesce", "--snapshot"),
+    *("--max-disk-transfers", "--point", "-n --target-node", "--quiesce", "--snapshot"),
 }
-OURS = {"gnt-cluster": {"verify-config"}, "gnt-instance": {"snapshot"}}
+OURS = {
+    "gnt-cluster": {"repair-volume-groups", "verify-config"},
+    "gnt-instance": {"repair", "snapshot"},
+}
 # What 3.0 calls the types of options; commas between words are its own business where it says text.
 TYPES: dict[Any, set[str]] = {
     str: {"text"},

@@ -114,6 +114,49 @@ def test_slots_are_found_again_in_the_file(locks: LockAllocation) -> None:
     assert settle(again) == [TWO]
 
 
+def transfer(*nodes: str) -> Request:
+    return ((BGL, SH), *((f"node-res/{name}", SH) for name in nodes))
+
+
+def test_what_a_node_has_is_shared_by_so_many_jobs_only() -> None:
+    locks = LockAllocation()
+    locks.set_jobs_max(3)
+    locks.set_sharers_max(2)
+    assert locks.wait_update(ONE, 0, transfer("a", "b")) == set()
+    assert locks.wait_update(TWO, 0, transfer("b", "c")) == set()
+    assert locks.wait_update(THREE, 0, transfer("b")) == {ONE, TWO}
+    assert settle(locks) == []
+    assert not locks.held(THREE)  # neither lock nor slot
+    assert locks.wait_update(FOUR, -1, transfer("b", "d")) == {ONE, TWO}
+    assert locks.wait_update(CLIENT, 0, transfer("a", "c")) == set()
+    assert locks.blockers(THREE, transfer("b")) == {ONE, TWO}
+    locks.remove_owner(ONE)
+    assert settle(locks) == [FOUR], "the most urgent comes first"
+    locks.set_sharers_max(None)
+    assert settle(locks) == [THREE]
+
+
+def test_disks_that_get_into_step_share_what_was_exclusive() -> None:
+    locks = LockAllocation()
+    locks.set_sharers_max(1)
+    locks.wait_update(ONE, 0, ((BGL, SH), ("node-res/a", EX)))
+    assert locks.wait_update(TWO, 0, transfer("a")) == {ONE}
+    locks.downgrade_level(ONE, "node-res")
+    assert settle(locks) == []
+    assert locks.opportunistic_union(CLIENT, (("node-res/a", SH), ("node-res/b", SH))) == [
+        "node-res/b"
+    ]
+    locks.release_level(ONE, "node-res")
+    assert settle(locks) == [TWO]
+
+
+def test_other_locks_are_shared_by_any_number() -> None:
+    locks = LockAllocation()
+    locks.set_sharers_max(1)
+    for owner in (ONE, TWO, THREE):
+        assert locks.wait_update(owner, 0, ((BGL, SH), ("node/a", SH))) == set()
+
+
 def test_a_starving_waiter_for_a_slot_does_not_keep_those_from_ending_who_have_one(
     locks: LockAllocation,
 ) -> None:

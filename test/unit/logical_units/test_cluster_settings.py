@@ -273,6 +273,8 @@ def test_our_own_collectors_get_into_the_configuration_once_they_are_changed(
 def test_the_diagnose_command_is_set_and_taken_away(cluster: FakeCluster) -> None:
     stored = modify(cluster, diagnose_data_collector_filename="check-disks")
     assert stored["diagnose_data_collector_filename"] == "check-disks"
+    assert modify(cluster, max_disk_transfers=2)["max_disk_transfers"] == 2
+    assert "max_disk_transfers" not in modify(cluster, max_disk_transfers=0)
     stored = modify(cluster, diagnose_data_collector_filename="")
     assert "diagnose_data_collector_filename" not in stored
 

@@ -196,6 +196,19 @@ def test_who_waits_for_a_slot_says_so(cluster: FakeCluster) -> None:
     assert "1 jobs run, as many as may at once" in cluster.messages[0]
 
 
+def test_who_waits_for_what_a_node_has_says_so(cluster: FakeCluster) -> None:
+    cluster.add_instance(start=False)
+    held_by_another(cluster, times=1)
+    lock = "node-res/" + uuid_of("node2")
+    cluster.config.stand_ins["list_all_locks_owners"] = lambda: [
+        ("cluster/BGL", [(HOLDER.to_wire(), "shared")]),
+        (lock, [(HOLDER.to_wire(), "shared")]),
+    ]
+    cluster.execute("OP_BACKUP_EXPORT", instance_name=NAME, target_node="node2", shutdown=True)
+    assert cluster.said(f"lock {lock} is shared by job")
+    assert cluster.said("as many as may at once (gnt-cluster modify --max-disk-transfers)")
+
+
 def test_the_wait_can_be_canceled(cluster: FakeCluster) -> None:
     held_by_another(cluster, times=10_000)
     cluster.cancel_after = 4

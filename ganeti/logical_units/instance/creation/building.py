@@ -20,7 +20,7 @@ from ganeti.logical_units.instance.storage.disks import make_directory, make_dis
 from ganeti.logical_units.instance.storage.files import directories
 from ganeti.logical_units.instance.storage.syncing import check_syncing, wait_for_sync
 from ganeti.logical_units.instance.view import InstanceView
-from ganeti.logical_units.locks import release_resources
+from ganeti.logical_units.locks import release_resources, share_resources
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.hypervisors import Hypervisor
 from ganeti.objects.model import Disk, Instance
@@ -80,7 +80,8 @@ def build(context: JobContext, plan: Creation) -> None:
         # Copies that nobody waits for are made while the disks are ready.
         goes_on = bool(mirrored(plan.view)) and not plan.op.wait_for_sync
         disks_made = _make_disks(context, plan, undo)
-        release_resources(context.config)
+        if mirrored(plan.view):
+            share_resources(context.config)
         instance = structs.replace(
             plan.view.instance, network_port=port.number, disks_active=plan.start or goes_on
         )
@@ -88,6 +89,7 @@ def build(context: JobContext, plan: Creation) -> None:
         _add_to_configuration(context, plan, view, port, undo)
         context.check_canceled()
         _sync(context, plan, view)
+        release_resources(context.config)
         if plan.is_to_be_filled or plan.start:
             # Also ends the processes that fill the disks where the node daemon that began them has
             # died.
