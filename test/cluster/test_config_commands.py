@@ -202,7 +202,6 @@ def test_settings_are_changed_and_shown(
         ("--instance-communication-network=a/b", "cannot be the name of a network"),
         ("--enabled-hypervisors=xen-pvm", "'xen-pvm' is not supported yet"),
         ("--enabled-hypervisors=nonsense", "enabled_hypervisors"),
-        ("--enabled-disk-templates=drbd", "'drbd' is not supported yet"),
         ("--enabled-disk-templates=file", "instance policy of the cluster allows"),
         ("-H fake:migration_mode=x", "migration_mode"),
         ("-H fake:colour=red", "unknown fake hypervisor parameter 'colour'"),

@@ -190,6 +190,8 @@ def disconnect(pair: tuple[Side, Side]) -> None:
 
 def test_both_halves_are_made_and_the_first_is_copied(pair: tuple[Side, Side]) -> None:
     first, second = pair
+    for side in pair:
+        side.params = {"resync-rate": 1024}  # so slow that it can be watched
     second.create(on_primary=False)
     first.create(on_primary=True)
     status = first.status()
@@ -200,6 +202,9 @@ def test_both_halves_are_made_and_the_first_is_copied(pair: tuple[Side, Side]) -
     assert paused
     assert 0 <= first.status()["sync_percent"] < 100
     first.call("blockdev_pause_resume_sync", [first.disk], False)
+    for side in pair:
+        side.params = {}
+        side.assemble(on_primary=side is first)
     wait_in_sync(first)
     for side in pair:
         status = side.status()
