@@ -12,7 +12,6 @@ from ganeti.collectors import collector
 from ganeti.collectors.collector import Collector, Data, NodeView, Sample, Timing
 from ganeti.collectors.report import FINE, Health, Kind, StatusCode, worst
 from ganeti.storage.drbd import drbdsetup
-from ganeti.storage.drbd.drbdsetup import Split
 from ganeti.storage.drbd.status import PROC_DRBD, UNCONFIGURED, Device, Status, Sync, look
 
 _KIB: Final = 1024
@@ -136,28 +135,26 @@ def status_of_device(device: Mapping[str, Any]) -> Health:
     return max((found, local, remote), key=lambda status: status.code)
 
 
-def judge(devices: list[dict[str, Any]], splits: Mapping[int, Split]) -> Health:
+def judge(devices: list[dict[str, Any]], partings: Mapping[int, str]) -> Health:
     """Judge all devices together: a line for each one of which there is something to say."""
     judged = [(device["minor"], status_of_device(device)) for device in devices]
-    judged = [(minor, _told(status, splits.get(minor))) for minor, status in judged]
+    judged = [(minor, _told(status, partings.get(minor))) for minor, status in judged]
     message = "".join(f"\n{minor}: {status.message}" for minor, status in judged if status.message)
     return Health(worst(status for _, status in judged), message)
 
 
-def _told(status: Health, split: Split | None) -> Health:
-    """Name both data generations if the reason is that the copies parted."""
-    if split is None or status is not _CONNECTIONS[_ALONE]:
-        return status
-    text = f"Split brain: data of generation {split.here} here, {split.there} on the other node"
-    return Health(_BAD, text)
+def _told(status: Health, parting: str | None) -> Health:
+    """Name the reason why a device is alone, where it is known."""
+    is_known = parting is not None and status is _CONNECTIONS[_ALONE]
+    return Health(_BAD, parting or "") if is_known else status
 
 
 def data_of(
-    status: Status, owners: Mapping[int, str], splits: Mapping[int, Split]
+    status: Status, owners: Mapping[int, str], partings: Mapping[int, str]
 ) -> dict[str, object]:
     """Return the data of a report on all devices."""
     devices = [_device(device, owners) for device in status.devices.values()]
-    health = judge(devices, splits)
+    health = judge(devices, partings)
     missing = sorted(owners.keys() - status.devices.keys())
     if missing and not health.message:
         names = ", ".join(f"{minor} ({owners[minor]})" for minor in missing)
@@ -233,7 +230,7 @@ class Drbd(Collector):
             return absent(owners, self._source)
         is_any_alone = any(device.is_alone for device in status.devices.values())
         log = drbdsetup.kernel_log(view.run) if is_any_alone else ""
-        return data_of(status, owners, drbdsetup.splits(log))
+        return data_of(status, owners, drbdsetup.partings(log))
 
     @classmethod
     def samples(cls, data: Data) -> Iterator[Sample]:

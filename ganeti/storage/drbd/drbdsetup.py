@@ -99,12 +99,13 @@ def view() -> View:
     return View(found, known)
 
 
-# Data generations.  Two copies that were written while apart are told by the driver in its log.
+# The driver tells in its log why it gave a connection up for good.
 
 _HANDSHAKE: Final = re.compile(
     r"block drbd(?P<minor>\d+): (?P<side>self|peer) (?P<ids>[0-9A-F:]+) "
 )
 _SPLIT: Final = re.compile(r"block drbd(?P<minor>\d+): Split-Brain detected but unresolved")
+_DENIED: Final = re.compile(r"drbd resource(?P<minor>\d+): Authentication of peer failed")
 _LOG_TIMEOUT_S: Final = 10.0
 
 
@@ -115,12 +116,16 @@ class RunCommand(Protocol):
         """Return its result; raises CommandError if it cannot be started."""
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
-    """The data generation identifiers of two copies that both have changes the other lacks."""
-
-    here: str
-    there: str
+_SPLIT_TEXT: Final = (
+    "split brain: the data here is of generation {self}, on the other node of {peer}; each has"
+    " changes that the other lacks, and none is thrown away by itself.  'gnt-instance replace-disks"
+    " -s INSTANCE' keeps the data of the primary node; to keep that of the secondary, fail the"
+    " instance over first"
+)
+_DENIED_TEXT: Final = (
+    "the other node has another secret, so what answers there is not the copy of this disk;"
+    " see 'gnt-node list-drbd' for both nodes"
+)
 
 
 def kernel_log(run_command: RunCommand | None = None) -> str:
@@ -132,17 +137,19 @@ def kernel_log(run_command: RunCommand | None = None) -> str:
     return result.stdout.decode("utf-8", "replace")
 
 
-def splits(log: str) -> dict[int, Split]:
-    """Return the minors whose last meeting with their copy ended in a split brain."""
-    ids: dict[tuple[int, str], str] = {}
-    found: dict[int, Split] = {}
+def partings(log: str) -> dict[int, str]:
+    """Return why minors were parted from their copies for good, when they met the last time."""
+    ids: dict[int, dict[str, str]] = {}
+    found: dict[int, str] = {}
     for line in log.splitlines():
         if match := _HANDSHAKE.search(line):
             minor = int(match["minor"])
-            ids[minor, match["side"]] = match["ids"]
+            ids.setdefault(minor, {})[match["side"]] = match["ids"]
             found.pop(minor, None)  # they met again
         elif match := _SPLIT.search(line):
             minor = int(match["minor"])
-            sides = (ids.get((minor, side), "unknown") for side in ("self", "peer"))
-            found[minor] = Split(*sides)
+            sides = {"self": "unknown", "peer": "unknown", **ids.get(minor, {})}
+            found[minor] = _SPLIT_TEXT.format_map(sides)
+        elif match := _DENIED.search(line):
+            found[int(match["minor"])] = _DENIED_TEXT
     return found

@@ -7,7 +7,6 @@ from typing import Final
 
 from ganeti.base.errors import BlockDeviceError
 from ganeti.objects.disk_templates import LocalDiskStatus
-from ganeti.storage.drbd.drbdsetup import Split
 from ganeti.storage.drbd.plan import Found, Owner, Wanted, owner_of
 from ganeti.storage.drbd.status import Device
 from ganeti.storage.interface import BlockDevStatus, Link, Look, MirrorState
@@ -15,10 +14,10 @@ from ganeti.storage.interface import BlockDevStatus, Link, Look, MirrorState
 MAJOR: Final = 147  # of all DRBD devices
 _KIB: Final = 1024
 
-Splits = Mapping[int, Split]
+Partings = Mapping[int, str]  # why a minor was parted from its copy, by the minor
 
 
-def state(wanted: Wanted, found: Found, size_bytes: int | None, splits: Splits) -> Look:
+def state(wanted: Wanted, found: Found, size_bytes: int | None, partings: Partings) -> Look:
     """Return the state of a disk whose minor was found like that.
 
     Args:
@@ -33,10 +32,10 @@ def state(wanted: Wanted, found: Found, size_bytes: int | None, splits: Splits) 
             )
         case Owner.OURS:
             assert found.device is not None
-            return status(wanted.device, found.device, size_bytes, splits)
+            return status(wanted.device, found.device, size_bytes, partings)
 
 
-def status(path: str, device: Device, size_bytes: int | None, splits: Splits) -> BlockDevStatus:
+def status(path: str, device: Device, size_bytes: int | None, partings: Partings) -> BlockDevStatus:
     """Return the state of a device that is ours."""
     if device.is_up_to_date:
         local = LocalDiskStatus.OKAY
@@ -56,7 +55,7 @@ def status(path: str, device: Device, size_bytes: int | None, splits: Splits) ->
         mirror=MirrorState(
             Link.CONNECTED if device.is_connected else link,
             not device.is_diskless,
-            text(device, splits),
+            text(device, partings),
         ),
     )
 
@@ -76,16 +75,10 @@ def _percent(device: Device, size_bytes: int | None) -> float | None:
     return round(max(0.0, 100 - 100 * left_kib * _KIB / size_bytes), 2)
 
 
-def text(device: Device, splits: Splits) -> str:
+def text(device: Device, partings: Partings) -> str:
     """Tell the state of a device, and what to do about it."""
-    split = splits.get(device.minor)
-    if device.is_alone and split is not None:
-        return (
-            f"split brain: the data here is of generation {split.here}, on the other node of"
-            f" {split.there}; each has changes that the other lacks, and none is thrown away by"
-            " itself.  'gnt-instance replace-disks -s INSTANCE' keeps the data of the primary node;"
-            " to keep that of the secondary, fail the instance over first"
-        )
+    if device.is_alone and device.minor in partings:
+        return partings[device.minor]
     if device.is_diskless:
         side = "-p" if device.is_primary else "-s"
         return (

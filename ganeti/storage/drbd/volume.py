@@ -300,7 +300,7 @@ class DrbdVolume(Volume):
             if device.is_connected:
                 return
             if device.is_alone or left_s <= 1:
-                text = states.text(device, _splits([device]))
+                text = states.text(device, _partings([device]))
                 raise BlockDeviceError(f"{self.device}: {text}")
             clock.pause(_RELEASE_PAUSE_S)  # the driver takes a refused connection apart
 
@@ -371,11 +371,11 @@ def _until_released(action: Callable[[], T]) -> T:
         clock.pause(_RELEASE_PAUSE_S)
 
 
-def _splits(devices: Iterable[Device]) -> states.Splits:
-    """Return the minors with a split brain; asks the kernel only where one device is alone."""
+def _partings(devices: Iterable[Device]) -> states.Partings:
+    """Return why devices were parted from their copies; asks only where one is alone."""
     if not any(device.is_alone for device in devices):
         return {}
-    return drbdsetup.splits(drbdsetup.kernel_log())
+    return drbdsetup.partings(drbdsetup.kernel_log())
 
 
 class DrbdStorage(Storage):
@@ -389,19 +389,19 @@ class DrbdStorage(Storage):
             seen = drbdsetup.view()
         except BlockDeviceError as err:
             return [err for _ in volumes]
-        splits = _splits(seen.status.devices.values())
-        return [_state(each, seen, splits) for each in volumes if isinstance(each, DrbdVolume)]
+        partings = _partings(seen.status.devices.values())
+        return [_state(each, seen, partings) for each in volumes if isinstance(each, DrbdVolume)]
 
 
-def _state(volume: DrbdVolume, seen: drbdsetup.View, splits: states.Splits) -> Look:
+def _state(volume: DrbdVolume, seen: drbdsetup.View, partings: states.Partings) -> Look:
     found = volume.found_in(seen)
     size = volume.dimensions()
     size_bytes = None if size is None else size.size_bytes
     if not seen.can_change:  # no resources are known, so nobody's minor can be told
         if found.device is None:
             return None
-        return states.status(volume.device, found.device, size_bytes, splits)
+        return states.status(volume.device, found.device, size_bytes, partings)
     try:
-        return states.state(volume.place, found, size_bytes, splits)
+        return states.state(volume.place, found, size_bytes, partings)
     except BlockDeviceError as err:  # it has no children
         return err

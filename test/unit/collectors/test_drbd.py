@@ -212,7 +212,10 @@ def test_a_split_brain_is_told_with_both_generations(tmp_path: Path) -> None:
     line = " 0: cs:StandAlone ro:Primary/Unknown ds:UpToDate/DUnknown   r-----\n"
     (tmp_path / "drbd").write_text(f"version: 8.4.11 (api:1/proto:86-101)\n{line}")
     log = (DATA / "dmesg-8.4-split-brain.txt").read_bytes()
-    answers = {b"": "Not connected, and not trying to be", log: "97B719D5F63BEE5C:.* here, 1FCC06"}
+    answers = {
+        b"": "Not connected, and not trying to be",
+        log: "generation 97B719D5F63BEE5C:.*, on the other node of 1FCC06",
+    }
     for output, words in answers.items():
         result = CommandResult(("dmesg",), 0, output, b"")
         view = NodeView(Paths(), "n", run=lambda *_args, _result=result, **_options: _result)

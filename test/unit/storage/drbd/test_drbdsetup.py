@@ -8,7 +8,7 @@ import pytest
 
 from ganeti.base.errors import BlockDeviceError, CommandError
 from ganeti.storage.drbd import drbdsetup
-from ganeti.storage.drbd.drbdsetup import Split, splits
+from ganeti.storage.drbd.drbdsetup import partings
 
 LOG = (Path(__file__).parents[3] / "data" / "drbd" / "dmesg-8.4-split-brain.txt").read_text()
 HERE = "97B719D5F63BEE5C:B3CE5D60BA1E14B7:FEE2079A53B7635B:FEE1079A53B7635A"
@@ -21,19 +21,26 @@ MET_AGAIN = """\
 
 
 def test_both_generations_of_a_split_brain_stand_in_the_log() -> None:
-    assert splits(LOG) == {0: Split(HERE, THERE)}
-    assert splits(LOG + LOG.replace("drbd0", "drbd17")).keys() == {0, 17}
+    text = partings(LOG)[0]
+    assert f"the data here is of generation {HERE}, on the other node of {THERE};" in text
+    assert "'gnt-instance replace-disks -s INSTANCE' keeps the data of the primary node" in text
+    assert partings(LOG + LOG.replace("drbd0", "drbd17")).keys() == {0, 17}
 
 
-def test_a_split_brain_is_over_when_they_met_again() -> None:
-    assert splits(LOG + MET_AGAIN) == {}
-    assert splits(MET_AGAIN + LOG) == {0: Split(HERE, THERE)}
-    assert splits("") == {}
+def test_it_is_over_when_they_met_again() -> None:
+    assert partings(LOG + MET_AGAIN) == {}
+    assert partings(MET_AGAIN + LOG) == partings(LOG)
+    assert partings("") == {}
 
 
 def test_a_log_that_begins_too_late_still_tells() -> None:
     last = next(line for line in LOG.splitlines() if "Split-Brain" in line)
-    assert splits(last) == {0: Split("unknown", "unknown")}
+    assert "generation unknown, on the other node of unknown" in partings(last)[0]
+
+
+def test_another_secret_is_told() -> None:
+    denied = "[3533.078499] drbd resource40: Authentication of peer failed"
+    assert "the other node has another secret" in partings(denied)[40]
 
 
 def test_a_failure_has_the_last_words_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
