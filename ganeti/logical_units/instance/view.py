@@ -104,6 +104,11 @@ class InstanceView:
         return traits_of(self.template)
 
     @property
+    def needs_own_nodes(self) -> bool:
+        """Whether it can run on its own nodes only: a disk has its copy on one of them."""
+        return any(disk.traits.mirrored for disk in self.disks)
+
+    @property
     def own_hvparams(self) -> dict[str, object]:
         """The cluster's filled parameters of the instance's hypervisor."""
         return cluster_hvparams(self.cluster).get(self.instance.hypervisor, {})

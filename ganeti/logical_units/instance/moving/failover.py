@@ -16,6 +16,7 @@ from ganeti.logical_units import lookup
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance import guest
+from ganeti.logical_units.instance.moving.mirrors import BothWrite, check_copies
 from ganeti.logical_units.instance.moving.target import (
     Move,
     MoveUnit,
@@ -25,6 +26,7 @@ from ganeti.logical_units.instance.moving.target import (
     record_move,
 )
 from ganeti.logical_units.instance.storage import disks
+from ganeti.logical_units.instance.storage.disks import mirrored
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.objects.fill import fill_beparams
 from ganeti.objects.model import AdminState, LiveState, Node
@@ -57,15 +59,19 @@ def fail_over(
     Raises:
         OpExecError: says on which node the instance is now, and whether it runs.
     """
+    check_copies(context, view, target, ignore_consistency=ignore_consistency)
     _stop_at_source(context, view, shutdown_timeout_s, ignore_consistency, reason)
     record_move(context, view, target)
     name = view.name
     if view.instance.admin_state is not AdminState.UP:
         context.feedback(f"* instance {name} is meant to be down, not starting it")
+        if mirrored(view) and not view.instance.disks_active:
+            disks.deactivate(context, view, target)
         return
     context.feedback(f"* starting the instance on the target node {target.name}")
     try:
-        guest.start_on(context, view, target, reason)
+        ignore = ignore_consistency
+        guest.start_on(context, view, target, reason, ignore_secondaries=ignore)
     except GenericError as err:
         raise OpExecError(
             f"{err}; the instance is down, its primary node is {target.name} now: start it there"
@@ -199,6 +205,8 @@ def clean_up(context: JobContext, found: Move) -> None:
     view = found.view
     if found.where_it_may_be is None:
         nodes = [node for node in lookup.all_nodes(context.config) if node.vm_capable]
+    elif view.needs_own_nodes:
+        nodes = list(view.nodes)
     else:
         nodes = [view.primary, found.goal]
     context.feedback("* checking where the instance actually runs")
@@ -209,6 +217,8 @@ def clean_up(context: JobContext, found: Move) -> None:
         record_move(context, view, by_name[plan.primary])
     for name, step in plan.steps:
         _do(context, view, by_name[name], step)
+    if view.instance.disks_active:
+        BothWrite(context, view).forbid(by_name[plan.primary])
     context.feedback("* done")
 
 

@@ -3,6 +3,7 @@
 The steps on both nodes, and the way back from each:
 
     source  migration_info                   nothing has changed
+    both    drbd_attach_net                  both may write to disks with copies (`mirrors`)
     target  accept_instance                  a guest waits for its memory
     source  instance_migrate                 the memory is on its way
     source  instance_get_migration_status    until it has left completely
@@ -26,6 +27,7 @@ from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance import guest
 from ganeti.logical_units.instance.moving.failover import check_failover, clean_up, fail_over
+from ganeti.logical_units.instance.moving.mirrors import BothWrite
 from ganeti.logical_units.instance.moving.target import (
     Move,
     MoveUnit,
@@ -76,6 +78,11 @@ class Migration:
         return self.view.primary
 
     @property
+    def both(self) -> BothWrite:
+        """Its disks with copies."""
+        return BothWrite(self.context, self.view)
+
+    @property
     def name(self) -> str:
         """The instance's name."""
         return self.view.name
@@ -90,7 +97,9 @@ class Migration:
         say = self.context.feedback
         say(f"Migrating instance {self.name}")
         self.info = self._describe()
+        self.both.check()
         try:
+            self.both.allow(self.target)
             say(f"* preparing {self.target.name} to accept the instance")
             address = self._accept()
             self.context.check_canceled()
@@ -162,7 +171,7 @@ class Migration:
         clean = attempt(
             doing, _TO_TARGET, target, wire(target), self.info, success=False
         ) and attempt(doing, _AT_SOURCE, source, wire(source), success=False, live=self.live)
-        if clean:
+        if clean and self.both.forbid(source):
             self.context.info(f"the migration was undone, {self.name} runs on {self.source.name}")
         else:
             self.context.warn(f"the migration could not be undone; {cleanup_hint(self.name)}")
@@ -193,7 +202,10 @@ class Migration:
         text = context.failure(doing, _AT_SOURCE, self.source, wire, success=True, live=self.live)
         if text is not None:
             context.warn(f"{text}; {cleanup_hint(self.name)}")
-        disks.deactivate(self.context, self.view, self.source)
+        if self.view.needs_own_nodes:
+            self.both.forbid(self.target)
+        else:
+            disks.deactivate(self.context, self.view, self.source)
 
 
 def _number(status: Mapping[str, object], name: str) -> float | None:

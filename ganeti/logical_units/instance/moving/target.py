@@ -33,6 +33,8 @@ class Move(WithTarget):
         The configuration may name the target as primary node already, so naming that node again
         tells nothing about where it came from.
         """
+        if self.view.needs_own_nodes:
+            return frozenset(node.uuid for node in self.view.nodes)
         if self.target is None or self.target.uuid == self.view.primary.uuid:
             return None
         return frozenset({self.view.primary.uuid, self.target.uuid})
@@ -55,6 +57,8 @@ class MoveUnit(AnyInstanceUnit[MoveOp, Move, MovePlan]):
         """Read the instance and the target, if one is named."""
         op, view = self.op, self.read_instance()
         name = op.target_node_uuid or op.target_node
+        if view.needs_own_nodes and len(view.nodes) > 1:
+            return Move(view, self._other_own_node(view, name))
         if op.iallocator is None:
             return Move(view, None if name is None else lookup.require_node(self.config, name))
         what = f"instance {view.name!r}"
@@ -65,6 +69,25 @@ class MoveUnit(AnyInstanceUnit[MoveOp, Move, MovePlan]):
                 " leave -I out"
             )
         return Move(view, None)
+
+    def _other_own_node(self, view: InstanceView, name: str | None) -> Node:
+        """Return the secondary node, which has the copies of the disks.
+
+        Raises:
+            OpPrereqError: another node is asked for (wrong_state).
+        """
+        secondary = view.nodes[1]
+        named = None if name is None else lookup.require_node(self.config, name)
+        if self.op.iallocator is not None or (
+            named is not None and named.uuid not in [node.uuid for node in view.nodes]
+        ):
+            raise wrong_state(
+                f"cannot {self.doing} instance {view.name!r} to another node than"
+                f" {secondary.name!r}, which has the copies of its disks; give no node and no"
+                f" allocator, or bring the copies to another node first: 'gnt-instance"
+                f" replace-disks -n NODE {view.name}'"
+            )
+        return secondary if named is None else named
 
     def place(self, found: Move, earlier: Move | None) -> Move:
         """Have an allocator choose the target, unless one was named; memory on it is reserved."""
@@ -78,12 +101,13 @@ class MoveUnit(AnyInstanceUnit[MoveOp, Move, MovePlan]):
         return replace(found, target=kept[0])
 
     def own_values(self, plan: MovePlan) -> Mapping[str, object]:
+        second = " ".join(node.name for node in plan.view.nodes[1:])
         return {
             **super().own_values(plan),
             "OLD_PRIMARY": plan.view.primary.name,
             "NEW_PRIMARY": plan.target.name if plan.target else "",
-            "OLD_SECONDARY": "",
-            "NEW_SECONDARY": "",
+            "OLD_SECONDARY": second,
+            "NEW_SECONDARY": plan.view.primary.name if second else "",
         }
 
     def locks(self, found: Move) -> LockNeed:
@@ -101,7 +125,7 @@ def check_movable(view: InstanceView, what: str) -> None:
     Raises:
         OpPrereqError: its disks cannot be reached from another node (wrong_state).
     """
-    if not view.traits.shared:
+    if not all(disk.traits.shared or disk.traits.mirrored for disk in view.disks):
         raise wrong_state(
             f"cannot {what} instance {view.name!r}: its disk template"
             f" {view.template!r} keeps the disks on node {view.primary.name!r}; while that node"
@@ -157,7 +181,7 @@ def record_move(context: JobContext, view: InstanceView, target: Node) -> None:
     old, new = view.primary.uuid, target.uuid
     changes: list[Change] = [(ObjectKind.INSTANCE, view.instance.uuid, {"primary_node": new})]
     for disk in view.disks:
-        if old in disk.nodes:  # written so by earlier versions
+        if old in disk.nodes and not disk.traits.mirrored:  # written so by earlier versions
             nodes = [uuid for uuid in disk.nodes if uuid not in (old, new)]
             changes.append((ObjectKind.DISK, disk.uuid, {"nodes": [new, *nodes]}))
     context.config.modify_objects(changes)

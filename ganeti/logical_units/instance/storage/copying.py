@@ -138,15 +138,21 @@ def _follow(context: JobContext, doing: str, index: int, started: list[tuple[Nod
             context.feedback(progress_text(index, sender))
 
 
-def looks(context: JobContext, poll_s: float, progress_s: float) -> Iterator[bool]:
+def looks(
+    context: JobContext, poll_s: float, progress_s: float, *, can_stop: bool = True
+) -> Iterator[bool]:
     """Yield again and again; tell each time whether a message on the progress is due.
+
+    Args:
+        can_stop: the job can be canceled between two looks.
 
     Raises:
         JobCanceled: canceled meanwhile.
     """
     next_message = context.monotonic() + progress_s
     while True:
-        context.check_canceled()
+        if can_stop:
+            context.check_canceled()
         now = context.monotonic()
         is_due = now >= next_message
         if is_due:

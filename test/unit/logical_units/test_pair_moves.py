@@ -1,0 +1,206 @@
+"""Failover and migration between the two nodes of an instance.
+
+At every failure at most one copy of the guest runs, no write is lost, and a command leads on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import Any
+
+import pytest
+from fakes.fake_cluster import FakeCluster
+from fakes.pairs import NAME, UP, add_pair, nodes_of, sides
+
+from ganeti.base.errors import GenericError, JobCanceled, OpExecError, OpPrereqError
+
+MOVED = {"node1": ["Secondary connected complete"], "node2": ["Primary connected complete"]}
+
+
+def guests(cluster: FakeCluster) -> list[str]:
+    """Return the short names of the nodes where the guest runs."""
+    return [
+        name.partition(".")[0]
+        for name, node in cluster.rpc.nodes.items()
+        if node.running.get(NAME) == 0
+    ]
+
+
+def failover(cluster: FakeCluster, **params: Any) -> None:
+    cluster.execute("OP_INSTANCE_FAILOVER", instance_name=NAME, **params)
+
+
+def migrate(cluster: FakeCluster, **params: Any) -> None:
+    cluster.execute("OP_INSTANCE_MIGRATE", instance_name=NAME, **params)
+
+
+def data_on(cluster: FakeCluster, node: str) -> str:
+    found = cluster.rpc.node(node)
+    [name] = [name for name in found.disks if name.endswith("_data")]
+    return found.data[name]
+
+
+@pytest.fixture
+def pair(pairs: FakeCluster) -> FakeCluster:
+    """An instance that runs on node1 and has written something."""
+    add_pair(pairs)
+    pairs.rpc.write("acknowledged")
+    return pairs
+
+
+@pytest.mark.parametrize("node", [{}, {"target_node": "node2"}])
+def test_a_failover_goes_to_the_secondary_node(pair: FakeCluster, node: dict[str, str]) -> None:
+    failover(pair, **node)
+    assert guests(pair) == ["node2"]
+    assert nodes_of(pair) == ["node2", "node1"]
+    assert sides(pair) == MOVED
+    assert data_on(pair, "node2") == "acknowledged"
+    failover(pair)
+    assert sides(pair) == UP
+
+
+@pytest.mark.parametrize("op_id", ["OP_INSTANCE_FAILOVER", "OP_INSTANCE_MIGRATE"])
+@pytest.mark.parametrize("params", [{"target_node": "node3"}, {"iallocator": "hail"}])
+def test_no_other_node_has_the_copies(
+    pair: FakeCluster, op_id: str, params: dict[str, str]
+) -> None:
+    with pytest.raises(OpPrereqError, match=r"node2\.example\.com', which has the copies of"):
+        pair.execute(op_id, instance_name=NAME, **params)
+
+
+def test_a_failover_from_a_dead_node_keeps_every_acknowledged_write(pair: FakeCluster) -> None:
+    pair.rpc.node("node1").cut_power()
+    pair.config.node(1)["offline"] = True
+    pair.config.cluster["master_node"] = pair.config.node(3)["uuid"]
+    failover(pair)
+    assert guests(pair) == ["node2"]
+    assert data_on(pair, "node2") == "acknowledged"
+    pair.rpc.write("newer")
+    pair.rpc.node("node1").boot()
+    pair.config.node(1)["offline"] = False
+    pair.execute("OP_INSTANCE_ACTIVATE_DISKS", instance_name=NAME, wait_for_sync=True)
+    assert sides(pair) == MOVED
+    assert data_on(pair, "node1") == "newer"
+
+
+def test_an_incomplete_copy_is_refused(pair: FakeCluster) -> None:
+    pair.rpc.node("node2").cut_power()
+    pair.rpc.write("newer")
+    pair.rpc.node("node2").boot()
+    pair.rpc.sync_steps = 1000
+    pair.execute("OP_INSTANCE_ACTIVATE_DISKS", instance_name=NAME)
+    text = "its data is not complete yet.*nothing was changed: connect .*--wait-for-sync"
+    with pytest.raises(OpExecError, match=text):
+        failover(pair)
+    assert guests(pair) == ["node1"]
+    with pytest.raises(OpExecError, match=r"cannot migrate: disk 0 .*nothing was changed"):
+        migrate(pair)
+    assert guests(pair) == ["node1"]
+
+
+def test_a_stopped_instance_stays_stopped(pairs: FakeCluster) -> None:
+    add_pair(pairs, start=False)
+    failover(pairs)
+    assert nodes_of(pairs) == ["node2", "node1"]
+    assert sides(pairs) == {}
+    assert guests(pairs) == []
+
+
+def test_a_migration_goes_through_dual_primary_and_back(pair: FakeCluster) -> None:
+    seen: list[dict[str, list[str]]] = []
+
+    def look(_node: str, call: str, _args: Any) -> None:
+        if call == "instance_migrate":
+            seen.append(sides(pair))
+
+    pair.rpc.failure = look
+    migrate(pair)
+    assert seen == [
+        {"node1": ["Primary connected complete dual"], "node2": ["Primary connected complete dual"]}
+    ]
+    assert guests(pair) == ["node2"]
+    assert nodes_of(pair) == ["node2", "node1"]
+    assert sides(pair) == MOVED
+    assert pair.config.instance(NAME)["disks_active"]
+
+
+def calls_of_migration(cluster: FakeCluster) -> list[tuple[str, str]]:
+    cluster.rpc.calls.clear()
+    migrate(cluster)
+    return [(node.partition(".")[0], call) for node, call, _args in cluster.rpc.calls]
+
+
+def fail_nth(cluster: FakeCluster, number: int, *, after: bool) -> None:
+    seen = iter(range(10**6))
+
+    def failure(_node: str, _call: str, _args: Any) -> str | None:
+        return "it broke" if next(seen) == number else None
+
+    if after:
+        cluster.rpc.lost_answer = failure
+    else:
+        cluster.rpc.failure = failure
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_migration_that_fails_anywhere_can_be_put_right(
+    pairs: FakeCluster, *, after: bool
+) -> None:
+    add_pair(pairs)
+    count = len(calls_of_migration(pairs))
+    migrate(pairs)
+    refused = []
+    for number in range(count):
+        pairs.rpc.write(f"before {number}")
+        before = nodes_of(pairs)
+        fail_nth(pairs, number, after=after)
+        try:
+            migrate(pairs)
+        except GenericError as err:
+            refused.append(str(err))
+        fail_nth(pairs, -1, after=after)
+        assert len(guests(pairs)) == 1, (number, pairs.messages[-5:])
+        if guests(pairs) != nodes_of(pairs)[:1] or "dual" in str(sides(pairs)):
+            assert pairs.said("gnt-instance migrate --cleanup") or pairs.said("activate-disks")
+        migrate(pairs, cleanup=True)
+        assert guests(pairs) == nodes_of(pairs)[:1]
+        assert sorted(str(each) for rows in sides(pairs).values() for each in rows) == [
+            "Primary connected complete",
+            "Secondary connected complete",
+        ], (number, before)
+        assert data_on(pairs, "node1") == data_on(pairs, "node2") == f"before {number}"
+    assert len(refused) > count / 3
+    assert all(re.search(r"nothing was changed|cannot|--cleanup", text) for text in refused)
+
+
+def test_a_canceled_migration_leads_back(pair: FakeCluster) -> None:
+    pair.rpc.migration_states = [{"status": "active"}] * 100
+    pair.cancel_after = 12
+    with pytest.raises(JobCanceled):
+        migrate(pair)
+    pair.cancel_after = None
+    assert guests(pair) == ["node1"]
+    assert sides(pair) == UP
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_failover_that_fails_anywhere_can_be_tried_again(
+    pairs: FakeCluster, *, after: bool
+) -> None:
+    add_pair(pairs)
+    pairs.rpc.calls.clear()
+    failover(pairs)
+    count = len(pairs.rpc.calls)
+    for number in range(count):
+        pairs.rpc.write(f"before {number}")
+        fail_nth(pairs, number, after=after)
+        with contextlib.suppress(GenericError):
+            failover(pairs)
+        fail_nth(pairs, -1, after=after)
+        assert len(guests(pairs)) <= 1
+        if not guests(pairs):
+            pairs.execute("OP_INSTANCE_STARTUP", instance_name=NAME)
+        pairs.execute("OP_INSTANCE_ACTIVATE_DISKS", instance_name=NAME)
+        assert guests(pairs) == nodes_of(pairs)[:1]
+        assert data_on(pairs, "node1") == data_on(pairs, "node2") == f"before {number}"
