@@ -8,9 +8,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, job, opt
-from ganeti.cli.run.jobs import results_of_all, submitted_jobs
+from ganeti.cli.run.jobs import JobGroup, make_opcode, results_of_all, submitted_jobs
 from ganeti.objects.verify_errors import VerifyErrorCode
 from ganeti.opcodes import cluster
+from ganeti.opcodes.instance import OpInstanceActivateDisks
 from ganeti.opcodes.opcode import OpCode
 
 
@@ -31,13 +32,24 @@ def show_verdict(context: Context, _opcode: OpCode, is_well: object) -> int:
 
 
 def show_disks(context: Context, _opcode: OpCode, result: object) -> int:
-    """Say which disks are missing; the exit status tells whether all is well."""
+    """Say which disks are missing, and activate those that are not in use where they should be.
+
+    The exit status tells whether all is well.
+    """
     failures, results = results_of_all(context, submitted_jobs(result))
     is_well = not failures
+    inactive = JobGroup(context, Options({}))
     for [answer] in results:
         match answer:
-            case [{**failing}, [*_to_activate], {**missing}]:
+            case [{**failing}, [*names], {**missing}]:
                 is_well = _tell(context, failing, missing) and is_well
+                for name in names:
+                    context.write(f"Activating disks for instance '{name}'")
+                    inactive.add(
+                        str(name), make_opcode(OpInstanceActivateDisks, instance_name=name)
+                    )
+    if inactive:
+        is_well = inactive.run() == EXIT_SUCCESS and is_well
     return EXIT_SUCCESS if is_well else EXIT_FAILURE
 
 
@@ -61,6 +73,7 @@ def _tell(
         for node, disk in disks if isinstance(disks, list) else []:
             context.write(f"  {node} {disk}")
         context.write(f"  To make them anew, empty: gnt-instance recreate-disks {instance}")
+        context.write(f"  From a copy on another node: gnt-instance replace-disks -a {instance}")
     return not failing and not missing
 
 

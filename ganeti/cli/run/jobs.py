@@ -176,6 +176,9 @@ class JobGroup:
         self._options = options
         self._jobs: list[tuple[str, list[dict[str, object]]]] = []
 
+    def __bool__(self) -> bool:
+        return bool(self._jobs)
+
     def add(self, name: str, *opcodes: OpCode) -> None:
         """Add a job for the object of that name."""
         wire = [encode(self._context, self._options, opcode) for opcode in opcodes]

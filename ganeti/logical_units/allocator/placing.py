@@ -75,7 +75,7 @@ def relocation(name: str) -> MakeRequest:
         return Relocate(
             name=name,
             disk_space_total=snapshot.disk_space_of(instance),
-            relocate_from=[snapshot.nodes_of(instance)[0].name],
+            relocate_from=[snapshot.nodes_of(instance)[-1].name],
         )
 
     return request

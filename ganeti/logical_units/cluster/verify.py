@@ -7,12 +7,14 @@ all disks of all its instances, never once per disk.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypedDict, TypeVar
 
 from ganeti.base.errors import ConfigVerifyError, GenericError
+from ganeti.base.ids import NodeUuid
 from ganeti.base.paths import Paths
+from ganeti.base.text import natural_sorted
 from ganeti.clients.node_rpc import RpcResult, target_of
 from ganeti.logical_units import lookup, node_files
 from ganeti.logical_units.base import NamelessUnit, SimpleUnit
@@ -239,10 +241,28 @@ class LUClusterVerifyDisks(SimpleUnit[opcodes.OpClusterVerifyDisks, Sequence[Nod
 
 @dataclass(frozen=True, slots=True)
 class ActiveInstances:
-    """A group, and its instances whose disks are to be ready."""
+    """A group, and its instances whose disks are to be ready.
+
+    Attributes:
+        disks: all of their disks.
+    """
 
     group: NodeGroup
     instances: Sequence[Instance]
+    disks: Sequence[DiskOfInstance]
+
+    @property
+    def nodes(self) -> set[str]:
+        """The UUIDs of the nodes that have disks of the instances."""
+        holders = {uuid for place in self.disks for uuid in place.disk.nodes}
+        return {instance.primary_node for instance in self.instances} | holders
+
+
+class _Side(TypedDict):
+    """The node that gets a disk, and the addresses for copies."""
+
+    node_uuid: NodeUuid
+    secondary_ips: Mapping[NodeUuid, str]
 
 
 class LUGroupVerifyDisks(SimpleUnit[OpGroupVerifyDisks, ActiveInstances]):
@@ -251,14 +271,15 @@ class LUGroupVerifyDisks(SimpleUnit[OpGroupVerifyDisks, ActiveInstances]):
     def resolve(self) -> ActiveInstances:
         group = lookup.require_group(self.config, self.op.group_name)
         _, instances = lookup.group_members(self.config, group)
-        return ActiveInstances(group, [each for each in instances if each.disks_active])
+        active = [each for each in instances if each.disks_active]
+        return ActiveInstances(group, active, disks_of(self.config, active))
 
     def locks(self, found: ActiveInstances) -> LockNeed:
         """Lock the instances, the group and their nodes shared."""
         return union(
             shared(LockLevel.INSTANCE, [instance.name for instance in found.instances]),
             shared(LockLevel.NODEGROUP, [found.group.uuid]),
-            shared(LockLevel.NODE, {instance.primary_node for instance in found.instances}),
+            shared(LockLevel.NODE, found.nodes),
         )
 
     def execute(
@@ -272,7 +293,8 @@ class LUGroupVerifyDisks(SimpleUnit[OpGroupVerifyDisks, ActiveInstances]):
         """
         failing: dict[str, str] = {}
         missing: dict[str, list[list[str]]] = {}
-        places = disks_of(self.config, plan.instances)
+        mirrored = [place for place in plan.disks if place.disk.traits.mirrored]
+        places = [place for place in plan.disks if not place.disk.traits.mirrored]
         method = NodeCalls.blockdev_getmirrorstatus_multi
         for node, mine, result in ask_nodes(self.context, self.cluster, method, places):
             if result.error is not None:
@@ -286,4 +308,62 @@ class LUGroupVerifyDisks(SimpleUnit[OpGroupVerifyDisks, ActiveInstances]):
                     case _:
                         name = f"{place.disk.iv_name} ({place.disk.uuid})"
                         missing.setdefault(place.instance.name, []).append([node.name, name])
-        return failing, [], missing
+        inactive = self._look_at_copies(plan, mirrored, failing, missing)
+        return failing, natural_sorted(inactive - missing.keys()), missing
+
+    def _look_at_copies(
+        self,
+        plan: ActiveInstances,
+        places: Sequence[DiskOfInstance],
+        failing: dict[str, str],
+        missing: dict[str, list[list[str]]],
+    ) -> set[str]:
+        """Ask both nodes about disks with copies, and about the volumes below them.
+
+        Returns:
+            The names of the instances of which a side is not ready, or does not connect.
+        """
+        nodes = lookup.all_nodes(self.config) if places else []
+        ips = {node.uuid: node.secondary_ip for node in nodes}
+        sides = {
+            target_of(node): [
+                (place, build_rpc_disk(self.cluster, plan.group, place.disk, **_side(node, ips)))
+                for place in places
+                if node.uuid in place.disk.nodes
+            ]
+            for node in nodes
+        }
+        asked = {target: rows for target, rows in sides.items() if rows}
+        calls = self.context.nodes
+        states = calls.call_each(
+            NodeCalls.blockdev_getmirrorstatus_multi,
+            {
+                target: ([c for _, disk in rows for c in disk.children],)
+                for target, rows in asked.items()
+            },
+        )
+        needing = calls.call_each(
+            NodeCalls.drbd_needs_activation,
+            {target: ([disk for _, disk in rows],) for target, rows in asked.items()},
+        )
+        inactive: set[str] = set()
+        for target, rows in asked.items():
+            result = next(
+                (each for each in (states[target.name], needing[target.name]) if each.error), None
+            )
+            if result is not None:
+                if not result.offline:
+                    failing[target.name] = str(result.error)
+                continue
+            volumes = [(place, child) for place, disk in rows for child in disk.children]
+            for (place, child), answer in zip(volumes, states[target.name].payload, strict=False):
+                if answer[0] is not True:  # type: ignore[index]
+                    path = "/".join(map(str, child.logical_id))
+                    missing.setdefault(place.instance.name, []).append([target.name, path])
+            uuids = set(needing[target.name].payload)
+            inactive |= {place.instance.name for place, disk in rows if disk.uuid in uuids}
+        return inactive
+
+
+def _side(node: Node, ips: Mapping[NodeUuid, str]) -> _Side:
+    return {"node_uuid": node.uuid, "secondary_ips": ips}

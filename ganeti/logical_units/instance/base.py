@@ -189,6 +189,19 @@ def check_pair(context: JobContext, what: str, nodes: Sequence[Node], template: 
         )
 
 
+def check_online(node: Node, doing: str) -> None:
+    """Refuse a node that is marked offline.
+
+    Args:
+        doing: the work, as it reads after "cannot" and before the name of the node.
+
+    Raises:
+        OpPrereqError: it is (wrong_state).
+    """
+    if node.offline:
+        raise wrong_state(f"cannot {doing} node {node.name!r}: it is marked offline")
+
+
 def check_takes_instances(node: Node, doing: str) -> None:
     """Refuse a node on which no instance can be put.
 

@@ -14,6 +14,7 @@ from fakes.pairs import NAME, UP, VG, add_pair, nodes_of, sides, volumes
 from ganeti.base.errors import GenericError, JobCanceled, OpExecError, OpPrereqError
 
 
+@pytest.mark.shows("backend/primary/secondary")
 def test_both_nodes_have_both_volumes_and_the_copy_is_complete(pairs: FakeCluster) -> None:
     pairs.rpc.sync_steps = 3
     instance = add_pair(pairs)

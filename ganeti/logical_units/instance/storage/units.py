@@ -1,8 +1,7 @@
-"""Operations on the disks of an existing instance: make ready, close, grow, make anew, replace.
+"""Operations on the disks of an existing instance: make ready, close, grow, make anew.
 
 A running guest sees the new size of a disk at once where its hypervisor can.  Lost disks are made
-anew, empty, where they were or on another node.  Only disks of drbd could be replaced, and that is
-not built yet.
+anew, empty, where they were or on other nodes.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Final
 
 from msgspec import structs
 
-from ganeti.base.errors import NotSupportedError, OpExecError, OpPrereqError, wrong_state
+from ganeti.base.errors import GenericError, OpExecError, OpPrereqError, wrong_state
 from ganeti.logical_units import lookup
 from ganeti.logical_units.allocator.placing import still_usable
 from ganeti.logical_units.hooks import HookPoint, ObjectType
@@ -22,6 +21,7 @@ from ganeti.logical_units.instance.base import (
     AnyInstanceUnit,
     InstanceUnit,
     OnInstance,
+    check_online,
     check_pair,
     check_primary_online,
 )
@@ -44,7 +44,6 @@ from ganeti.opcodes.instance import (
     OpInstanceDeactivateDisks,
     OpInstanceGrowDisk,
     OpInstanceRecreateDisks,
-    OpInstanceReplaceDisks,
 )
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.wconfd import Change, LockMode, ObjectKind
@@ -90,35 +89,6 @@ class LUInstanceDeactivateDisks(InstanceUnit[OpInstanceDeactivateDisks, OnInstan
         guest.record(self.context, instance, disks_active=False)
 
 
-class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, OnInstance]):
-    """Say why the disks of an instance cannot be replaced, and name another way."""
-
-    hooks = HookPoint("mirrors-replace", ObjectType.INSTANCE)
-    resources = LockMode.EXCLUSIVE
-
-    def plan(self, found: OnInstance) -> OnInstance:
-        """Refuse every template that there is.
-
-        Raises:
-            OpPrereqError: the disks are not mirrored.
-            NotSupportedError: they are, and that is not built.
-        """
-        name, template = found.view.name, found.view.template
-        if found.view.traits.mirrored:
-            raise NotSupportedError(
-                f"instance {name!r}: replacing disks of template {template!r} is not supported yet"
-            )
-        raise OpPrereqError(
-            f"instance {name!r}: disk template {template!r} has no mirrored disks to replace; for"
-            " lost disks see 'gnt-instance recreate-disks', to go to another node 'gnt-instance"
-            " move' or 'migrate'"
-        )
-
-    def own_values(self, plan: OnInstance) -> Mapping[str, object]:
-        new = self.op.remote_node or ""
-        return {"MODE": self.op.mode, "NEW_SECONDARY": new, "OLD_SECONDARY": ""}
-
-
 def grown_size(what: str, size_mib: int, amount_mib: int, *, absolute: bool) -> int:
     """Return the new size of a disk, which is larger than the old one.
 
@@ -154,7 +124,14 @@ class Growth(OnInstance):
     @property
     def grown(self) -> Disk:
         """The disk as it is to be."""
-        return structs.replace(self.disk, size=self.size_mib)
+        data = [structs.replace(child, size=self.size_mib) for child in self.disk.children[:1]]
+        children = [*data, *self.disk.children[1:]]
+        return structs.replace(self.disk, size=self.size_mib, children=children)
+
+    @property
+    def holders(self) -> list[Node]:
+        """The nodes on which it grows."""
+        return disks.holders(self.view, self.disk, self.view.primary)
 
     @property
     def is_image(self) -> bool:
@@ -185,18 +162,40 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, Growth]):
         after = [plan.grown if each is disk else each for each in view.disks]
         ignore, group = self.op.ignore_ipolicy, view.group
         check_policy(self.context, view.cluster, group, view.instance, after, ignore=ignore)
+        for node in plan.holders[1:]:
+            check_online(node, f"grow {plan.what} on")
         self._grow(plan, dry_run=True)
         return replace(plan, guest_runs=guest.runs(self.context, view))
 
     def _grow(self, plan: Growth, *, dry_run: bool) -> None:
-        """Let the node grow the disk, or check only that it could."""
-        nodes, primary, doing = self.context.nodes, plan.view.primary, f"grow {plan.what}"
-        (nodes.check if dry_run else nodes.on)(primary, doing).blockdev_grow(
-            plan.view.disk_wire(plan.disk, primary),
-            plan.size_mib - plan.disk.size,
-            dryrun=dry_run,
-            backingstore=True,
-            exclusive_storage=has_exclusive_storage(self.context, primary),
+        """Let the nodes grow the disk, or check only that they could.
+
+        A volume below a disk with a copy that grew in an earlier try is not grown again.
+        """
+        nodes, doing = self.context.nodes, f"grow {plan.what}"
+        for node in plan.holders:
+            calls = (nodes.check if dry_run else nodes.on)(node, doing)
+            wire = plan.view.disk_wire(plan.disk, node)
+            amount_mib = plan.size_mib - plan.disk.size
+            if wire.children:
+                [found] = calls.blockdev_getdimensions(wire.children[:1])
+                has_mib = plan.disk.size if found is None else found[0] >> 20
+                amount_mib = min(amount_mib, plan.size_mib - has_mib)
+            if amount_mib > 0:
+                calls.blockdev_grow(
+                    wire,
+                    amount_mib,
+                    dryrun=dry_run,
+                    backingstore=True,
+                    exclusive_storage=has_exclusive_storage(self.context, node),
+                )
+
+    def _resize(self, plan: Growth) -> None:
+        """Let both sides of a disk with a copy use their larger volumes."""
+        primary, amount_mib = plan.view.primary, plan.size_mib - plan.disk.size
+        wire = plan.view.disk_wire(plan.disk, primary)
+        self.context.nodes.on(primary, f"grow {plan.what}").blockdev_grow(
+            wire, amount_mib, dryrun=False, backingstore=False, exclusive_storage=False
         )
 
     def execute(self, plan: Growth) -> None:
@@ -208,14 +207,45 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, Growth]):
         )
         if plan.guest_runs and plan.is_image:
             self._let_guest_grow(plan)
+        elif plan.disk.traits.mirrored:
+            self._grow_pair(plan)
         else:
             self._grow(plan, dry_run=False)
-        self.config.modify(ObjectKind.DISK, plan.disk.uuid, {"size": new_mib})
+        fields = changed_fields(plan.disk, plan.grown)
+        self.config.modify(ObjectKind.DISK, plan.disk.uuid, fields)
         if view.cluster.prealloc_wipe_disks and not plan.is_image:
             # It cannot be made smaller again, and must not show old data of others.
             wipe(self.context, view, view.primary, plan.index, plan.grown, old_mib, can_stop=False)
         if plan.guest_runs and not plan.is_image:
             self._tell_guest(plan)
+        if plan.disk.traits.mirrored:
+            self._end_pair(plan)
+
+    def _grow_pair(self, plan: Growth) -> None:
+        """Grow the volumes on both nodes, then the disk that they are below."""
+        try:
+            disks.activate(self.context, plan.view, plan.view.primary)
+            self._grow(plan, dry_run=False)
+            self._resize(plan)
+        except GenericError as err:
+            raise OpExecError(
+                f"{err}; the disk has its old size, volumes that have grown stay so: try again with"
+                f" 'gnt-instance grow-disk --absolute {plan.view.name} {plan.index}"
+                f" {plan.size_mib}m'"
+            ) from err
+
+    def _end_pair(self, plan: Growth) -> None:
+        """Wait for the copy of the new part; close the disks again if they were closed."""
+        now = plan.view.with_instance(
+            plan.view.instance,
+            [plan.grown if each is plan.disk else each for each in plan.view.disks],
+        )
+        if self.op.wait_for_sync:
+            wait_for_sync(self.context, now, [plan.grown])
+            if not plan.view.instance.disks_active:
+                disks.deactivate(self.context, now, now.primary)
+        else:
+            self.context.info("the new part is copied by and by")
 
     def _let_guest_grow(self, plan: Growth) -> None:
         """Let the hypervisor grow a disk that it alone may change now; the guest sees it."""
