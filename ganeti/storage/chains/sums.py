@@ -25,7 +25,7 @@ _MAGIC: Final = b"GNTSUMS1"
 _HEAD: Final = struct.Struct(">8sQ")
 _ZEROES: Final = bytes(CHUNK_BYTES)
 _NO_SUM: Final = bytes(SUM_BYTES)
-_SIGN_OF_LIFE_BYTES: Final = 1 << 28
+_SIGN_OF_LIFE_BYTES: Final = 1 << 26
 
 
 def sum_of(block: bytes) -> bytes:

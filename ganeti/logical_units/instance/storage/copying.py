@@ -112,14 +112,22 @@ def copy_disk(
             f"* copying disk {index} ({view.disks[index].size} MiB) from {source.node.name}"
             f" to {target.node.name}"
         )
-        _follow(context, doing, index, started)
+        received = _follow(context, doing, index, started).get("progress_mbytes")
+        if target.io[0] == "increment" and isinstance(received, int | float):
+            context.feedback(f"* disk {index}: {received:.1f} MiB are new")
     finally:
         for node, name in reversed(started):
             forget_transfers(context, doing, node, [name])
 
 
-def _follow(context: JobContext, doing: str, index: int, started: list[tuple[Node, str]]) -> None:
-    """Wait until both sides have ended; ``started`` is the receiver, then the sender."""
+def _follow(
+    context: JobContext, doing: str, index: int, started: list[tuple[Node, str]]
+) -> Mapping[str, object]:
+    """Wait until both sides have ended; ``started`` is the receiver, then the sender.
+
+    Returns:
+        The last state of the receiver.
+    """
     patience_s = BOTH_ENDED_S
     for is_due in looks(context, POLL_S, PROGRESS_S):
         states = [
@@ -132,10 +140,11 @@ def _follow(context: JobContext, doing: str, index: int, started: list[tuple[Nod
         if any(state.get("exit_status") is not None for _, state in states):
             patience_s -= POLL_S
         if all(state.get("exit_status") == 0 for _, state in states):
-            context.feedback(f"* disk {index} copied: {transferred(sender)}")
-            return
+            break
         if is_due:
             context.feedback(progress_text(index, sender))
+    context.feedback(f"* disk {index} copied: {transferred(sender)}")
+    return states[0][1]
 
 
 def looks(
