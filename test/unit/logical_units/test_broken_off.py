@@ -150,7 +150,7 @@ JOBS = {
 # How jobs that are heavy on disks take the resource locks of their nodes; others take none.
 RESOURCES = dict.fromkeys(
     ("create", "import", "move", "convert", "recreate disks", "grow"), "exclusive"
-) | dict.fromkeys(("export", "live export", "migrate"), "shared")
+) | dict.fromkeys(("export", "live export", "incremental export", "migrate"), "shared")
 
 
 @pytest.mark.shows("2.0/scalability/long-jobs", "backend/locks/node-res")
