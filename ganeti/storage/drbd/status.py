@@ -103,8 +103,10 @@ class Device:
 
     @property
     def is_syncing(self) -> bool:
-        """Whether data is on its way, or about to be, or held back."""
-        return self.connection in _SYNCING
+        """Whether data is on its way, or about to be (as after growth), or held back."""
+        disks = {self.local_disk, self.remote_disk}
+        is_about_to = self.connection == _CONNECTED and disks == {_UP_TO_DATE, "Inconsistent"}
+        return self.connection in _SYNCING or is_about_to
 
     @property
     def is_diskless(self) -> bool:

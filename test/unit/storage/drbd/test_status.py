@@ -37,6 +37,16 @@ def test_a_synchronization_that_is_held_back_tells_only_what_differs() -> None:
     assert device.counters["oos"] == 256528
 
 
+def test_a_synchronization_counts_before_it_begins() -> None:
+    known = {"local_role": "Primary", "remote_role": "Secondary", "local_disk": "UpToDate"}
+    about_to = Device(0, "Connected", **known, remote_disk="Inconsistent")
+    assert about_to.is_syncing
+    assert not Device(0, "Connected", **known, remote_disk="UpToDate").is_syncing
+    assert not Device(0, "WFConnection", **known, remote_disk="Inconsistent").is_syncing
+    new = Device(0, "Connected", local_disk="Inconsistent", remote_disk="Inconsistent")
+    assert not new.is_syncing
+
+
 def test_a_device_without_its_disk_is_degraded() -> None:
     device = recorded("diskless")
     assert device.is_diskless
