@@ -30,6 +30,7 @@ from ganeti.base.errors import (
 from ganeti.logical_units import lookup
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.base import check_primary_online
+from ganeti.logical_units.instance.changes.convert_pair import PairPart, keeps_volumes, plan_pair
 from ganeti.logical_units.instance.changes.device_changes import (
     DISKS,
     DevicePlan,
@@ -41,7 +42,7 @@ from ganeti.logical_units.instance.changes.modify_parts import ModifyPart, Resul
 from ganeti.logical_units.instance.parameters import device_name
 from ganeti.logical_units.instance.storage import disks, planning
 from ganeti.logical_units.instance.storage.copying import copy_disk, whole_disk
-from ganeti.logical_units.instance.storage.disks import make_directory, make_disk
+from ganeti.logical_units.instance.storage.disks import holders, make_directory, make_disk, why_left
 from ganeti.logical_units.instance.storage.files import (
     directories,
     file_place,
@@ -53,7 +54,7 @@ from ganeti.logical_units.instance.storage.snapshots import check_without_snapsh
 from ganeti.logical_units.instance.view import InstanceView, changed_fields
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.disk_templates import FORMAT, DeviceAction, DiskTemplate, FileDriver, traits_of
-from ganeti.objects.model import Disk
+from ganeti.objects.model import Disk, Node
 from ganeti.opcodes.instance import OpInstanceSetParams
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.wconfd import Change, ObjectKind
@@ -292,8 +293,9 @@ class DiskPart(ModifyPart):
     def _close(self, disk: Disk, index: int) -> None:
         """Close a disk; a failure is told."""
         view, call = self.work.view, NodeCalls.blockdev_shutdown
-        wire = view.disk_wire(disk, view.primary)
-        self.work.context.attempt(f"close disk {index}", call, view.primary, wire)
+        for node in holders(view, disk, view.primary):
+            wire = view.disk_wire(disk, node)
+            self.work.context.attempt(f"close disk {index}", call, node, wire)
 
     def finish(self) -> None:
         """Remove disks without an owner, close detached ones; failures are told."""
@@ -322,15 +324,22 @@ def plan_disk_changes(work: Work) -> DiskPart:
 def remove_unknown(context: JobContext, view: InstanceView, disks: Sequence[Disk]) -> None:
     """Remove disks that are not in the configuration any more; each failure names the disk."""
     for disk in disks:
-        doing, call = f"remove disk {disk.uuid}", NodeCalls.blockdev_remove
-        try:
-            wire = view.disk_wire(disk, view.primary)
-            failure = context.failure(doing, call, view.primary, wire)
-        except GenericError as err:
-            failure = str(err)
-        if failure is not None:
-            place = " ".join(map(str, disk.logical_id))
-            context.warn(f"{failure}; remove it by hand: {disk.dev_type} {place}")
+        for node in holders(view, disk, view.primary):
+            if disk.children:
+                why_left(context, view, disk, node, f"remove disk {disk.uuid}")
+            else:
+                _remove_alone(context, view, disk, node)
+
+
+def _remove_alone(context: JobContext, view: InstanceView, disk: Disk, node: Node) -> None:
+    doing, call = f"remove disk {disk.uuid}", NodeCalls.blockdev_remove
+    try:
+        failure = context.failure(doing, call, node, view.disk_wire(disk, node))
+    except GenericError as err:
+        failure = str(err)
+    if failure is not None:
+        place = " ".join(map(str, disk.logical_id))
+        context.warn(f"{failure}; remove it by hand: {disk.dev_type} {place}")
 
 
 def check_conversion(name: str, old: str, new: str, *, format_changes: bool = False) -> None:
@@ -408,8 +417,12 @@ class TemplatePart(ModifyPart):
             disks.deactivate(context, InstanceView.of(after), view.primary)
 
 
-def plan_conversion(work: Work) -> TemplatePart:
-    """Refuse conversions that are not possible."""
+def plan_conversion(work: Work, secondary: Node | None) -> TemplatePart | PairPart:
+    """Refuse conversions that are not possible.
+
+    Args:
+        secondary: the node for copies of the disks, if one was given.
+    """
     op, view, name = work.op, work.view, work.view.name
     if op.disks:
         raise OpPrereqError(
@@ -426,6 +439,13 @@ def plan_conversion(work: Work) -> TemplatePart:
     if not is_own and not template.traits.has_provider:
         raise OpPrereqError("parameters of a provider are for disk template 'ext' only")
     check_without_snapshots(work.context, view, f"convert the disks of instance {name!r}")
+    if keeps_volumes(view.template, template):
+        return plan_pair(work, secondary)
+    if view.needs_own_nodes or template.traits.mirrored:
+        raise NotSupportedError(
+            f"instance {name!r}: disks are converted between templates 'plain' and 'drbd' only, or"
+            " between others; convert them to 'plain' first"
+        )
     planned = [_converted(work, template, index, old) for index, old in enumerate(view.disks)]
     planning.check_formats(view.instance.hypervisor, planned)
     return TemplatePart(work, planning.check_on_nodes(work.context, view.nodes, planned))

@@ -20,6 +20,7 @@ from ganeti.logical_units import lookup
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance import guest
 from ganeti.logical_units.instance.base import AnyInstanceUnit, OnInstance, WithTarget
+from ganeti.logical_units.instance.changes.convert_pair import PairPart
 from ganeti.logical_units.instance.changes.modify_disks import (
     DiskPart,
     TemplatePart,
@@ -42,6 +43,7 @@ from ganeti.logical_units.instance.storage import disks
 from ganeti.logical_units.instance.view import changed_fields
 from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive
 from ganeti.logical_units.undo import Undo
+from ganeti.objects.disk_templates import DiskTemplate
 from ganeti.objects.fill import fill_beparams, fill_hvparams, fill_ipolicy, fill_osparams_all
 from ganeti.objects.instance_policy import violations
 from ganeti.objects.model import AdminState, Disk, Instance, Network, Node
@@ -49,7 +51,7 @@ from ganeti.objects.parameters import apply_changes
 from ganeti.opcodes.instance import OpInstanceSetParams
 from ganeti.protocol.wconfd import ObjectKind
 
-_NOT_YET: Final = ("instance_communication", "remote_node", "iallocator")
+_NOT_YET: Final = ("instance_communication", "iallocator")
 # Settings that only say how disks are made that come with this change.
 _FOR_NEW_DISKS: Final = ("ext_params", "file_driver", "file_storage_dir")
 
@@ -132,9 +134,21 @@ def plan_primary(work: Work, target: Node) -> PrimaryPart:
 
 @dataclass(frozen=True, slots=True)
 class WithNetworks(WithTarget):
-    """An instance, its new primary node if there is one, and networks that its NICs are to join."""
+    """An instance, nodes that it gets, and networks that its NICs are to join.
+
+    Attributes:
+        target: its new primary node, if there is one.
+        secondary: the node for copies of its disks, if there is one.
+    """
 
     networks: Mapping[str, Network]
+    secondary: Node | None
+
+    @property
+    def nodes(self) -> list[Node]:
+        """All nodes that are worked on."""
+        new = (self.target, self.secondary)
+        return [*self.view.nodes, *(node for node in new if node)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +181,15 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
         networks = networks_in(self.context, self.op)
         key = self.op.pnode_uuid or self.op.pnode
         target = None if key is None else lookup.require_node(self.config, key)
-        return WithNetworks(view, target, networks)
+        key = self.op.remote_node_uuid or self.op.remote_node
+        if key is not None and self.op.disk_template != DiskTemplate.DRBD:
+            raise OpPrereqError(
+                f"instance {view.name!r}: a secondary node is given for a conversion to disk"
+                " template 'drbd'; another one for copies that are there: 'gnt-instance"
+                f" replace-disks -n NODE {view.name}'"
+            )
+        secondary = None if key is None else lookup.require_node(self.config, key)
+        return WithNetworks(view, target, networks, secondary)
 
     def locks(self, found: WithNetworks) -> LockNeed:
         """Lock the instance exclusively, nodes and networks shared."""
@@ -195,7 +217,9 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
                 new = replace(new, nics=list(part.after))
         if not (parts or self._asks_for_settings()):
             raise OpPrereqError("please give at least one change")
-        of_disks = [part.disks for part in parts if isinstance(part, DiskPart | TemplatePart)]
+        of_disks = [
+            part.disks for part in parts if isinstance(part, DiskPart | TemplatePart | PairPart)
+        ]
         fields = changed_fields(view.instance, new)
         plan = Modification(view, new, fields, [*of_disks, view.disks][0], parts, results)
         if fields or parts:
@@ -214,7 +238,7 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
         work = begin(self.context, found.view, op)
         parts: list[ModifyPart] = []
         if op.disk_template:
-            parts.append(plan_conversion(work))
+            parts.append(plan_conversion(work, found.secondary))
         elif op.disks:
             parts.append(plan_disk_changes(work))
         if op.nics:

@@ -1,0 +1,211 @@
+"""Conversion between a volume on one node and a disk with a copy on another, without moving data.
+
+The volume of template plain stays where it is, and becomes the data volume of the disk with a
+copy, or the other way round.  To a copy: the secondary node gets both volumes, the primary one the
+metadata; then both sides are connected, and the secondary one gets the data.  From a copy: both
+sides are closed, the configuration names the data volume alone, then the rest is removed.  The data
+volume of the primary node is never removed, whatever fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Self
+
+from msgspec import structs
+
+from ganeti.base.errors import OpExecError, OpPrereqError
+from ganeti.logical_units.instance.base import check_online, check_pair
+from ganeti.logical_units.instance.changes.modify_parts import ModifyPart, Results, Work
+from ganeti.logical_units.instance.storage import disks as node_disks
+from ganeti.logical_units.instance.storage import planning
+from ganeti.logical_units.instance.storage.lvm_disks import check_room
+from ganeti.logical_units.instance.storage.syncing import wait_for_sync
+from ganeti.logical_units.instance.view import InstanceView, changed_fields
+from ganeti.logical_units.undo import Undo
+from ganeti.objects.disk_templates import DiskTemplate
+from ganeti.objects.model import Disk, Node
+from ganeti.objects.rpc_instance import RpcDisk
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.wconfd import ObjectKind
+
+_KEPT = ("uuid", "serial_no", "ctime", "mtime", "iv_name")
+
+
+@dataclass(frozen=True, slots=True)
+class PairPart(ModifyPart):
+    """The conversion of all disks; their data volumes on the primary node stay.
+
+    Attributes:
+        view: the instance with both nodes.
+        disks: the disks as they will be.
+    """
+
+    view: InstanceView
+    disks: Sequence[Disk]
+
+    @property
+    def results(self) -> Results:
+        return [("disk_template", str(self.work.op.disk_template))]
+
+    @property
+    def _primary(self) -> Node:
+        return self.view.primary
+
+    def _change(self, before: Sequence[Disk], after: Sequence[Disk]) -> None:
+        changes = [
+            (
+                ObjectKind.DISK,
+                old.uuid,
+                {k: v for k, v in changed_fields(old, new).items() if k not in _KEPT},
+            )
+            for old, new in zip(before, after, strict=True)
+        ]
+        self.work.context.config.modify_objects(changes)
+
+    def store(self, undo: Undo) -> None:
+        """Name the disks as they are now, all in one step."""
+        old = self.work.view.disks
+        back = partial(self._change, self.disks, old)
+        undo.push("name the old disks in the configuration", back)
+        self._change(old, self.disks)
+
+    def _shut(self, node: Node, wire: RpcDisk, index: int) -> None:
+        doing = f"deactivate disk {index} of instance {self.view.name!r}"
+        self.work.context.nodes.on(node, doing).blockdev_shutdown(wire)
+
+
+class ToCopies(PairPart):
+    """Volumes that get copies."""
+
+    def before_store(self, undo: Undo) -> Self:
+        """Make the other side, then the primary one over the volume that is there."""
+        context, view, secondary = self.work.context, self.view, self.view.nodes[1]
+        for index, disk in enumerate(self.disks):
+            context.check_canceled()
+            context.feedback(f"* making a copy of disk {index} on node {secondary.name}")
+            node_disks.make_on(context, view, secondary, index, disk, undo, on_primary=False)
+            self._make_here(index, disk, undo)
+        return self
+
+    def _make_here(self, index: int, disk: Disk, undo: Undo) -> None:
+        context, name, node = self.work.context, self.view.name, self._primary
+        wire = self.view.disk_wire(disk, node)
+        _data, meta = wire.children
+        doing = f"make disk {index} of instance {name!r} over its volume"
+        calls = context.nodes.on(node, doing)
+        undo.push(f"remove the metadata of disk {index}", partial(calls.blockdev_remove, meta))
+        undo.push(f"close disk {index}", partial(self._shut, node, wire, index))
+        for part in (meta, wire):
+            calls.blockdev_create(
+                part,
+                part.size,
+                name,
+                on_primary=part is wire,
+                info=node_disks.DISK_INFO + name,
+                exclusive_storage=False,
+            )
+
+    def finish(self) -> None:
+        """Wait for the copies, then close the disks if they were closed."""
+        context, view = self.work.context, self.view
+        now = InstanceView.of(context.config.get_instance_context(view.instance.uuid))
+        if not self.work.op.wait_for_sync:
+            context.info("the copies are made while the disks are active")
+            context.config.modify(ObjectKind.INSTANCE, view.instance.uuid, {"disks_active": True})
+            return
+        try:
+            wait_for_sync(context, now)
+        except OpExecError as err:
+            context.warn(str(err))
+        if not view.instance.disks_active:
+            node_disks.deactivate(context, now, now.primary)
+
+
+class FromCopies(PairPart):
+    """Disks that give their copies up."""
+
+    def before_store(self, undo: Undo) -> Self:
+        """Close both sides; that of a node that is offline is left."""
+        for index, disk in enumerate(self.work.view.disks):
+            for node in self.view.nodes[:2]:
+                if not node.offline:
+                    self._shut(node, self.view.disk_wire(disk, node), index)
+        return self
+
+    def finish(self) -> None:
+        """Remove the copies, and the metadata on the primary node; failures are told."""
+        context, secondary = self.work.context, self.view.nodes[1]
+        for index, disk in enumerate(self.work.view.disks):
+            doing = f"remove the copy of disk {index} of instance {self.view.name!r}"
+            node_disks.why_left(context, self.view, disk, secondary, doing)
+            meta = self.view.disk_wire(disk, self._primary).children[1]
+            path = "/".join(map(str, meta.logical_id))
+            failure = context.failure(
+                f"remove the metadata of disk {index}",
+                NodeCalls.blockdev_remove,
+                self._primary,
+                meta,
+            )
+            if failure is not None:
+                context.warn(
+                    f"{failure}; remove it by hand on node {self._primary.name}: 'lvremove {path}'"
+                )
+
+
+def keeps_volumes(old: str, new: str) -> bool:
+    """Tell whether the data can stay where it is."""
+    return {old, new} == {DiskTemplate.PLAIN, DiskTemplate.DRBD}
+
+
+def plan_pair(work: Work, secondary: Node | None) -> PairPart:
+    """Refuse nodes that cannot hold the copies; decide on the disks as they will be."""
+    context, view, template = work.context, work.view, str(work.op.disk_template)
+    if template == DiskTemplate.PLAIN:
+        if secondary is not None:
+            raise OpPrereqError(f"instance {view.name!r}: disks of template plain have one node")
+        return FromCopies(work, view, [_alone(disk, view.primary) for disk in view.disks])
+    nodes = [view.primary, *([secondary] if secondary else [])]
+    check_pair(context, f"instance {view.name!r}", nodes, template)
+    both = view.with_nodes(*nodes)
+    for node in nodes:
+        check_online(node, f"convert the disks of instance {view.name!r} on")
+    lost = node_disks.indexes_on(context, view, view.primary, view.disks, there=False)
+    if lost:
+        raise OpPrereqError(
+            f"disk {lost[0]} of instance {view.name!r} does not exist on node"
+            f" {view.primary.name!r}; see 'gnt-instance recreate-disks'"
+        )
+    planned = [_with_copy(work, index, disk, nodes) for index, disk in enumerate(view.disks)]
+    check_room(context, view.primary, [disk.children[1] for disk in planned])
+    check_room(context, nodes[1], [child for disk in planned for child in disk.children])
+    return ToCopies(work, both, [planning.settle(context, disk) for disk in planned])
+
+
+def _with_copy(work: Work, index: int, old: Disk, nodes: Sequence[Node]) -> Disk:
+    settings = {"size": old.size, "mode": old.mode.value, "vg": old.part("vg")}
+    view, new_uuid = work.view, work.context.new_uuid
+    template, group = DiskTemplate.DRBD, view.group
+    new = planning.plan_disk(view.cluster, template, f"disk/{index}", settings, group)
+    made = planning.describe_disk(new, index, template, None, nodes, new_uuid, uuid=old.uuid)
+    data, meta = made.children
+    vg, _name = meta.logical_id
+    data = structs.replace(data, logical_id=old.logical_id)
+    meta = structs.replace(meta, logical_id=[vg, f"{old.part('volume')}_meta"])
+    return structs.replace(
+        made, children=[data, meta], name=old.name, ctime=old.ctime, serial_no=old.serial_no
+    )
+
+
+def _alone(disk: Disk, node: Node) -> Disk:
+    data = disk.children[0]
+    return structs.replace(
+        disk,
+        dev_type=DiskTemplate.PLAIN.value,
+        logical_id=data.logical_id,
+        children=[],
+        nodes=[node.uuid],
+        params=dict(data.params or {}),
+    )

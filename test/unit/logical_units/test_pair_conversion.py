@@ -1,0 +1,134 @@
+"""Conversion between plain and drbd: the data volume stays; disks added and removed on both nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fakes.fake_cluster import FakeCluster
+from fakes.pairs import NAME, UP, add_pair, nodes_of, sides, volumes
+
+from ganeti.base.errors import GenericError, NotSupportedError, OpPrereqError
+
+
+def modify(cluster: FakeCluster, **params: Any) -> Any:
+    return cluster.execute("OP_INSTANCE_SET_PARAMS", instance_name=NAME, **params)
+
+
+def to_drbd(cluster: FakeCluster, **params: Any) -> None:
+    modify(cluster, **{"disk_template": "drbd", "remote_node": "node2", **params})
+
+
+def data_volume(cluster: FakeCluster, node: str = "node1") -> tuple[str, str]:
+    found = cluster.rpc.node(node)
+    [name] = [name for name in found.disks if not name.endswith("_meta")]
+    return name, found.data[name]
+
+
+@pytest.fixture
+def plain(pairs: FakeCluster) -> FakeCluster:
+    """A stopped instance with a volume on node1."""
+    pairs.add_instance(disk_template="plain", start=False)
+    [name] = pairs.rpc.node("node1").disks
+    pairs.rpc.node("node1").data[name] = "what the guest wrote"
+    return pairs
+
+
+def test_there_and_back_without_a_stream(plain: FakeCluster) -> None:
+    before, disks = data_volume(plain), dict(plain.config.disks)
+    to_drbd(plain)
+    assert nodes_of(plain) == ["node1", "node2"]
+    assert data_volume(plain) == data_volume(plain, "node2") == before
+    assert sides(plain) == {}
+    plain.execute("OP_INSTANCE_STARTUP", instance_name=NAME)
+    assert sides(plain) == UP
+    plain.rpc.write("and more")
+    plain.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
+    modify(plain, disk_template="plain")
+    assert nodes_of(plain) == ["node1"]
+    assert volumes(plain) == {"node1": [before[0]]}
+    assert data_volume(plain) == (before[0], "and more")
+    [(uuid, disk)] = plain.config.disks.items()
+    assert disk["logical_id"] == disks[uuid]["logical_id"]
+    assert disk["children"] == []
+    assert "import_start" not in plain.rpc.names()
+
+
+def test_nobody_waits_if_not_asked_to(plain: FakeCluster) -> None:
+    plain.rpc.sync_steps = 1000
+    to_drbd(plain, wait_for_sync=False)
+    assert sides(plain)["node2"] == ["Secondary connected incomplete"]
+    assert plain.config.instance(NAME)["disks_active"]
+
+
+@pytest.mark.parametrize(
+    ("params", "error", "text"),
+    [
+        ({"remote_node": None}, OpPrereqError, "give both with -n"),
+        ({"remote_node": "node1"}, OpPrereqError, "cannot be the primary node"),
+        ({"disk_template": "plain"}, OpPrereqError, "for a conversion to disk template 'drbd'"),
+    ],
+)
+def test_conversions_that_cannot_be(
+    plain: FakeCluster, params: dict[str, Any], error: type[GenericError], text: str
+) -> None:
+    given = {"disk_template": "drbd", "remote_node": "node2", **params}
+    with pytest.raises(error, match=text):
+        modify(plain, **{name: value for name, value in given.items() if value is not None})
+    assert sides(plain) == {}
+
+
+def test_files_become_copies_by_way_of_volumes(pairs: FakeCluster) -> None:
+    pairs.add_instance(disk_template="file", start=False)
+    with pytest.raises(NotSupportedError, match="convert them to 'plain' first"):
+        to_drbd(pairs)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("back", [False, True])
+def test_a_conversion_that_fails_anywhere_loses_nothing(
+    plain: FakeCluster, *, back: bool, after: bool
+) -> None:
+    before = data_volume(plain)
+    for number in range(40):
+        template = plain.config.disks[plain.config.instance(NAME)["disks"][0]]["dev_type"]
+        if (template == "plain") is back:
+            to_drbd(plain) if back else modify(plain, disk_template="plain")
+        seen = iter(range(10**6))
+
+        def failure(
+            _node: str, _call: str, _args: Any, number: int = number, seen: Any = seen
+        ) -> str | None:
+            return "it broke" if next(seen) == number else None
+
+        kind = "lost_answer" if after else "failure"
+        setattr(plain.rpc, kind, failure)
+        plain.messages.clear()
+        try:
+            modify(plain, disk_template="plain") if back else to_drbd(plain)
+        except GenericError as err:
+            plain.messages.append(str(err))
+        setattr(plain.rpc, kind, lambda *_args: None)
+        assert data_volume(plain) == before, (number, plain.messages)
+        if len(nodes_of(plain)) == 1:
+            left = [name for node in ("node1", "node2") for name in plain.rpc.node(node).disks]
+            if left != [before[0]]:
+                assert plain.said("lvremove"), (number, plain.messages)
+                for node in ("node1", "node2"):
+                    plain.rpc.node(node).sides.clear()
+                    plain.rpc.node(node).disks &= {before[0]} if node == "node1" else set()
+        else:
+            plain.execute("OP_INSTANCE_STARTUP", instance_name=NAME)
+            assert sides(plain) == UP
+            plain.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
+
+
+def test_disks_are_added_and_removed_on_both_nodes(pairs: FakeCluster) -> None:
+    add_pair(pairs, start=False)
+    modify(pairs, disks=[("add", -1, {"size": 32})])
+    assert [len(names) for names in volumes(pairs).values()] == [4, 4]
+    pairs.execute("OP_INSTANCE_STARTUP", instance_name=NAME)
+    assert sides(pairs)["node2"] == UP["node2"] * 2
+    pairs.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
+    modify(pairs, disks=[("remove", 1, {})])
+    assert [len(names) for names in volumes(pairs).values()] == [2, 2]
