@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from ganeti.base.errors import NotSupportedError, wrong_state
+from ganeti.base.errors import wrong_state
 from ganeti.base.text import shown
 from ganeti.logical_units import lookup
 from ganeti.logical_units.allocator import asking
@@ -26,12 +26,22 @@ from ganeti.objects.allocation_modes import EvacMode
 from ganeti.objects.disk_templates import traits_of
 from ganeti.objects.model import Instance, Node
 from ganeti.objects.rpc_instance import disk_template
-from ganeti.opcodes.instance import OpInstanceFailover, OpInstanceMigrate
+from ganeti.opcodes.instance import (
+    OpInstanceFailover,
+    OpInstanceMigrate,
+    OpInstanceReplaceDisks,
+    ReplaceDisksMode,
+)
 from ganeti.opcodes.node import OpNodeEvacuate, OpNodeMigrate
 from ganeti.protocol.iallocator import IGNORE_SOFT_ERRORS, EvacuateResult, NodeEvacuate
 from ganeti.protocol.wconfd import WConfCalls
 
-MoveOp = OpInstanceFailover | OpInstanceMigrate
+MoveOp = OpInstanceFailover | OpInstanceMigrate | OpInstanceReplaceDisks
+_WORDS: Final[Mapping[type[MoveOp], str]] = {
+    OpInstanceFailover: "fails over",
+    OpInstanceMigrate: "migrates",
+    OpInstanceReplaceDisks: "replaces the secondary node of",
+}
 LeavingOpType = TypeVar("LeavingOpType", bound=OpNodeEvacuate | OpNodeMigrate)
 
 
@@ -67,6 +77,15 @@ def check_movable(config: WConfCalls, source: Node, instances: Sequence[Instance
             f"node {source.name!r} holds the only copy of the disks of {shown(stuck)}; move"
             " those first ('gnt-instance move -n NODE'), or remove them"
         )
+
+
+def with_copies(config: WConfCalls, instances: Sequence[Instance]) -> set[str]:
+    """Return the UUIDs of the instances whose disks have copies, which go to secondary nodes."""
+    return {
+        instance.uuid
+        for instance, disks in zip(instances, lookup.disks_of_each(config, instances), strict=True)
+        if any(disk.traits.mirrored for disk in disks)
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +147,13 @@ class LeavingUnit(LogicalUnit[LeavingOpType, Leaving, Moves]):
         if key is not None:
             target = lookup.require_node(self.config, key)
             check_target(node, target)
-        elif first or second:
+        elif self.needs_allocator(first) or second:
             allocator = asking.choose_allocator(self.cluster, self.op.iallocator, what)
         return Leaving(node, first, second, planned, target, allocator)
+
+    def needs_allocator(self, instances: Sequence[Instance]) -> bool:
+        """Tell whether somebody has to choose where primary instances go."""
+        return bool(instances)
 
     def _planned(self, instances: Sequence[Instance]) -> list[Instance]:
         """Return the instances that are only planned; the job of one being made is waited for."""
@@ -155,8 +178,7 @@ class LeavingUnit(LogicalUnit[LeavingOpType, Leaving, Moves]):
         """Submit a job for each instance; returns their ids as opcodes answer them."""
         job_ids = self.context.submit_jobs([[op] for op in plan.ops])
         for op, job_id in zip(plan.ops, job_ids, strict=True):
-            doing = "migrates" if isinstance(op, OpInstanceMigrate) else "fails over"
-            self.context.info(f"job {job_id} {doing} instance {op.instance_name}")
+            self.context.info(f"job {job_id} {_WORDS[type(op)]} instance {op.instance_name}")
         if not plan.ops:
             self.context.info(f"node {plan.node.name} has no such instances, nothing to do")
         return {"jobs": [(True, job_id) for job_id in job_ids]}
@@ -171,9 +193,13 @@ class LUNodeMigrate(LeavingUnit[OpNodeMigrate]):
         op = self.op
         return self.find(op.target_node_uuid, op.target_node, primary=True, secondary=False)
 
+    def needs_allocator(self, instances: Sequence[Instance]) -> bool:
+        return len(with_copies(self.config, instances)) < len(instances)
+
     def plan(self, found: Leaving) -> Moves:
         """Try every instance: the job of one that cannot move says why, and holds no other back."""
-        op = self.op
+        op, pairs = self.op, with_copies(self.config, found.primary)
+        allocator = found.allocator.name if found.allocator else None
         self.warn_of_planned(found)
         return Moves(
             found.node,
@@ -184,7 +210,7 @@ class LUNodeMigrate(LeavingUnit[OpNodeMigrate]):
                     mode=op.mode,
                     live=op.live,
                     target_node=found.target_name,
-                    iallocator=found.allocator.name if found.allocator else None,
+                    iallocator=None if instance.uuid in pairs else allocator,
                     allow_runtime_changes=op.allow_runtime_changes,
                     ignore_ipolicy=op.ignore_ipolicy,
                     allow_failover=True,
@@ -214,14 +240,28 @@ class LUNodeEvacuate(LeavingUnit[OpNodeEvacuate]):
         self.warn_of_planned(found)
         if found.allocator is not None:
             return Moves(found.node, [], self._ask(found, found.allocator))
-        if found.secondary:
-            names = shown(instance.name for instance in found.secondary)
-            raise NotSupportedError(
-                f"node {found.node.name!r} is the secondary node of {names}: replacing secondary"
-                " nodes is not supported yet"
+        pairs = with_copies(self.config, found.primary)
+        if found.target is not None and pairs:
+            names = shown(each.name for each in found.primary if each.uuid in pairs)
+            raise wrong_state(
+                f"{names}: their disks have copies on their secondary nodes, so they cannot go to"
+                f" {found.target.name!r} at once; give an allocator (-I), or migrate them with"
+                f" 'gnt-node migrate {found.node.name}' and then evacuate with -s"
             )
         check_movable(self.config, found.node, found.primary)
-        return Moves(found.node, [self._move(found, instance) for instance in found.primary])
+        moves: list[MoveOp] = [self._move(found, instance) for instance in found.primary]
+        return Moves(found.node, moves + [self._replacement(found, i) for i in found.secondary])
+
+    def _replacement(self, found: Leaving, instance: Instance) -> MoveOp:
+        """Return the opcode that brings the copies of an instance's disks to another node."""
+        return OpInstanceReplaceDisks(
+            instance_name=instance.name,
+            instance_uuid=instance.uuid,
+            mode=ReplaceDisksMode.NEW_SECONDARY,
+            remote_node=found.target_name,
+            early_release=self.op.early_release,
+            reason=self.op.reason,
+        )
 
     def _ask(self, found: Leaving, allocator: Allocator) -> EvacuateResult:
         names = [instance.name for instance in (*found.primary, *found.secondary)]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from fakes.fake_cluster import FakeCluster
 from fakes.pairs import NAME, UP, add_pair, sides
+
+from ganeti.base.errors import OpPrereqError
 
 
 def verify_disks(cluster: FakeCluster) -> Any:
@@ -51,3 +54,30 @@ def test_a_node_that_does_not_answer_is_told_and_an_offline_one_is_not(pairs: Fa
     assert (inactive, missing) == ([], {})
     pairs.config.node(2)["offline"] = True
     assert verify_disks(pairs) == ({}, [], {})
+
+
+def jobs_of(cluster: FakeCluster, op_id: str, **params: Any) -> list[tuple[str, str | None]]:
+    """Return (instance, node that it or its copies go to) of the jobs that are submitted."""
+    cluster.jobs.clear()
+    cluster.execute(op_id, node_name="node2", **params)
+    return [
+        (op.instance_name, getattr(op, "remote_node", None) or getattr(op, "target_node", None))
+        for [op] in cluster.jobs
+    ]
+
+
+def test_a_node_is_evacuated_of_copies(pairs: FakeCluster) -> None:
+    add_pair(pairs)
+    add_pair(pairs, name="web2.example.com", pnode="node2", snode="node3")
+    found = jobs_of(pairs, "OP_NODE_EVACUATE", mode="secondary-only", remote_node="node4")
+    assert found == [(NAME, "node4.example.com")]
+    assert pairs.said("replaces the secondary node of instance web1")
+    with pytest.raises(OpPrereqError, match="gnt-node migrate node2"):
+        jobs_of(pairs, "OP_NODE_EVACUATE", mode="primary-only", remote_node="node4")
+
+
+def test_instances_migrate_to_their_secondary_nodes(pairs: FakeCluster) -> None:
+    add_pair(pairs, name="web2.example.com", pnode="node2", snode="node3")
+    pairs.config.cluster["default_iallocator"] = ""
+    assert jobs_of(pairs, "OP_NODE_MIGRATE") == [("web2.example.com", None)]
+    assert pairs.jobs[0][0].iallocator is None
