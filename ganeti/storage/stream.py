@@ -81,11 +81,12 @@ class Image(Protocol):
 
 
 class LocalImage:
-    """A file or device of this node."""
+    """A file or device of this node, or the first bytes of it."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, size_bytes: int = 0) -> None:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self.size = os.lseek(self._descriptor, 0, os.SEEK_END)
+        end = os.lseek(self._descriptor, 0, os.SEEK_END)
+        self.size = min(size_bytes or end, end)
 
     def areas(self) -> Iterator[tuple[int, int]]:
         """Yield the parts that are not holes."""

@@ -24,7 +24,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCluster]:
             for node in found.nodes:
                 root = found.paths_of(node).root
                 lvm_programs.make_group(root, "xenvg", {SDA: 15000, SDB: 15000})
-                lvm_programs.make_group(root, "fastvg", {"/dev/none/sdc1": 500})
+                lvm_programs.make_group(root, "fastvg", {"/dev/none/sdc1": 500}, extent_mib=32)
             found.gnt("cluster modify --vg-name=xenvg")
             found.gnt(
                 "cluster modify --enabled-disk-templates=plain,file,diskless"

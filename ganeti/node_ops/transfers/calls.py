@@ -100,13 +100,13 @@ class Transfers(NodeHandler):
         match place:
             case ("raw", [disk]):
                 path, view = self._device(instance, disk)
-                return End(kind="raw", path=path, view=view)
+                return End(kind="raw", path=path, view=view, size_bytes=_recorded_bytes(disk))
             case ("file", [str(path), *rest]):
                 return self._file(path, rest, receives=receives)
             case ("script", [disk, int(index)]):
                 path, view = self._device(instance, disk)
                 end = self._script(instance, component, path, index, receives=receives)
-                return replace(end, view=view)
+                return replace(end, view=view, size_bytes=_recorded_bytes(disk))
             case ("snapshot", [str(uuid)]) if not receives:
                 found = snapshots_of(self.node, instance).address(instance.name, uuid)
                 return End(kind="snapshot", path=found.socket_path, export=found.export)
@@ -191,6 +191,12 @@ class Transfers(NodeHandler):
             cwd=definition.path,
             log=log_path(self.node, kind, definition.name, f"{instance.name}-{name}"),
         )
+
+
+def _recorded_bytes(wire: object) -> int:
+    """Return the size of a disk whose device may be larger: a volume has whole extents; else 0."""
+    disk = RpcDisk.from_wire(wire)  # type: ignore[arg-type]  # its own errors are clear enough
+    return disk.size << 20 if disk.traits.is_lvm else 0
 
 
 def _request(

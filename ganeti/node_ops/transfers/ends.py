@@ -59,6 +59,7 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
         root: what they, or those of the disk that a chain makes, add up to.
         layers: the files of a chain, the oldest first.
         number: the point that is to be the first of its chain.
+        size_bytes: how much of a device is the disk; 0 for all of it.
         view: how the bytes of the disk come to the path, where they are not there by themselves.
     """
 
@@ -75,6 +76,7 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
     sums: str = ""
     root: str = ""
     layers: list[str] = []
+    size_bytes: int = 0
     number: int = 0
     view: RawView | None = None
     image: str = ""
@@ -96,7 +98,7 @@ def open_source(end: End) -> Source:
         return ChangesSource(end)
     if end.kind == "chain":
         return ChainSource(end)
-    return ScriptSource(end) if end.argv else DiskReader(LocalImage(end.path))
+    return ScriptSource(end) if end.argv else DiskReader(LocalImage(end.path, end.size_bytes))
 
 
 def open_sink(end: End, incoming: Incoming) -> Sink:
