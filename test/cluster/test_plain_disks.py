@@ -158,3 +158,36 @@ def test_a_pass_over_many_disks_asks_once(cluster: TestCluster) -> None:
     before = len(ran(cluster, node, "lvs"))
     cluster.gnt("cluster verify-disks")
     assert len(ran(cluster, node, "lvs")) - before <= 2
+
+
+def test_an_export_reads_snapshots_while_the_instance_runs_again(cluster: TestCluster) -> None:
+    node, other, _ = cluster.nodes
+    add = ADD.replace("--no-install --no-start", "-o test")
+    cluster.gnt(f"{add} -n {node} --disk 0:size=40 web.example.com")
+    written = device(cluster, node).read_bytes()
+    assert b"web.example.com" in written
+    outcome = cluster.gnt(f"backup export -n {other} web.example.com")
+    said = outcome.out + outcome.err
+    order = ["Taking snapshots", "Starting instance", "copying disk 0", "Finalizing export"]
+    places = [said.index(words) for words in order]
+    assert places == sorted(places)
+    assert cluster.instance_field("web.example.com", "status") == "running"
+    assert len(volumes(cluster, node)) == 1
+    assert any("--snapshot" in call for call in ran(cluster, node, "lvcreate"))
+    cluster.gnt(
+        f"backup import --no-name-check --no-ip-check -t plain -n {other} --src-node {other}"
+        " --src-dir web.example.com copy.example.com"
+    )
+    restored = device(cluster, other).read_bytes()
+    assert len(restored) == len(written)
+    assert b"DISK_0_" in restored  # written by the scripts of the operating system
+
+
+def test_an_export_without_room_for_snapshots_stops_the_instance(cluster: TestCluster) -> None:
+    node, other, _ = cluster.nodes
+    add = ADD.replace("--no-install --no-start", "-o test")
+    cluster.gnt(f"{add} -n {node} --disk 0:size=480,vg=fastvg web.example.com")
+    outcome = cluster.gnt(f"backup export -n {other} web.example.com")
+    assert "stays down while it is exported" in outcome.out + outcome.err
+    assert cluster.instance_field("web.example.com", "status") == "running"
+    assert len(volumes(cluster, node)) == 1

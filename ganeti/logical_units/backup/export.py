@@ -44,7 +44,7 @@ from ganeti.base.errors import (
     wrong_state,
 )
 from ganeti.logical_units import lookup
-from ganeti.logical_units.backup import remote
+from ganeti.logical_units.backup import remote, volume_snapshots
 from ganeti.logical_units.backup.chains import NO_POINT, NewPoint, disk_changes, plan_point
 from ganeti.logical_units.backup.exports import EXPORT_DIR, nodes_with_export
 from ganeti.logical_units.hooks import HookPoint, ObjectType
@@ -71,6 +71,7 @@ from ganeti.logical_units.instance.storage.copying import (
     kept_disk,
 )
 from ganeti.logical_units.instance.storage.snapshots import read_snapshots, require_whole
+from ganeti.logical_units.instance.view import InstanceView
 from ganeti.logical_units.locks import LockLevel, LockNeed, shared
 from ganeti.logical_units.undo import Undo
 from ganeti.opcodes.backup import OpBackupExport, OpBackupPrepare
@@ -241,16 +242,36 @@ class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
                 recorded = self._take_snapshots(plan, undo)
             elif plan.was_running:
                 self.stop(plan, undo)
+            frozen, failure = self._freeze(plan, undo)
             self._note(plan)
-            self._dump(plan, recorded)
+            self._dump(plan, frozen or plan.view, recorded)
             if plan.goes_on:
                 self._drop_snapshots(plan)
-            failure = None if self.op.remove_instance else self._why_not_started(plan)
+            if frozen is not None:
+                volume_snapshots.drop(self.context, plan.view, frozen)
+            elif not self.op.remove_instance:
+                failure = self._why_not_started(plan)
             self._finalize(plan)
             undo.forget()
         if plan.goes_on:
             self._forget_records(plan)
         return failure
+
+    def _freeze(
+        self, plan: ExportPlan, undo: Undo
+    ) -> tuple[InstanceView | None, GenericError | None]:
+        """Start an instance on volumes again before they are dumped, from snapshots.
+
+        Returns:
+            The instance with the snapshots in the place of its disks, None without them; and why it
+            was not started again.
+        """
+        stays_down = self.op.remove_instance or not plan.was_running or plan.goes_on
+        if stays_down or plan.point is not None or not volume_snapshots.can_be_taken(plan.view):
+            return None, None
+        self.context.feedback(f"Taking snapshots of the disks of {plan.view.name}")
+        frozen = volume_snapshots.take(self.context, plan.view, undo)
+        return frozen, None if frozen is None else self._why_not_started(plan)
 
     def _how_to_go_on(self, plan: ExportPlan, point: NewPoint) -> str:
         live = " --noshutdown" if plan.goes_on else ""
@@ -310,27 +331,33 @@ class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
             return err
         return None
 
-    def _dump(self, plan: ExportPlan, recorded: Collection[str]) -> None:
-        """Dump every disk to a file; the disks are closed again if the instance is not to run."""
+    def _dump(self, plan: ExportPlan, frozen: InstanceView, recorded: Collection[str]) -> None:
+        """Dump every disk to a file; the disks are closed again if the instance is not to run.
+
+        Args:
+            frozen: the instance with the disks that are read, which may be snapshots.
+        """
         context, view, compress = self.context, plan.view, self.op.compress
         if plan.point is not None:
             plan.point.tell_what_is_read(context, view, recorded)
         try:
             for index, disk in enumerate(view.disks):
                 context.check_canceled()
-                source, target = self._ends(plan, index, is_recorded=disk.uuid in recorded)
+                source, target = self._ends(plan, frozen, index, is_recorded=disk.uuid in recorded)
                 copy_disk(context, view, index, source=source, target=target, compress=compress)
         finally:
             if not view.instance.disks_active:
                 disks.deactivate(context, view, view.primary)
 
-    def _ends(self, plan: ExportPlan, index: int, *, is_recorded: bool) -> tuple[Place, Place]:
+    def _ends(
+        self, plan: ExportPlan, frozen: InstanceView, index: int, *, is_recorded: bool
+    ) -> tuple[Place, Place]:
         """Return the disk, and the file that it is dumped to."""
         view, disk = plan.view, plan.view.disks[index]
         if plan.point is not None:
             source = disk_changes(view, disk, is_live=plan.goes_on, is_recorded=is_recorded)
             return source, plan.point.target(plan.goal, view.name, disk)
-        by_script = disk_by_script(view, index)
+        by_script = disk_by_script(frozen, index)
         directory = f"{EXPORT_DIR}/{view.name}{PARTIAL_SUFFIX}"
         target = dump_file(plan.goal, f"{directory}/{dump_name(disk.uuid)}")
         if plan.kept:

@@ -49,9 +49,7 @@ def test_groups_of_a_node() -> None:
     [missing] = groups({"vglist": {"other": 50000}})
     assert missing[:2] == ("ENODELVM", NODE)
     assert "no volume group 'xenvg' (it has: other)" in missing[2]
-    [small] = judges.judge_groups(
-        Node.from_wire(make_node(1)), "xenvg", {"vglist": {"xenvg": 9}}
-    )
+    [small] = judges.judge_groups(Node.from_wire(make_node(1)), "xenvg", {"vglist": {"xenvg": 9}})
     assert (small.severity.value, "9 MiB, less than 20480" in small.text) == ("WARNING", True)
     [silent] = groups({"vglist": "vgs: broken"})
     assert silent[2] == "cannot look at volume groups: vgs: broken"
