@@ -55,6 +55,7 @@ def device(cluster: TestCluster, node: str, index: int = 0) -> Path:
     return Path(cluster.paths_of(node).root, "dev", sorted(volumes(cluster, node))[index])
 
 
+@pytest.mark.shows("backend/overview/lvm", "backend/templates/plain")
 def test_the_life_of_an_instance(cluster: TestCluster) -> None:
     first, second, _ = cluster.nodes
     cluster.gnt(f"{ADD} -n {first} --disk 0:size=100 --disk 1:size=64,vg=fastvg web.example.com")
