@@ -60,10 +60,17 @@ def test_a_failover_goes_to_the_secondary_node(pair: FakeCluster, node: dict[str
     assert sides(pair) == UP
 
 
-@pytest.mark.parametrize("op_id", ["OP_INSTANCE_FAILOVER", "OP_INSTANCE_MIGRATE"])
-@pytest.mark.parametrize("params", [{"target_node": "node3"}, {"iallocator": "hail"}])
+@pytest.mark.parametrize(
+    ("op_id", "params"),
+    [
+        ("OP_INSTANCE_MIGRATE", {"target_node": "node3"}),
+        ("OP_INSTANCE_MIGRATE", {"iallocator": "hail"}),
+        ("OP_INSTANCE_FAILOVER", {"iallocator": "hail"}),
+        ("OP_INSTANCE_FAILOVER", {"target_node": "node3", "cleanup": True}),
+    ],
+)
 def test_no_other_node_has_the_copies(
-    pair: FakeCluster, op_id: str, params: dict[str, str]
+    pair: FakeCluster, op_id: str, params: dict[str, Any]
 ) -> None:
     with pytest.raises(OpPrereqError, match=r"node2\.example\.com', which has the copies of"):
         pair.execute(op_id, instance_name=NAME, **params)

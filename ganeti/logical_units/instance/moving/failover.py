@@ -16,6 +16,7 @@ from ganeti.logical_units import lookup
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance import guest
+from ganeti.logical_units.instance.moving.anywhere import fail_over_anywhere, find_keeper
 from ganeti.logical_units.instance.moving.mirrors import BothWrite, check_copies
 from ganeti.logical_units.instance.moving.target import (
     Move,
@@ -27,6 +28,7 @@ from ganeti.logical_units.instance.moving.target import (
 )
 from ganeti.logical_units.instance.storage import disks
 from ganeti.logical_units.instance.storage.disks import mirrored
+from ganeti.logical_units.instance.storage.lvm_disks import check_room
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.objects.fill import fill_beparams
 from ganeti.objects.model import AdminState, LiveState, Node
@@ -59,6 +61,11 @@ def fail_over(
     Raises:
         OpExecError: says on which node the instance is now, and whether it runs.
     """
+    if view.needs_own_nodes and target.uuid not in [node.uuid for node in view.nodes]:
+        keeper = find_keeper(context, view)
+        _stop_at_source(context, view, shutdown_timeout_s, ignore_consistency, reason)
+        fail_over_anywhere(context, view, target, keeper, reason)
+        return
     check_copies(context, view, target, ignore_consistency=ignore_consistency)
     _stop_at_source(context, view, shutdown_timeout_s, ignore_consistency, reason)
     record_move(context, view, target)
@@ -236,6 +243,7 @@ class LUInstanceFailover(MoveUnit[OpInstanceFailover, Move]):
 
     hooks = HookPoint("instance-failover", ObjectType.INSTANCE)
     doing = "fail over"
+    goes_anywhere = True
     told = ("ignore_consistency", "shutdown_timeout")
 
     def plan(self, found: Move) -> Move:
@@ -250,6 +258,9 @@ class LUInstanceFailover(MoveUnit[OpInstanceFailover, Move]):
         if source.drained:
             self.context.info(f"source node {source.name} is drained")
         check_failover(self.context, view, found.goal, ignore_ipolicy=self.op.ignore_ipolicy)
+        if view.needs_own_nodes and found.goal.uuid not in [node.uuid for node in view.nodes]:
+            parts = [c for disk in view.disks if disk.traits.mirrored for c in disk.children]
+            check_room(self.context, found.goal, parts)
         return found
 
     def hook_nodes(self, plan: Move) -> Sequence[Node]:

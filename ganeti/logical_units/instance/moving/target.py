@@ -49,9 +49,11 @@ class MoveUnit(AnyInstanceUnit[MoveOp, Move, MovePlan]):
 
     Class attributes:
         doing: the work, as it reads after "cannot".
+        goes_anywhere: an instance with copies of its disks can go to a third node, too.
     """
 
     doing: ClassVar[str]
+    goes_anywhere: ClassVar[bool] = False
 
     def resolve(self) -> Move:
         """Read the instance and the target, if one is named."""
@@ -78,8 +80,9 @@ class MoveUnit(AnyInstanceUnit[MoveOp, Move, MovePlan]):
         """
         secondary = view.nodes[1]
         named = None if name is None else lookup.require_node(self.config, name)
+        is_third = named is not None and named.uuid not in [node.uuid for node in view.nodes]
         if self.op.iallocator is not None or (
-            named is not None and named.uuid not in [node.uuid for node in view.nodes]
+            is_third and (self.op.cleanup or not self.goes_anywhere)
         ):
             raise wrong_state(
                 f"cannot {self.doing} instance {view.name!r} to another node than"

@@ -204,7 +204,7 @@ class LUInstanceReplaceDisks(AnyInstanceUnit[OpInstanceReplaceDisks, WithTarget,
         if not view.instance.disks_active:
             node_disks.assemble_copies(self.context, view, view.primary, ignore_secondaries=True)
         _check_source(self.context, plan)
-        kind = _NewNode if plan.mode is ReplaceDisksMode.NEW_SECONDARY else _SameNode
+        kind = NewNode if plan.mode is ReplaceDisksMode.NEW_SECONDARY else _SameNode
         kind(self.context, plan, self.op.early_release).run()
         if not view.instance.disks_active:
             now = InstanceView.of(self.config.get_instance_context(view.instance.uuid))
@@ -361,11 +361,21 @@ class _SameNode(_Work):
 
 
 @dataclass(frozen=True, slots=True)
-class _NewNode(_Work):
+class NewNode(_Work):
     """A new secondary node."""
 
     def run(self) -> None:
         """Make the new side, record it, connect it."""
+        now, disks = self.switch([])
+        self._connect(now, disks)
+        self.finish(now, disks)
+
+    def switch(self, more: Sequence[Change]) -> tuple[InstanceView, list[Disk]]:
+        """Make the new side and record it; returns the instance and its disks as they are then.
+
+        Args:
+            more: recorded in the same step.
+        """
         context, new, primary = self.context, self.plan.goal, self.plan.view.primary
         old = self.plan.view.nodes[1]
         context.feedback(f"* making copies on node {new.name} instead of {old.name}")
@@ -386,11 +396,9 @@ class _NewNode(_Work):
                 ),
             )
             self._leave_old()
-            self._record(disks, undo)
+            self._record(disks, more, undo)
             undo.forget()
-        now = InstanceView.of(context.config.get_instance_context(view.instance.uuid))
-        self._connect(now, disks)
-        self.finish(now, disks)
+        return InstanceView.of(context.config.get_instance_context(view.instance.uuid)), disks
 
     def _moved(self, disk: Disk) -> Disk:
         new, old = self.plan.goal.uuid, self.plan.view.nodes[1].uuid
@@ -420,13 +428,14 @@ class _NewNode(_Work):
         wires = [view.disk_wire(disk, primary) for disk in self.plan.chosen]
         context.nodes.on(primary, doing).drbd_disconnect_net(wires)
 
-    def _record(self, disks: Sequence[Disk], undo: Undo) -> None:
+    def _record(self, disks: Sequence[Disk], more: Sequence[Change], undo: Undo) -> None:
         """Name the new node in the configuration; when the answer is lost, that is looked up."""
         config = self.context.config
         changes: list[Change] = [
             (ObjectKind.DISK, disk.uuid, changed_fields(before, disk))
             for before, disk in zip(self.plan.chosen, disks, strict=True)
         ]
+        changes += more
         try:
             config.modify_objects(changes)
         except GenericError as err:
@@ -458,10 +467,11 @@ class _NewNode(_Work):
             raise OpExecError(
                 f"{'; '.join(failures)}; node {new.name} is the secondary node now: connect the"
                 f" disks with 'gnt-instance activate-disks {name}'"
-                f"{self._old_left()}"
+                f"{self.old_left()}"
             )
 
-    def _old_left(self) -> str:
+    def old_left(self) -> str:
+        """Return the hint for the volumes that are left, as the end of a sentence."""
         old = self.plan.view.nodes[1]
         volumes = " ".join(
             f"{child.part('vg')}/{child.part('volume')}"
