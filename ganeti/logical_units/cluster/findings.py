@@ -15,6 +15,7 @@ from typing import Final
 from ganeti.base.text import shown
 from ganeti.base.versions import PROTOCOL_VERSION
 from ganeti.logical_units.context import JobContext
+from ganeti.objects.disk_templates import LocalDiskStatus
 from ganeti.objects.model import CLOCK_SKEW_S_MAX, AdminState, Disk, Instance, LiveState, Node
 from ganeti.objects.verify_errors import VerifyErrorCode, item_kind
 from ganeti.opcodes.cluster import OpClusterVerifyConfig, OpClusterVerifyGroup
@@ -313,9 +314,29 @@ def judge_orphans(live: Mapping[str, Mapping[str, int]], known: Set[str]) -> Ite
             yield Finding(_Code.ENODEORPHANINSTANCE, node_name, text)
 
 
+_DISK_WORDS: Final = {
+    LocalDiskStatus.OKAY: "ok",
+    LocalDiskStatus.SYNC: "syncing",
+    LocalDiskStatus.UNKNOWN: "unknown",
+    LocalDiskStatus.FAULTY: "faulty",
+}
+
+
 def judge_disk(instance_name: str, index: int, node_name: str, answer: object) -> Iterator[Finding]:
     """Yield the problems of a disk, from a node's answer about it."""
     match answer:
+        case [True, {"ldisk_status": int(state), "is_degraded": bool(is_degraded)}]:
+            if is_degraded or state != LocalDiskStatus.OKAY:
+                words = _DISK_WORDS.get(state, "unknown")
+                degraded = " is degraded;" if is_degraded else ""
+                text = f"disk/{index} on {node_name}{degraded} state is '{words}'"
+                hint = (
+                    f"replace it with 'gnt-instance replace-disks -a {instance_name}'"
+                    if state == LocalDiskStatus.FAULTY
+                    else "connect its sides with 'gnt-instance activate-disks --wait-for-sync"
+                    f" {instance_name}'"
+                )
+                yield Finding(_Code.EINSTANCEFAULTYDISK, instance_name, f"{text}; {hint}")
         case [True, _]:
             return
         case [False, text]:

@@ -160,19 +160,32 @@ def ask_nodes(
     cluster: Cluster,
     method: Callable[[NodeCalls, Sequence[RpcDisk]], AnswerT],
     places: Sequence[DiskOfInstance],
+    *,
+    both_sides: bool = False,
 ) -> list[tuple[Node, list[DiskOfInstance], RpcResult[AnswerT]]]:
-    """Ask the primary nodes about disks, all of one node in one call."""
+    """Ask the primary nodes about disks, all of one node in one call.
+
+    Args:
+        both_sides: ask both nodes about disks with copies.
+    """
     if not places:
         return []
     by_node: dict[str, list[DiskOfInstance]] = defaultdict(list)
     for place in places:
-        by_node[place.instance.primary_node].append(place)
-    nodes = lookup.present(context.config.get_nodes(list(by_node)))
+        copies = place.disk.nodes if both_sides and place.disk.traits.mirrored else ()
+        for uuid in dict.fromkeys([place.instance.primary_node, *copies]):
+            by_node[uuid].append(place)
+    holders = {uuid for place in places for uuid in place.disk.nodes} | by_node.keys()
+    known = lookup.present(context.config.get_nodes(sorted(holders)))
+    ips = {node.uuid: node.secondary_ip for node in known}
+    nodes = [node for node in known if node.uuid in by_node]
     groups = lookup.groups_of(context.config, nodes)
     targets = {}
     for node in nodes:
         group, disks = groups[node.group], [place.disk for place in by_node[node.uuid]]
-        targets[target_of(node)] = ([build_rpc_disk(cluster, group, disk) for disk in disks],)
+        side = _side(node, ips)
+        wires = [build_rpc_disk(cluster, group, disk, **side) for disk in disks]
+        targets[target_of(node)] = (wires,)
     results = context.nodes.call_each(method, targets)
     return [(node, by_node[node.uuid], results[node.name]) for node in nodes]
 

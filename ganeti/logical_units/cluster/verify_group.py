@@ -359,7 +359,9 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
         """Yield (instance name, findings) of all disks that are to be ready."""
         places = disks_of(self.config, [item for item in instances if item.disks_active])
         method = NodeCalls.blockdev_getmirrorstatus_multi
-        for node, mine, result in ask_nodes(self.context, self.cluster, method, places):
+        for node, mine, result in ask_nodes(
+            self.context, self.cluster, method, places, both_sides=True
+        ):
             if result.error is None:
                 for place, answer in zip(mine, result.payload, strict=False):
                     name = place.instance.name

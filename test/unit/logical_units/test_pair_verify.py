@@ -81,3 +81,33 @@ def test_instances_migrate_to_their_secondary_nodes(pairs: FakeCluster) -> None:
     pairs.config.cluster["default_iallocator"] = ""
     assert jobs_of(pairs, "OP_NODE_MIGRATE") == [("web2.example.com", None)]
     assert pairs.jobs[0][0].iallocator is None
+
+
+def findings_of(cluster: FakeCluster) -> list[str]:
+    cluster.messages.clear()
+    cluster.execute("OP_CLUSTER_VERIFY_GROUP", group_name="default", error_codes=True)
+    return [text for text in cluster.messages if "EINSTANCE" in text]
+
+
+def test_verify_looks_at_both_sides(pairs: FakeCluster) -> None:
+    add_pair(pairs)
+    assert findings_of(pairs) == []
+    pairs.rpc.node("node2").broken |= pairs.rpc.node("node2").disks
+    [text] = findings_of(pairs)
+    assert f"EINSTANCEFAULTYDISK:instance:{NAME}:disk/0 on node2.example.com state is" in text
+    assert f"'gnt-instance replace-disks -a {NAME}'" in text
+    pairs.rpc.node("node2").broken.clear()
+    pairs.rpc.sync_steps = 1000
+    pairs.rpc.node("node2").cut_power()
+    pairs.rpc.write("newer")
+    pairs.rpc.node("node2").boot()
+    pairs.execute("OP_INSTANCE_ACTIVATE_DISKS", instance_name=NAME)
+    one, two = findings_of(pairs)
+    assert "disk/0 on node1.example.com is degraded; state is 'ok'; connect its sides" in one
+    assert "disk/0 on node2.example.com is degraded; state is 'syncing'" in two
+
+
+def test_sizes_are_compared_on_the_primary_node(pairs: FakeCluster) -> None:
+    add_pair(pairs)
+    assert pairs.execute("OP_CLUSTER_REPAIR_DISK_SIZES", instances=[]) == []
+    assert {node for node, _args in pairs.rpc.called("blockdev_getdimensions")} == {"node1"}
