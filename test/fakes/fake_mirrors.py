@@ -59,6 +59,7 @@ class Side:
     is_paused: bool = False
     peer: Side | None = None
     secret: str = ""
+    expects: str = ""  # address of the node that it connects with
     steps_left: int = 0  # of the synchronization, while it is the side that gets data
 
     @property
@@ -279,9 +280,12 @@ class MirroredVolume(Volume):
     def _connect(self, side: Side, *, dual_primary: bool) -> None:
         side.part(Link.WAITING)
         side.is_dual, side.secret = dual_primary, self._secret
+        side.expects = str(self._params["remote-ip"])
         other = self._node.cluster.node_at(str(self._params["remote-ip"]))
         peer = other.sides.get(int(self._params["remote-minor"]))
         if peer is None or peer.uuid != side.uuid or peer.link is not Link.WAITING:
+            return
+        if peer.expects != self._params["local-ip"]:
             return
         if (peer.secret, peer.is_dual) == (side.secret, side.is_dual) and not other.is_dead:
             side.meet(peer)

@@ -43,7 +43,7 @@ CODE_LINES_MAX = {
     "jobexec": 782,
     "jobs": 1_005,
     "locking": 747,
-    "logical_units": 14_096,
+    "logical_units": 14_094,
     "luxid": 2_895,
     "mond": 491,
     "netdev": 357,

@@ -2,7 +2,7 @@
 
     check     one of its two nodes has all data: the keeper, the secondary node if it can be
     stop      the instance, where it runs
-    make      unconnected sides of the disks on the target
+    make      sides of the disks on the target, which wait
     record    the configuration names the target as primary node, the keeper as secondary one
     connect   the data is copied from the keeper to the target
     start     the instance on the target, as soon as the copying has begun

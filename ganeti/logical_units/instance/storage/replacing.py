@@ -9,7 +9,7 @@ On the same node, for one disk after the other:
 
 With a new secondary node:
 
-    make      both volumes and an unconnected side on the new node
+    make      both volumes and a side on the new node, which waits
     close     the old side, and the connection on the primary node
     record    the configuration names the new node from now on
     connect   the new side gets the data of the primary node
@@ -406,17 +406,18 @@ class NewNode(_Work):
         return with_new_node(disk, old, new, minor)
 
     def _make(self, view: InstanceView, index: int, disk: Disk, undo: Undo) -> None:
-        """Make a side that is not connected, after the remains of an earlier try are gone."""
+        """Make a side after the remains of an earlier try are gone.
+
+        It waits: the side with the data expects another node until it is connected anew.
+        """
         context, new = self.context, self.plan.goal
-        node_a, node_b, _port, *rest = disk.logical_id
-        alone = structs.replace(disk, logical_id=[node_a, node_b, None, *rest])
-        wire = view.disk_wire(alone, new)
+        wire = view.disk_wire(disk, new)
         doing = f"look for remains of disk {index} of instance {view.name!r}"
         calls = context.nodes.on(new, doing)
         if any(calls.blockdev_find(part) is not None for part in wire.children):
             context.info(f"node {new.name} has remains of disk {index} of an earlier try")
             calls.blockdev_remove(wire)
-        node_disks.make_on(context, view, new, index, alone, undo, on_primary=False)
+        node_disks.make_on(context, view, new, index, disk, undo, on_primary=False)
 
     def _leave_old(self) -> None:
         context, view = self.context, self.plan.view
