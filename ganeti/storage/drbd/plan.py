@@ -177,6 +177,14 @@ def _link(wanted: Wanted, found: Found | None) -> list[Step]:
     return [Step.NET_OPTIONS] if net_differences(wanted, found) else []
 
 
+def may_become_second_primary(found: Found) -> bool:
+    """Return whether a migration to this node is allowed by the connection, and going on."""
+    resource, device = found.resource, found.device
+    if resource is None or device is None or device.remote_role != "Primary":
+        return False
+    return resource.options.get(TWO_PRIMARIES) == "yes"
+
+
 def net_differences(wanted: Wanted, found: Found) -> dict[str, str]:
     """Return the options of the connection that are to be set.
 

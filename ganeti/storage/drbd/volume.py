@@ -21,7 +21,16 @@ from typing import Final, TypeVar
 from ganeti.base.errors import BlockDeviceError, GenericError, failing_as
 from ganeti.storage.data import wipe
 from ganeti.storage.drbd import drbdsetup, options, states, steps
-from ganeti.storage.drbd.plan import Found, Owner, Step, Wanted, find, owner_of, plan
+from ganeti.storage.drbd.plan import (
+    Found,
+    Owner,
+    Step,
+    Wanted,
+    find,
+    may_become_second_primary,
+    owner_of,
+    plan,
+)
 from ganeti.storage.drbd.show import address
 from ganeti.storage.drbd.status import Device
 from ganeti.storage.interface import Assembled, BlockDevStatus, Dimensions, Look, Storage, Volume
@@ -176,7 +185,8 @@ class DrbdVolume(Volume):
 
     def assemble(self) -> Assembled:
         """Make the device, or complete it; without its own half it works by the other copy."""
-        wanted, found = self.wanted(), self._look()
+        found = self._look()
+        wanted = self.wanted(dual_primary=may_become_second_primary(found))
         steps.carry_out(wanted, found, plan(wanted, found))
         return Assembled(self.device)
 

@@ -320,6 +320,9 @@ def test_both_nodes_write_only_while_a_migration_allows_it(pair: Pair) -> None:
         pair.on(number)
         volume.connect(dual_primary=True)
         volume.wait_connected(1)
+    pair.on(2)
+    second.assemble()  # as the node does that accepts the instance
+    assert pair.nodes[1].kernel.resources["resource0"].net["allow-two-primaries"] == "yes"
     second.open(exclusive=False)
     pair.on(1)
     first.assemble()  # two primaries stay allowed while there are two
