@@ -21,6 +21,7 @@ pytestmark = pytest.mark.skipif(
     "drbd" not in supported_templates(), reason="there are no disks of template drbd yet"
 )
 SIZE_MIB = 64
+not_yet = pytest.mark.skip(reason="instances on two nodes cannot do this yet")
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +59,17 @@ def test_an_instance_is_made_on_two_nodes(writer: Writer) -> None:
     for machine in writer.machines[:2]:
         assert len(volumes(machine)) == 2
     assert volumes(writer.machines[2]) == set()
+
+
+def test_the_secondary_loses_power_and_catches_up(nodes: VirtualMachines, writer: Writer) -> None:
+    second = nodes.machines[1]
+    writer.listen(writer.primary())
+    nodes.pull_plug(second)
+    writer.goes_on()
+    nodes.start(second)
+    nodes.wait_for(second)
+    wait_for_sync(writer)
+    assert_both_copies_have_all(writer)
 
 
 def test_it_moves_to_the_other_node_while_it_writes(writer: Writer) -> None:
@@ -114,6 +126,7 @@ def test_its_disk_grows(writer: Writer) -> None:
     assert_both_copies_have_all(writer)
 
 
+@not_yet
 def test_it_becomes_plain_and_drbd_again(writer: Writer) -> None:
     writer.check()
     writer.master.run(f"gnt-instance modify --disk-template=plain {writer.name}")
@@ -128,6 +141,7 @@ def test_it_becomes_plain_and_drbd_again(writer: Writer) -> None:
     assert_both_copies_have_all(writer)
 
 
+@not_yet
 def test_it_is_exported_and_imported(writer: Writer) -> None:
     said = writer.check()
     writer.master.run(f"gnt-backup export -n node1.example.com {writer.name}")

@@ -39,7 +39,12 @@ _BOOTS: Final = ("vmlinuz", "initrd", "image")
 _PAUSE_S: Final = 0.05
 # What takes seconds of an emulated machine and is of no use to it.
 _LEFT_OUT: Final = (
-    *("systemd-networkd.service", "systemd-firstboot.service", "systemd-sysusers.service"),
+    *(
+        "systemd-networkd.service",
+        "systemd-networkd.socket",
+        "systemd-firstboot.service",
+        "systemd-sysusers.service",
+    ),
     *("systemd-journal-flush.service", "systemd-random-seed.service", "systemd-pstore.service"),
     *("dev-hugepages.mount", "dev-mqueue.mount", "sys-kernel-debug.mount"),
     *("sys-kernel-tracing.mount", "sys-fs-fuse-connections.mount", "sys-kernel-config.mount"),

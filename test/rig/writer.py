@@ -16,9 +16,7 @@ from .containers import TIMEOUT_S, Machine
 from .virtual_machines import VOLUME_GROUP
 
 OS_NAME: Final = "pattern"
-ADD: Final = (
-    f"gnt-instance add --os-type={OS_NAME} --no-nics --no-name-check --no-ip-check -B memory=32"
-)
+ADD: Final = f"gnt-instance add --os-type={OS_NAME}+default --no-nics --no-name-check --no-ip-check -B memory=32"
 _DIRECTORY: Final = f"/srv/ganeti/os/{OS_NAME}"
 _CREATE: Final = f"""#!/bin/sh
 exec dd if={_DIRECTORY}/image of="$DISK_0_PATH" bs=64k conv=notrunc,fsync status=none
@@ -81,7 +79,7 @@ class Writer:
     def acknowledged(self) -> int:
         """Return the highest number that was heard: it was written, and the guest was told so."""
         said = [pattern.acknowledged(path.read_text("ascii", "replace")) for _, path in self._tails]
-        self.last = max(self.last, *said)
+        self.last = max([self.last, *said])
         return self.last
 
     def goes_on(self, numbers: int = 20) -> int:

@@ -55,7 +55,7 @@ CODE_LINES_MAX = {
     "query": 2_116,
     "rapid": 971,
     "rconfd": 497,
-    "storage": 3_374,
+    "storage": 3_389,
     "store": 753,
     "system": 1_577,
     "transport": 1_977,
