@@ -52,8 +52,8 @@ _LEFT_OUT: Final = (
 )
 _COMMAND_LINE: Final = (
     "console=ttyS0 quiet panic=1 no_timer_check mitigations=off systemd.show_status=0 net.ifnames=0"
-    " systemd.hostname={name} eth0={address} eth1={secondary} "
-    + " ".join(f"systemd.mask={unit}" for unit in _LEFT_OUT)
+    " systemd.default_timeout_start_sec=900 systemd.hostname={name}"
+    " eth0={address} eth1={secondary} " + " ".join(f"systemd.mask={unit}" for unit in _LEFT_OUT)
 )
 # LVM does not flush what it writes.
 _MAKE_GROUP: Final = (
