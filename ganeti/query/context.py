@@ -65,6 +65,16 @@ class RunContext:
             self._instance = instance
         return self._disks
 
+    def copied_disks_of(self, instance: Instance) -> Sequence[Disk]:
+        """Return the disks that are on a second node too and are meant to be active."""
+        if not instance.disks_active:
+            return ()
+        return [
+            disk
+            for disk in self.disks_of(instance)
+            if disk.traits.mirrored and all(uuid in self.nodes for uuid in disk.nodes)
+        ]
+
     def secondaries(self, instance: Instance) -> Sequence[NodeUuid]:
         """Return the UUIDs of an instance's secondary nodes."""
         return secondary_nodes(instance, self.disks_of(instance))

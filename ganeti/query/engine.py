@@ -35,6 +35,7 @@ from ganeti.config.index import FILTERS, GROUPS, INSTANCES, NETWORKS, NODES, fir
 from ganeti.config.tables import name_key, name_matches
 from ganeti.objects.model import Instance, Node
 from ganeti.objects.query_words import FieldKind, QueryResource, ResultStatus
+from ganeti.objects.rpc_instance import RpcDisk, build_rpc_disk
 from ganeti.query.context import RunContext
 from ganeti.query.fields import (
     LIVE_SOURCES,
@@ -77,6 +78,7 @@ KEYED_BY_NAME: Final = frozenset({QueryResource.JOB, QueryResource.FILTER, Query
 ROWS_KEPT: Final = frozenset({QueryResource.INSTANCE})  # there are few of the others
 FIELDS_MAX: Final = 1000  # more than any resource has, and nobody needs a field twice
 _CELLS_PER_STEP: Final = 3000  # of rows: 1 to 2 ms
+_DISKS_PER_STEP: Final = 30
 _COLUMNS_KEPT_MAX: Final = 64  # programs ask for the same few lists again and again
 
 _UNKNOWN: Final = Absent(ResultStatus.UNKNOWN)
@@ -168,10 +170,14 @@ _known_columns: Final = lru_cache(maxsize=_COLUMNS_KEPT_MAX)(_columns)
 
 
 class Targets(msgspec.Struct, frozen=True, kw_only=True):
-    """The nodes to ask, none of them offline; empty where the plan has no such need."""
+    """The nodes to ask, none of them offline; empty where the plan has no such need.
+
+    ``copies`` are the disks that each node is asked about, as it gets them.
+    """
 
     node_info: Sequence[NodeUuid] = ()
     instance_info: Sequence[NodeUuid] = ()
+    copies: Mapping[NodeUuid, Sequence[RpcDisk]] = {}
     consoles: Sequence[InstanceUuid] = ()  # of running ones: ask again once these are known
     exports: Sequence[NodeUuid] = ()
     chains: Sequence[NodeUuid] = ()
@@ -181,9 +187,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A checked query.
 
     ``needs`` are the parts of the view that must be filled beyond the configuration: any of
-    node_live, instance_live, console, jobs, locks, exports, chains, rows.  ``names``, unless None,
-    are the only names (job ids) that can be in the answer.  With ``only_names`` they are all that
-    is asked for, and rows are in their order; ``must_exist`` if one of nothing is refused.
+    node_live, instance_live, console, copies, jobs, locks, exports, chains, rows.
+    ``names``, unless None, are the only names (job ids) that can be in the answer.  With
+    ``only_names`` they are all that is asked for, and rows are in their order; ``must_exist`` if
+    one of nothing is refused.
     """
 
     resource: AnyResource
@@ -217,14 +224,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             nodes = [item.uuid for item in items if isinstance(item, Node) and item.vm_capable]
             return Targets(node_info=[uuid for uuid in nodes if uuid in online])
         instances = [item for item in items if isinstance(item, Instance)]
+        is_asked = Source.INSTANCE_LIVE in self.needs
         asked = dict.fromkeys(
             uuid
             for instance in instances
             for uuid in (instance.primary_node, *run.context.secondaries(instance))
         )
         wants_console = Source.CONSOLE in self.needs
+        copies = (yield from _copies(instances, run.context)) if Source.COPIES in self.needs else {}
         return Targets(
-            instance_info=[uuid for uuid in asked if uuid in online],
+            instance_info=[uuid for uuid in asked if uuid in online and is_asked],
+            copies={uuid: disks for uuid, disks in copies.items() if uuid in online},
             consoles=[each.uuid for each in instances if wants_console and runs(each, run.context)],
         )
 
@@ -260,6 +270,24 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """As `run_plain`."""
         rows = yield from _Run(self, view).rows()
         return [[value for _status, value in row] for row in rows]
+
+
+def _copies(
+    instances: Iterable[Instance], context: RunContext
+) -> Steps[dict[NodeUuid, list[RpcDisk]]]:
+    """Return the active disks that are on a second node too, by the primary node."""
+    ips = {uuid: node.secondary_ip for uuid, node in context.nodes.items()}
+    found: dict[NodeUuid, list[RpcDisk]] = {}
+    for count, each in enumerate(instances, 1):
+        home = each.primary_node
+        group = context.group_of(home)
+        for disk in context.copied_disks_of(each) if group is not None else ():
+            assert group is not None
+            wire = build_rpc_disk(context.cluster, group, disk, node_uuid=home, secondary_ips=ips)
+            found.setdefault(home, []).append(wire)
+        if count % _DISKS_PER_STEP == 0:
+            yield
+    return found
 
 
 class _Run:

@@ -43,6 +43,7 @@ class Source(StrEnum):
     NODE_LIVE = "node_live"
     INSTANCE_LIVE = "instance_live"
     CONSOLE = "console"
+    COPIES = "copies"
     JOBS = "jobs"
     LOCKS = "locks"
     EXPORTS = "exports"
@@ -50,7 +51,9 @@ class Source(StrEnum):
     ROWS = "rows"
 
 
-LIVE_SOURCES: Final = frozenset({Source.NODE_LIVE, Source.INSTANCE_LIVE, Source.CONSOLE})
+LIVE_SOURCES: Final = frozenset(
+    {Source.NODE_LIVE, Source.INSTANCE_LIVE, Source.CONSOLE, Source.COPIES}
+)
 """Sources that cost a call to nodes for each thing that is shown."""
 ASKED_OF_NODES: Final = LIVE_SOURCES | {Source.EXPORTS, Source.CHAINS}
 

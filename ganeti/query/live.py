@@ -3,14 +3,15 @@
 Each program that runs a query asks them in its own way: LuxiD many at once beside everything else,
 a job one after the other.  Of a node that does not answer nothing is known.
 
-Source: node_rpc.json, "node_info", "all_instances_info", "instance_console_info", "export_list";
+Source: node_rpc.json, "node_info", "all_instances_info", "blockdev_getmirrorstatus_multi",
+"instance_console_info", "export_list";
 wconfd.json, "listLocksWaitingStatus"; query_fields.json, "lock".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -21,13 +22,14 @@ from ganeti.config.tables import Tables
 from ganeti.objects.disk_templates import StorageType
 from ganeti.objects.fill import cluster_hvparams, fill_ndparams
 from ganeti.objects.model import Cluster, Instance, InstanceConsole, Node, NodeGroup
+from ganeti.objects.rpc_instance import RpcDisk
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc import NodeCall
 from ganeti.protocol.node_rpc_values import ChainPoint
 from ganeti.protocol.service import call_of
 from ganeti.query.context import RunContext
 from ganeti.query.engine import Targets
-from ganeti.query.view import LockState, NodeLive, View, instances_from_rpc
+from ganeti.query.view import Copy, LockState, NodeLive, View, copies_from_rpc, instances_from_rpc
 
 T = TypeVar("T")
 
@@ -97,6 +99,12 @@ def questions(config: Tables, targets: Targets) -> list[NodeQuestion]:
     possible = (
         NodeQuestion("node_live", NodeCalls.node_info, infos, NodeLive.from_rpc),
         NodeQuestion("instance_live", NodeCalls.all_instances_info, running, instances_from_rpc),
+        NodeQuestion(
+            "copies",
+            NodeCalls.blockdev_getmirrorstatus_multi,
+            {uuid: [disks] for uuid, disks in targets.copies.items()},
+            copies_from_rpc,
+        ),
         NodeQuestion("exports", NodeCalls.export_list, exports, lambda it: _as(list[str], it)),
         NodeQuestion("chains", NodeCalls.export_chains, chains, _chains),
     )
@@ -139,10 +147,23 @@ def _console(instance: Instance, context: RunContext) -> dict[str, object]:
 
 def with_answers(view: View, question: NodeQuestion, answers: Mapping[NodeUuid, Any]) -> View:
     """Return the view with the decoded answers to a question; None for nodes without one."""
+    if question.part == "copies":
+        return replace(view, copies=_copies_by_disk(question, answers))
     if question.part != "consoles":
         return replace(view, **{question.part: answers})
     found = [answer for answer in answers.values() if answer is not None]
     return replace(view, consoles={uuid: it for answer in found for uuid, it in answer.items()})
+
+
+def _copies_by_disk(
+    question: NodeQuestion, answers: Mapping[NodeUuid, list[Copy] | None]
+) -> dict[str, Copy]:
+    asked = {uuid: cast("list[RpcDisk]", args[0]) for uuid, args in question.asked.items()}
+    return {
+        disk.uuid: copy
+        for uuid, disks in asked.items()
+        for disk, copy in zip(disks, answers.get(uuid) or (), strict=False)
+    }
 
 
 def _as(kind: type[T], payload: object) -> T:

@@ -9,7 +9,7 @@ Source: query_fields.json; node_rpc.json for the shapes of answers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import Final, Self
 
 import msgspec
 
@@ -18,6 +18,7 @@ from ganeti.base.ids import InstanceUuid, JobId, NodeUuid
 from ganeti.base.json import JsonValue
 from ganeti.config.tables import NO_TABLES, Tables
 from ganeti.jobs.record import QueuedJob
+from ganeti.objects.disk_templates import LocalDiskStatus
 from ganeti.objects.model import InstanceConsole
 from ganeti.protocol.node_rpc_values import ChainPoint
 from ganeti.query.kept_rows import KeptRows
@@ -93,6 +94,55 @@ def instances_from_rpc(payload: object) -> dict[str, InstanceLive]:
         raise ProtocolError(f"all_instances_info: {err}") from err
 
 
+class Copy(msgspec.Struct, frozen=True):
+    """The copy of a disk on its second node, as the primary node sees it.
+
+    Attributes:
+        state: one of `UP_TO_DATE`, `SYNCING`, `DEGRADED`, `FAULTY`, `UNKNOWN`, `INACTIVE`.
+        percent: how much is up to date already, None unless it is being made.
+    """
+
+    state: str
+    percent: float | None = None
+
+
+UP_TO_DATE: Final = Copy("up to date")
+SYNCING: Final = "syncing"
+DEGRADED: Final = Copy("degraded")  # there is no second node with all data
+FAULTY: Final = Copy("faulty")  # the primary node's own data is not usable
+UNKNOWN: Final = Copy("unknown")
+INACTIVE: Final = Copy("inactive")
+
+
+class _MirrorStatus(msgspec.Struct, frozen=True):
+    sync_percent: float | None
+    is_degraded: bool | None
+    ldisk_status: int | None
+
+
+def copies_from_rpc(payload: object) -> list[Copy]:
+    """Read an answer to ``blockdev_getmirrorstatus_multi``: one copy for each disk asked about.
+
+    Raises:
+        ProtocolError: the payload has another shape.
+    """
+    try:
+        parts = msgspec.convert(payload, list[tuple[bool, _MirrorStatus | str | None]])
+    except msgspec.ValidationError as err:
+        raise ProtocolError(f"blockdev_getmirrorstatus_multi: {err}") from err
+    return [_copy(part) for _, part in parts]
+
+
+def _copy(status: _MirrorStatus | str | None) -> Copy:
+    if not isinstance(status, _MirrorStatus):
+        return UNKNOWN
+    if status.sync_percent is not None:
+        return Copy(SYNCING, status.sync_percent)
+    if status.ldisk_status in (LocalDiskStatus.FAULTY, LocalDiskStatus.UNKNOWN):
+        return FAULTY if status.ldisk_status == LocalDiskStatus.FAULTY else UNKNOWN
+    return DEGRADED if status.is_degraded else UP_TO_DATE
+
+
 class LockState(msgspec.Struct, frozen=True, kw_only=True):
     """One lock: mode "shared" or "exclusive" (None if free), its owners, and its waiters.
 
@@ -129,6 +179,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         kept_rows: encoded rows of the same version of the configuration, for more to be added.
         node_live: answers to ``node_info`` (need: node_live).
         instance_live: answers to ``all_instances_info``, by node (need: instance_live).
+        copies: answers to ``blockdev_getmirrorstatus_multi``, by UUID of the disk (need: copies).
         consoles: answers to ``instance_console_info`` (need: console).
         exports: answers to ``export_list`` (need: exports).
         chains: answers to ``export_chains``: the points of exports by name (need: chains).
@@ -139,6 +190,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     kept_rows: KeptRows | None = None
     node_live: Mapping[NodeUuid, NodeLive | None] = {}
     instance_live: Mapping[NodeUuid, Mapping[str, InstanceLive] | None] = {}
+    copies: Mapping[str, Copy] = {}
     consoles: Mapping[InstanceUuid, InstanceConsole | None] = {}
     jobs: Mapping[JobId, JobItem] = {}
     locks: Sequence[LockState] = ()

@@ -111,6 +111,8 @@ class LuxiPool:
 # The list of all instances.
 
 LIVE: Final = ("oper_state", "oper_ram", "oper_vcpus", "status")
+_ALL: Final = FIELDS["instance_copies"]
+_WITH_COPIES: Final = (*LIVE, *_ALL[len(FIELDS["instance"]) :])
 RECORDED: Final = tuple(field for field in FIELDS["instance"] if field not in LIVE)
 _KEY_BYTES: Final = 16
 
@@ -140,7 +142,7 @@ def _pairs(fields: Iterable[str]) -> bytes:
 
 
 _RECORDED_TEMPLATE: Final = b"{" + _pairs(RECORDED)
-_LIVE_TEMPLATE: Final = b"," + _pairs(LIVE) + b"}"
+_LIVE_TEMPLATES: Final = {fields: b"," + _pairs(fields) + b"}" for fields in (LIVE, _WITH_COPIES)}
 _BEPARAMS: Final = RECORDED.index("beparams")
 
 
@@ -151,11 +153,16 @@ class InstanceLists:
         self._luxi = luxi
         self._parts: dict[bytes, Part] = {}
 
-    async def all(self) -> bytes | None:
-        """Return all instances as a line of JSON; None if they changed meanwhile."""
-        parts, live = await asyncio.gather(self._recorded(), self._query(["name", *LIVE]))
+    async def all(self, *, copies: bool) -> bytes | None:
+        """Return all instances as a line of JSON; None if they changed meanwhile.
+
+        Args:
+            copies: the states of their disks' copies too.
+        """
+        fields = _WITH_COPIES if copies else LIVE
+        parts, live = await asyncio.gather(self._recorded(), self._query(["name", *fields]))
         try:
-            return _joined(parts, live)
+            return _joined(parts, live, _LIVE_TEMPLATES[fields])
         except _NotTheSame:
             return None
 
@@ -185,7 +192,7 @@ def _part_of(row: Raw) -> Part:
     return bytes(cells[0]), _RECORDED_TEMPLATE % tuple(with_memory(cells, _BEPARAMS))
 
 
-def _joined(parts: list[Part], live: Raw) -> bytes:
+def _joined(parts: list[Part], live: Raw, template: bytes) -> bytes:
     live_rows = _live_rows.decode(live).data
     if len(parts) != len(live_rows):
         raise _NotTheSame
@@ -194,7 +201,7 @@ def _joined(parts: list[Part], live: Raw) -> bytes:
     for (name, text), row in zip(parts, live_rows, strict=True):
         if bytes(row[0][1]) != name:
             raise _NotTheSame
-        pieces += (before, text, _LIVE_TEMPLATE % tuple(value for _, value in row[1:]))
+        pieces += (before, text, template % tuple(value for _, value in row[1:]))
         before = b","
     pieces.append(b"]\n" if pieces else b"[]\n")
     return b"".join(pieces)

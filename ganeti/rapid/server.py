@@ -149,7 +149,7 @@ class RapiServer:
         if grants:
             await self._visibility.check(grants, target)
         if path == "/2/instances" and inputs.query.get("bulk") and not inputs.query.get("lock"):
-            found = await self._instances.all()
+            found = await self._instances.all(copies=bool(inputs.query.get("copies")))
             if found is not None:
                 return found
         answer = await self._luxi.ask(action.method, action.args(inputs))

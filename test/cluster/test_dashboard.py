@@ -18,6 +18,7 @@ from ganeti.rapid import documents
 
 WEB, DB = "web1.example.com", "db1.example.com"
 MARKUP = '<img src=x onerror="window.harmed=1"><b>bold</b>'
+INSTANCES = "/2/instances?bulk=1&copies=1"
 JOBS = "/2/jobs?bulk=1&limit=100"
 DESK, PHONE = (1280, 900), (390, 844)
 
@@ -396,7 +397,7 @@ def many(nodes: int, instances: int) -> dict[str, object]:
         found.append(instance(name, primary, secondary, status=status, oper_state=is_up))
     return {
         "/2/nodes?bulk=1": [node(name, role="MCRRDO"[at % 6]) for at, name in enumerate(names)],
-        "/2/instances?bulk=1": found,
+        INSTANCES: found,
         "/2/user": {"name": "jim", "rights": ["read", "write"], "roles": []},
     }
 
@@ -422,6 +423,54 @@ def test_a_thousand_instances(page: Browser) -> None:
     page.wait_text("main tbody", "node7")
     page.wait(lambda: page.count("main tbody tr") == 1, "one node is found")
     page.screenshot("map")
+
+
+def copied(name: str, *copies: tuple[str | None, float | None]) -> dict[str, object]:
+    """Return an instance with these states of its disks' copies."""
+    states, percents = [state for state, _ in copies], [percent for _, percent in copies]
+    disks = {"disk.sizes": [1024] * len(copies), "disk.names": [None] * len(copies)}
+    found = {"disk.copies": states, "disk.copied": percents}
+    return instance(name, "node0.example.com", "node1.example.com", **disks, **found)
+
+
+def test_copies_of_disks_are_shown_with_their_secondary_node(page: Browser) -> None:
+    found = [
+        copied("a-fine", ("up to date", None), (None, None)),
+        copied("b-sync", ("up to date", None), ("syncing", 71.0), ("syncing", 42.25)),
+        copied("c-late", ("syncing", 10.0), ("degraded", None)),
+        copied("d-gone", ("degraded", None), ("faulty", None)),
+        copied("e-mute", ("unknown", None)),
+        copied("f-down", ("inactive", None)),
+    ]
+    show(page, {**many(2, 0), INSTANCES: found}, "instances")
+    page.wait_text("main tbody", "f-down")
+    rows = page.texts("main tbody tr")
+    assert all("node1" in row for row in rows)
+    marks = ("syncing", "42.3 %", "copy out of date", "data unusable", "copy not known")
+    assert [[mark for mark in marks if mark in row] for row in rows] == [
+        [],
+        ["syncing", "42.3 %"],
+        ["copy out of date"],
+        ["data unusable"],
+        ["copy not known"],
+        [],
+    ]
+    width = "return document.querySelector('.copy .bar span').style.width"
+    assert page.script(width) == "42.3%"
+    page.screenshot("copies")
+    page.type("#search", "out of date")
+    page.wait(lambda: page.count("main tbody tr") == 1, "one row is found")
+    page.click("nav a[href='#/overview']")
+    page.type("#search", "")
+    page.wait_text("main .card.red", "bad copies")
+    page.wait_text("main .card.red", "2")
+    show(page, {**many(2, 0), INSTANCES: found}, "instance/b-sync")
+    page.wait_text("main .facts", "disk 0: 1.0 GiB copy up to date")
+    page.wait_text("main .facts", "71.0 %")
+    page.wait_text("main .facts", "node1.example.com")
+    show(page, {**many(2, 0), INSTANCES: found}, "instance/f-down")
+    page.wait_text("main .facts", "copy not active")
+    page.screenshot("copies-of-one")
 
 
 def made_up_job(number: int, status: str = "success") -> dict[str, object]:
@@ -512,9 +561,7 @@ def test_markup_from_the_cluster_is_only_text(page: Browser) -> None:
         "/2/info": {"name": MARKUP},
         "/2/groups?bulk=1": [{"uuid": "g", "name": MARKUP}],
         "/2/nodes?bulk=1": [node(MARKUP, tags=[MARKUP], role=MARKUP)],
-        "/2/instances?bulk=1": [
-            instance(MARKUP, MARKUP, MARKUP, os=MARKUP, tags=[MARKUP], status=MARKUP)
-        ],
+        INSTANCES: [instance(MARKUP, MARKUP, MARKUP, os=MARKUP, tags=[MARKUP], status=MARKUP)],
         JOBS: [job],
         "/2/jobs/7": job,
         "/2/user": {"name": MARKUP, "rights": ["write"], "roles": []},

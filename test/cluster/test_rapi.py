@@ -106,9 +106,10 @@ def test_a_role_is_for_some_instances(rapi: RapiClient, cluster: TestCluster) ->
     assert ask("POST", "/2/opcodes/OP_INSTANCE_REMOVE", {"instance_name": DB}) == 403
     foreign = {"force": True, "depends": [[1, []]]}
     assert ask("PUT", f"/2/instances/{WEB}/modify", foreign) == 403
-    for path in ("/2/instances", "/2/instances?bulk=1"):
+    for path in ("/2/instances", "/2/instances?bulk=1", "/2/instances?bulk=1&copies=1"):
         [shown] = rapi.ask("GET", path, user="limited").json
         assert WEB in (shown.get("id"), shown.get("name"))
+        assert ("disk.copies" in shown) == ("copies" in path)
     answer = rapi.ask("PUT", f"/2/instances/{WEB}/tags?tag=x&dry-run=1", user="limited")
     assert wait_job(rapi, answer.json) == "success"
     his_id = answer.json
@@ -223,6 +224,12 @@ def test_lists_are_the_same_as_single_objects(rapi: RapiClient, cluster: TestClu
                 k: v for k, v in single.items() if k not in changing
             }
     assert [each["name"] for each in rapi.ask("GET", "/2/instances?bulk=1").json] == [DB, WEB]
+    whole, more = (
+        rapi.ask("GET", "/2/instances?bulk=1").json,
+        rapi.ask("GET", "/2/instances?bulk=1&copies=1").json,
+    )
+    ours = {"disk.copies": [], "disk.copied": []}
+    assert more == [{**each, **ours} for each in whole]
     assert submit(rapi, "DELETE", f"/2/instances/{WEB}") == "success"
     assert [each["name"] for each in rapi.ask("GET", "/2/instances?bulk=1").json] == [DB]
 

@@ -50,14 +50,20 @@ def _template(what: str) -> tuple[bytes, list[int]]:
 
 
 _TEMPLATES: Final = {what: _template(what) for what in FIELDS}
+_INSTANCES: Final = ("instance", "instance_copies")
 _BEPARAMS: Final = FIELDS["instance"].index("beparams")
 
 
 def _objects(what: str, rows: Sequence[Sequence[Raw]]) -> list[bytes]:
     template, places = _TEMPLATES[what]
-    if what == "instance":
+    if what in _INSTANCES:
         return [template % tuple(with_memory(row, _BEPARAMS)) for row in rows]
     return [template % tuple(row[index] for index in places) for row in rows]
+
+
+def wanted(what: str, inputs: Inputs) -> str:
+    """Return the row of `FIELDS` for the objects of a list: only instances are asked for copies."""
+    return f"{what}_copies" if inputs.query.get("copies") else what
 
 
 def with_memory(row: Sequence[Raw], beparams: int) -> list[bytes | Raw]:
@@ -73,8 +79,8 @@ def with_memory(row: Sequence[Raw], beparams: int) -> list[bytes | Raw]:
 def all_of(what: str) -> Shape:
     """Return the shape of a list of whole objects."""
 
-    def shape(result: Raw, _inputs: Inputs) -> bytes:
-        return b"[" + b",".join(_objects(what, _rows.decode(result))) + b"]"
+    def shape(result: Raw, inputs: Inputs) -> bytes:
+        return b"[" + b",".join(_objects(wanted(what, inputs), _rows.decode(result))) + b"]"
 
     return shape
 

@@ -31,6 +31,9 @@ _BULK: Final = QueryArgument("bulk", Switch, help="1 for whole objects instead o
 _LOCK: Final = QueryArgument(
     "lock", Switch, help="1 is refused: queries take no locks", schema={"enum": [0]}
 )
+_COPIES: Final = QueryArgument(
+    "copies", Switch, help="1 for the states of disks' copies too: 'disk.copies', 'disk.copied'"
+)
 _LIMIT: Final = QueryArgument("limit", Number, help="only so many of them, the newest")
 _BEFORE: Final = QueryArgument("before", Number, help="only those whose id is smaller")
 _OS_FIELDS: Final = ["name", "variants", "valid", "hidden", "blacklisted"]
@@ -108,7 +111,8 @@ def _names(what: str) -> Args:
     """Return the arguments that ask for the name of everything, or for whole objects."""
 
     def args(inputs: Inputs) -> list[object]:
-        fields = list(values.FIELDS[what]) if _flag(inputs, "bulk") else ["name"]
+        is_whole = _flag(inputs, "bulk")
+        fields = list(values.FIELDS[answers.wanted(what, inputs)]) if is_whole else ["name"]
         return [[], fields, _flag(inputs, "lock")]
 
     return args
@@ -264,7 +268,7 @@ READING: Final = (
         Question("QueryClusterInfo", _given(), answers.cluster_info),
         _OBJECT,
     ),
-    *_collection("/2/instances", "instance", "QueryInstances", "id", arguments=(_LOCK,)),
+    *_collection("/2/instances", "instance", "QueryInstances", "id", arguments=(_LOCK, _COPIES)),
     *_collection("/2/nodes", "node", "QueryNodes", "id"),
     *_collection("/2/groups", "group", "QueryGroups", "name"),
     *_collection("/2/networks", "network", "QueryNetworks", "name"),

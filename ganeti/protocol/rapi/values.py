@@ -38,13 +38,18 @@ NODE_ROLES: Final[Mapping[str, str]] = {
 }
 
 _STAMPS: Final = "ctime mtime uuid serial_no tags"
+_COPIES: Final = "disk.copies disk.copied"
+_INSTANCE: Final = (
+    "name admin_state os pnode snodes disk_template nic.ips nic.macs nic.modes"
+    " nic.uuids nic.names nic.links nic.networks nic.networks.names nic.bridges network_port"
+    " disk.sizes disk.spindles disk_usage disk.uuids disk.names beparams hvparams oper_state"
+    " oper_ram oper_vcpus status custom_hvparams custom_beparams custom_nicparams " + _STAMPS
+)
 FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     what: tuple(words.split())
     for what, words in {
-        "instance": "name admin_state os pnode snodes disk_template nic.ips nic.macs nic.modes"
-        " nic.uuids nic.names nic.links nic.networks nic.networks.names nic.bridges network_port"
-        " disk.sizes disk.spindles disk_usage disk.uuids disk.names beparams hvparams oper_state"
-        " oper_ram oper_vcpus status custom_hvparams custom_beparams custom_nicparams " + _STAMPS,
+        "instance": _INSTANCE,
+        "instance_copies": f"{_INSTANCE} {_COPIES}",
         "node": "name offline master_candidate drained dtotal dfree sptotal spfree mtotal mnode"
         " mfree pinst_cnt sinst_cnt ctotal cnos cnodes csockets pip sip role pinst_list sinst_list"
         " master_capable vm_capable ndparams group.uuid " + _STAMPS,

@@ -40,6 +40,7 @@ from ganeti.query.fields import (
     unit,
 )
 from ganeti.query.instance_status import Found, find_live, instance_status
+from ganeti.query.view import INACTIVE, UNKNOWN
 
 _NicGet = Get[NIC]
 
@@ -122,6 +123,8 @@ def _nic_fields() -> Iterator[FieldSpec[Instance]]:
 
 _Get = Get[Instance]
 _LIVE: Final = Source.INSTANCE_LIVE
+_COPIES: Final = Source.COPIES
+_STATES: Final = "up to date, syncing, degraded, faulty, unknown or inactive"
 
 _HV_TITLES: Final[Mapping[str, str]] = {
     "acpi": "ACPI",
@@ -204,6 +207,20 @@ def _disk(what: str, index: int) -> _Get:
 def _all_disks(what: str) -> _Get:
     get_what = attrgetter(what)
     return lambda instance, context: list(map(get_what, context.disks_of(instance)))
+
+
+def _copies(what: str) -> _Get:
+    """Return a fact of each disk about its copy on a second node; null for one without."""
+
+    def of(disk: Disk, instance: Instance, context: RunContext) -> object:
+        if not disk.traits.mirrored:
+            return None
+        missing = UNKNOWN if instance.disks_active else INACTIVE
+        return getattr(context.view.copies.get(disk.uuid, missing), what)
+
+    return lambda instance, context: [
+        of(disk, instance, context) for disk in context.disks_of(instance)
+    ]
 
 
 def _disk_fields() -> Iterator[FieldSpec[Instance]]:
@@ -323,6 +340,16 @@ _FIELDS: Final[list[FieldSpec[Instance]]] = [
     other("disk.spindles", "Disk_spindles", "Spindles of the disks", _all_disks("spindles")),
     other("disk.names", "Disk_names", "Names of the disks", _all_disks("name")),
     other("disk.uuids", "Disk_UUIDs", "UUIDs of the disks", _all_disks("uuid")),
+    other(
+        "disk.copies", "Disk_copies", f"Copies of the disks: {_STATES}", _copies("state"), _COPIES
+    ),
+    other(
+        "disk.copied",
+        "Disk_copied",
+        "Percent of the disks that are copied, while that is done",
+        _copies("percent"),
+        _COPIES,
+    ),
     unit("sda_size", "Disk/0", "Old name of disk.size/0", _disk("size", 0)),
     unit("sdb_size", "Disk/1", "Old name of disk.size/1", _disk("size", 1)),
     *_disk_fields(),

@@ -28,7 +28,7 @@ const LISTS = {
   info: "/2/info",
   groups: "/2/groups?bulk=1",
   nodes: "/2/nodes?bulk=1",
-  instances: "/2/instances?bulk=1",
+  instances: "/2/instances?bulk=1&copies=1",
   jobs: jobsPath(),
 };
 

@@ -39,6 +39,29 @@ function stateBadge(instance) {
   return badge(status.replace("_", ": "), "red");
 }
 
+// What is to be said of the copies of mirrored disks: nothing while they are up to date.
+const COPY_TONES = { degraded: "red", faulty: "red", unknown: "amber" };
+const COPY_WORDS = { degraded: "copy out of date", faulty: "data unusable", unknown: "copy not known" };
+const copyOf = (instance, at) => ({ state: instance["disk.copies"]?.[at], percent: instance["disk.copied"]?.[at] });
+
+function copyMark({ state, percent }, detailed = false) {
+  if (state === "syncing") return el("span", { class: "copy" }, badge("syncing", "blue"), bar(percent, 100, `${percent.toFixed(1)} %`, "blue"));
+  if (state in COPY_TONES) return badge(COPY_WORDS[state], COPY_TONES[state]);
+  if (!detailed || !state) return null;
+  return badge(state === "inactive" ? "copy not active" : `copy ${state}`, state === "inactive" ? "grey" : "green");
+}
+
+// Of all disks the one that needs most to be looked at.
+function worstCopy(instance) {
+  const copies = (instance["disk.copies"] ?? []).map((_, at) => copyOf(instance, at));
+  const of = (wanted) => copies.filter(({ state }) => state === wanted);
+  const [first] = [...of("faulty"), ...of("degraded"), ...of("syncing").sort((a, b) => a.percent - b.percent), ...of("unknown")];
+  return first && copyMark(first);
+}
+
+const isCopyBad = (instance) => (instance["disk.copies"] ?? []).some((state) => state === "degraded" || state === "faulty");
+const backedBy = (i) => (i.snodes.length ? [...between(i.snodes.map((name) => link("node", name, short(name)))), " ", worstCopy(i)] : "–");
+
 export function actions(instance, app) {
   if (!app.mayWrite) return null;
   return el("span", { class: "actions" }, ACTIONS.filter(({ fits }) => fits(instance)).map((action) => el("button", {
@@ -64,7 +87,7 @@ function instanceTable(app, label, empty = "No instances to show.") {
     { name: "Instance", sort: (i) => i.name, cell: (i) => el("a", { href: link("instance", i.name).hash, "data-focus": i.name }, i.name), kind: "title" },
     { name: "State", sort: (i) => i.status, cell: stateBadge },
     { name: "Node", sort: (i) => i.pnode, cell: (i) => link("node", i.pnode, short(i.pnode)) },
-    { name: "Backed by", sort: (i) => i.snodes[0] ?? "", cell: (i) => (i.snodes.length ? between(i.snodes.map((name) => link("node", name, short(name)))) : "–") },
+    { name: "Backed by", sort: (i) => i.snodes[0] ?? "", cell: backedBy },
     { name: "Memory", sort: (i) => i.beparams.maxmem, cell: (i) => size(i.beparams.maxmem), kind: "number" },
     { name: "CPUs", sort: (i) => i.beparams.vcpus, cell: (i) => String(i.beparams.vcpus), kind: "number" },
     { name: "System", sort: (i) => i.os, cell: (i) => i.os || "–" },
@@ -107,7 +130,7 @@ export function found(things, words, textOf) {
   });
 }
 
-export const instancesFound = (app) => found(app.instances, app.words, (i) => [i.name, i.status, stateBadge(i).textContent, i.pnode, ...i.snodes, i.os, i.disk_template, ...i.tags, ...i["nic.ips"]]);
+export const instancesFound = (app) => found(app.instances, app.words, (i) => [i.name, i.status, stateBadge(i).textContent, worstCopy(i)?.textContent, i.pnode, ...i.snodes, i.os, i.disk_template, ...i.tags, ...i["nic.ips"]]);
 export const nodesFound = (app) => found(app.nodes, app.words, (n) => [n.name, ROLES[n.role], n.pip, ...n.tags]);
 
 class ListView {
@@ -147,14 +170,14 @@ export class OverviewView {
 
   update(app) {
     const up = app.instances.filter(isUp);
-    const bad = app.instances.filter((i) => /^ERROR/.test(i.status ?? ""));
+    const bad = app.instances.filter((i) => /^ERROR/.test(i.status ?? "") || isCopyBad(i));
     const away = app.nodes.filter((n) => n.offline || n.drained);
     const open = app.jobs.filter((job) => job.isOpen);
     const sum = (of) => app.nodes.reduce((all, n) => all + (typeof n[of] === "number" ? n[of] : 0), 0);
     this.cards.replaceChildren(
       card("Nodes", app.nodes.length, away.length ? `${away.length} offline or drained` : "all in use", "#/nodes", away.length ? "amber" : ""),
       card("Instances", app.instances.length, `${up.length} running`, "#/instances"),
-      card("Trouble", bad.length, bad.length ? "instances with errors" : "none", "#/instances", bad.length ? "red" : ""),
+      card("Trouble", bad.length, bad.length ? "instances with errors or bad copies" : "none", "#/instances", bad.length ? "red" : ""),
       card("Jobs", `${open.length}${app.hasOlderJobs && app.jobs.at(-1).isOpen ? "+" : ""}`, "waiting or running", "#/jobs"),
       card("Memory", size(sum("mfree")), `free of ${size(sum("mtotal"))}`, "#/nodes"),
     );
@@ -203,7 +226,7 @@ export class InstanceView extends OneView {
 
   draw(i, app) {
     const nics = i["nic.macs"].map((mac, at) => el("div", {}, between([mac, i["nic.ips"][at], i["nic.networks.names"][at], i["nic.links"][at]].filter(Boolean), " · ")));
-    const disks = i["disk.sizes"].map((mib, at) => el("div", {}, `${i["disk.names"][at] ?? `disk ${at}`}: ${size(mib)}`));
+    const disks = i["disk.sizes"].map((mib, at) => el("div", {}, `${i["disk.names"][at] ?? `disk ${at}`}: ${size(mib)} `, copyMark(copyOf(i, at), true)));
     return [
       el("p", {}, stateBadge(i), " ", actions(i, app)),
       app.lacks && el("p", { class: "hint" }, app.lacks),

@@ -17,7 +17,12 @@ from ganeti.protocol.rapi.values import FIELDS
 
 MODEL = Path(__file__).resolve().parents[3] / "data" / "model" / "rapi.json"
 FACTS: dict[str, Any] = json.loads(MODEL.read_text(encoding="utf-8"))
-OUR_ARGUMENTS = {"DELETE /2/jobs/{job_id}": {"kill"}, "GET /2/jobs": {"limit", "before"}}
+OUR_ARGUMENTS = {
+    "DELETE /2/jobs/{job_id}": {"kill"},
+    "GET /2/jobs": {"limit", "before"},
+    "GET /2/instances": {"copies"},
+}
+OUR_FIELDS = {"instance_copies": ["disk.copies", "disk.copied"]}  # of lists, where asked for
 # The one may be in the body or in the query, the other is what the server makes of the body.
 SET_OTHERWISE = {
     "POST /2/instances/{instance}/replace-disks": {"disks"},
@@ -58,7 +63,9 @@ def test_a_route_is_as_in_the_model(name: str) -> None:
 
 @pytest.mark.shows("2.0/interaction/in-rapi", "2.1/uuid-one/queried")
 def test_the_fields_of_objects_are_those_of_the_model() -> None:
-    assert {what: list(fields) for what, fields in FIELDS.items()} == FACTS["object_fields"]
+    of_lists = {"instance_copies": [*FIELDS["instance"], *OUR_FIELDS["instance_copies"]]}
+    expected = {**FACTS["object_fields"], **of_lists}
+    assert {what: list(fields) for what, fields in FIELDS.items()} == expected
 
 
 @pytest.mark.shows("2.0/rapi/read-write", "2.1/migrate-node/rapi", "2.1/evacuate-node/rapi")
