@@ -45,6 +45,13 @@ PROGRAMS = (
     Program("qemu-system-x86_64", ("qemu-system-x86", "ipxe-qemu"), "real virtual machines", True),
     Program("qemu-img", ("qemu-utils",), "disk images", True),
     Program("qemu-storage-daemon", ("qemu-system-common",), "disks in images, as raw files"),
+    Program("ceph-mon", ("ceph-mon", "ceph-osd", "ceph-mgr", "ceph-common"), "disks in Ceph"),
+    Program("glusterd", ("glusterfs-server", "glusterfs-client"), "disks in Gluster"),
+    Program(
+        "/usr/lib/x86_64-linux-gnu/qemu/block-rbd.so",
+        ("qemu-block-extra",),
+        "disks in Ceph and Gluster that QEMU opens",
+    ),
     Program("chromium", ("chromium",), "the dashboard in a browser"),
     Program("chromedriver", ("chromium-driver",), "the dashboard in a browser"),
     # A client of Ganeti 3.0 that the tests use as it is; it has no program of its own.

@@ -72,6 +72,8 @@ _WELL_KNOWN: Final = {
     "fake_dir": "/var/run/ganeti/fake-hypervisor",
     "chroot_dir": "/var/run/ganeti/chroot-hypervisor",
     "gluster_storage_dir": "/var/run/ganeti/gluster",
+    "gluster_uses_dir": "/var/run/ganeti/gluster-uses",
+    "ceph_conf": "/etc/ceph/ceph.conf",
     "log_dir": "/var/log/ganeti",
     "log_os_dir": "/var/log/ganeti/os",
     "log_kvm_dir": "/var/log/ganeti/kvm",

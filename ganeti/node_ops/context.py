@@ -11,7 +11,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ganeti.base.errors import BlockDeviceError, GenericError, ResolverError, failing_as
+from ganeti.base.errors import (
+    BlockDeviceError,
+    GenericError,
+    ResolverError,
+    StorageError,
+    failing_as,
+)
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.interface import AssembledDisk, Hypervisor, NodeEnv, get_hypervisor
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance
@@ -143,7 +149,7 @@ class NodeContext:
         """
         try:
             assembled = assemble_all(self.volume(disk))
-        except BlockDeviceError as err:
+        except (BlockDeviceError, StorageError) as err:
             raise BlockDeviceError(
                 f"disk {index} of instance {instance_name!r} cannot be used on node"
                 f" {self.hostname}: {err.message}"
@@ -168,7 +174,7 @@ class NodeContext:
     def assemble_for_programs(self, instance: RpcInstance) -> list[AssembledDisk]:
         """Assemble the disks of an instance; each has the path at which its bytes are shown."""
         return [
-            each if view is None else replace(each, dev_path=view.path)
+            each if view is None else replace(each, dev_path=view.path, dev_type="file")
             for each, view in zip(
                 self.assemble_disks(instance), self._views(instance.disks_info), strict=True
             )

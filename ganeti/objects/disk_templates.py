@@ -30,11 +30,22 @@ class Units(Struct, frozen=True):
         setting: the cluster's setting that names the unit, "" where there is none.
         is_directory: the units are directories, and disks are files below them.
         driver: module and class that look after them on a node, where the disks' driver does not.
+        is_mounted: the directory has its files only while this node uses one.
+        parameter: the disk parameter that names the unit, "" where there is none.
+        has_parameters: a node reaches the unit by parameters of its disks.
     """
 
     setting: str = ""
     is_directory: bool = False
     driver: str = ""
+    is_mounted: bool = False
+    parameter: str = ""
+    has_parameters: bool = False
+
+    @property
+    def are_named(self) -> bool:
+        """Whether the cluster names them, instead of taking those that a node has."""
+        return self.is_directory or bool(self.parameter)
 
 
 class Row(StrEnum):
@@ -65,10 +76,13 @@ class StorageType(Row):
     DISKLESS = "diskless"
     EXT = "ext"
     FILE = "file", Units("file_storage_dir", is_directory=True)
-    GLUSTER = "gluster", Units("gluster_storage_dir", is_directory=True)
+    GLUSTER = (
+        "gluster",
+        Units("gluster_storage_dir", is_directory=True, is_mounted=True, has_parameters=True),
+    )
     LVM_PV = "lvm-pv", Units(driver="ganeti.storage.lvm_units:PhysicalVolumes")
     LVM_VG = ("lvm-vg", Units("volume_group_name", driver="ganeti.storage.lvm_units:VolumeGroups"))
-    RADOS = "rados"
+    RADOS = "rados", Units(parameter="pool", has_parameters=True)
     SHAREDFILE = "sharedfile", Units("shared_file_storage_dir", is_directory=True)
 
 
@@ -140,12 +154,17 @@ class Traits(Struct, frozen=True, kw_only=True):
     @property
     def notes_owner(self) -> bool:
         """Whether the name of the instance can be noted on a disk."""
-        return self.is_lvm or self.has_provider
+        return self.is_lvm or self.has_provider or self.storage is StorageType.RADOS
 
     @property
     def is_lvm(self) -> bool:
         """Whether its disks are logical volumes, or put together from these."""
         return self.storage is StorageType.LVM_VG
+
+    @property
+    def is_mounted(self) -> bool:
+        """Whether the directory of its files has them only while a node uses one."""
+        return self.storage.units is not None and self.storage.units.is_mounted
 
     @property
     def directory_setting(self) -> str:
@@ -247,7 +266,12 @@ class DiskTemplate(Row):
         has_own_directory=True,
     )
     GLUSTER = _template(
-        "gluster", StorageType.GLUSTER, logical_id=_FILE, mirroring=_EXTERNAL, has_access=True
+        "gluster",
+        StorageType.GLUSTER,
+        driver="ganeti.storage.network.gluster:GlusterStorage",
+        logical_id=_FILE,
+        mirroring=_EXTERNAL,
+        has_access=True,
     )
     PLAIN = _template(
         "plain",
@@ -262,8 +286,10 @@ class DiskTemplate(Row):
     RBD = _template(
         "rbd",
         StorageType.RADOS,
+        driver="ganeti.storage.network.rbd:RbdStorage",
         logical_id={"driver": str, "name": str},
         mirroring=_EXTERNAL,
+        has_snapshots=True,
         has_access=True,
         counts_as_usage=False,
     )

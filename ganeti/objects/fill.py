@@ -167,13 +167,17 @@ def fill_ndparams(cluster: Cluster, group: NodeGroup, node: Node) -> NdParams:
 
 
 def fill_diskparams(
-    cluster: Cluster, group: NodeGroup, template: str, own: Params = _NO_PARAMS
+    cluster: Cluster, group: NodeGroup | None, template: str, own: Params = _NO_PARAMS
 ) -> dict[str, object]:
-    """Fill the parameters of a disk of a template, over those that its group gives to it."""
+    """Fill the parameters of a disk of a template, over those that its group gives to it.
+
+    Args:
+        group: None for a disk that is in no group, so that the cluster's count.
+    """
     return _fill(
         parameters.DISKPARAMS.get(template, {}),
         cluster.diskparams.get(template, _NO_PARAMS),
-        group.diskparams.get(template, _NO_PARAMS),
+        group.diskparams.get(template, _NO_PARAMS) if group is not None else _NO_PARAMS,
         own,
     )
 

@@ -184,6 +184,15 @@ def master_network_parameters(cluster: Cluster) -> MasterNetworkParameters:
     )
 
 
+def listed_directories(cluster: Cluster) -> dict[DiskTemplate, str]:
+    """Return those of `storage_directories` whose files can be listed at any time."""
+    return {
+        template: path
+        for template, path in storage_directories(cluster).items()
+        if not template.traits.is_mounted
+    }
+
+
 def storage_directories(cluster: Cluster) -> dict[DiskTemplate, str]:
     """Return the directories of disks in files, by the enabled disk templates."""
     return {

@@ -202,6 +202,7 @@ _FILES: Final[ParamTable] = {
         is_ours=True,
     )
 }
+_CEPH_USER: Final = Form("the name of a user without 'client.'", r"([A-Za-z0-9_][\w.-]*)?")
 _OF_TEMPLATES: Final[Mapping[str, ParamTable]] = {
     "drbd": {
         "c-delay-target": integer(
@@ -246,6 +247,7 @@ _OF_TEMPLATES: Final[Mapping[str, ParamTable]] = {
     "rbd": {
         "access": _ACCESS,
         "pool": text("rbd", "The RADOS pool of the disks.", form=_RADOS_POOL, fixed=True),
+        "user-id": text("", "The CephX user that reaches them.", form=_CEPH_USER, is_ours=True),
     },
     "sharedfile": _FILES,
 }

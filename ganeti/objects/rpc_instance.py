@@ -17,6 +17,7 @@ from ganeti.objects import fill
 from ganeti.objects.disk_templates import FORMAT, DiskTemplate
 from ganeti.objects.model import Cluster, Disk, Instance, Network, NodeGroup
 from ganeti.objects.nic import NIC
+from ganeti.objects.parameters import DISKPARAMS
 from ganeti.objects.record import PrivateParams
 
 _NO_PARAMS: Final[Mapping[str, object]] = {}
@@ -134,6 +135,7 @@ def build_rpc_disk(
     params = fill.fill_diskparams(cluster, group, disk.dev_type, disk.params or {})
     if FORMAT not in (disk.params or {}):  # only new disks get that of the cluster
         params.pop(FORMAT, None)
+    params = _without_unset(disk.dev_type, params)
     is_drbd = disk.dev_type == DiskTemplate.DRBD
     dynamic: Mapping[str, object] = _NO_PARAMS
     if is_drbd and node_uuid is not None and secondary_ips is not None:
@@ -144,6 +146,16 @@ def build_rpc_disk(
         for child, child_params in zip(disk.children, of_children, strict=False)
     ]
     return _rpc_disk(disk, _device_params(disk.dev_type, params), children, dynamic)
+
+
+def _without_unset(template: str, params: Mapping[str, object]) -> dict[str, object]:
+    """Leave texts of ours out that nobody has set: 3.0's nodes do not know them."""
+    table = DISKPARAMS.get(template, {})
+    return {
+        name: value
+        for name, value in params.items()
+        if value != "" or name not in table or not table[name].is_ours
+    }
 
 
 def _rpc_disk(

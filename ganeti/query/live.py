@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from ganeti.base.errors import ProtocolError
 from ganeti.base.ids import InstanceUuid, NodeUuid
 from ganeti.config.tables import Tables
-from ganeti.objects.disk_templates import StorageType
-from ganeti.objects.fill import cluster_hvparams, fill_ndparams
+from ganeti.objects.disk_templates import DiskTemplate, StorageType
+from ganeti.objects.fill import cluster_hvparams, fill_diskparams, fill_ndparams
 from ganeti.objects.model import Cluster, Instance, InstanceConsole, Node, NodeGroup
 from ganeti.objects.rpc_instance import RpcDisk
 from ganeti.protocol.node_calls import NodeCalls
@@ -71,7 +71,7 @@ def node_info_arguments(
         hypervisor: the one that is asked for, instead of the default one.
     """
     exclusive = group is not None and fill_ndparams(cluster, group, node)["exclusive_storage"]
-    units = storage_units(cluster, exclusive=exclusive)
+    units = storage_units(cluster, group, exclusive=exclusive)
     if exclusive and cluster.volume_group_name:
         units.append([StorageType.LVM_PV.value, cluster.volume_group_name, [exclusive]])
     specs = hypervisor_specs(cluster)
@@ -217,16 +217,37 @@ def _client(client: object) -> str:
 # Which storage of a node its cluster uses, in the form that ``node_info`` is asked with.
 
 
-def storage_units(cluster: Cluster, *, exclusive: bool) -> list[list[object]]:
+def storage_units(
+    cluster: Cluster, group: NodeGroup | None, *, exclusive: bool
+) -> list[list[object]]:
     """Return [type, name, parameters] of the storage of the enabled disk templates, in order.
 
     Args:
+        group: the group of the node, whose parameters of disks count.
         exclusive: whether the node gives whole physical volumes to its instances.
     """
-    kinds = dict.fromkeys(each.traits.storage for each in cluster.enabled_disk_templates)
-    found = []
-    for kind in kinds:
-        name = getattr(cluster, kind.units.setting) if kind.units is not None else None
+    templates = {each.traits.storage: each for each in reversed(cluster.enabled_disk_templates)}
+    found: list[list[object]] = []
+    for kind in dict.fromkeys(each.traits.storage for each in cluster.enabled_disk_templates):
+        name, params = storage_unit(cluster, group, templates[kind])
         if name:
-            found.append([kind.value, name, [exclusive] if kind is StorageType.LVM_VG else []])
+            lvm = [exclusive] if kind is StorageType.LVM_VG else []
+            found.append([kind.value, name, [params] if params else lvm])
     return found
+
+
+def storage_unit(
+    cluster: Cluster, group: NodeGroup | None, template: DiskTemplate
+) -> tuple[str, dict[str, object]]:
+    """Return the name of the storage unit of a template, "" without one, and how it is reached.
+
+    Returns:
+        Its name, and the parameters of its disks where a node needs them to reach it.
+    """
+    units = template.traits.storage.units
+    if units is None:
+        return "", {}
+    params = fill_diskparams(cluster, group, template) if units.has_parameters else {}
+    if units.parameter:
+        return str(params[units.parameter]), params
+    return (str(getattr(cluster, units.setting) or "") if units.setting else ""), params

@@ -100,14 +100,25 @@ def local_path(path: str, paths: Paths) -> str:
     return paths.localize(plain)
 
 
-def storage_directory_problem(path: str, paths: Paths) -> str | None:
-    """Return the problem of the cluster's file storage directory on this node, or None."""
+def storage_directory_problem(path: str, paths: Paths, *, must_exist: bool = True) -> str | None:
+    """Return the problem of the cluster's file storage directory on this node, or None.
+
+    Args:
+        must_exist: False for a directory that is made when it is needed.
+    """
     local = paths.localize(path)
     allowed = load_allowed_paths(paths)
     plain = paths.globalize(local)
     refused = refused_directories(allowed)
     if not any(plain == d or _is_below(plain, d) for d in allowed if d not in refused):
         return f"path {path} is not an allowed file storage directory on this node"
+    try:
+        os.stat(local)
+    except FileNotFoundError:
+        if not must_exist:
+            return None
+    except OSError as err:  # of a mounted volume whose server, or client, is gone
+        return f"path {path} cannot be used: {err.strerror}"
     if not os.path.isdir(local):
         return f"path {path} is not an existing directory"
     return None if os.access(local, os.W_OK) else f"path {path} is not writable"

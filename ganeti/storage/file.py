@@ -165,14 +165,19 @@ class FileVolume(Volume):
 
     def wipe(self, offset_mib: int, size_mib: int) -> None:
         """Write zeroes over a part of the file; holes are zeroes already."""
+        offset, count = self._area(offset_mib, size_mib)
+        with failing_as(BlockDeviceError, f"cannot wipe {self._path}"), contents(self) as path:
+            wipe(path, offset, count)
+
+    def _area(self, offset_mib: int, size_mib: int) -> tuple[int, int]:
+        """Return (offset, length) in bytes of a part of the disk, which must lie within it."""
         size = self._existing_size_bytes()
         offset, count = offset_mib * MIB, size_mib * MIB
         if offset < 0 or count < 0 or offset + count > size:
             raise BlockDeviceError(
                 f"{self._path} has {size // MIB} MiB: cannot wipe {size_mib} MiB from {offset_mib}"
             )
-        with failing_as(BlockDeviceError, f"cannot wipe {self._path}"), contents(self) as path:
-            wipe(path, offset, count)
+        return offset, count
 
     def dimensions(self) -> Dimensions | None:
         """Return the size of the file; None when there is none."""

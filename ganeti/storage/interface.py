@@ -134,6 +134,8 @@ class Dimensions:
 
 UNIT_FIELDS: Final = ("allocatable", "free", "name", "size", "status", "used")  # of storage_list
 UNIT_OK: Final = "ok"
+Params = Mapping[str, object]  # of the disks of a template, filled
+NO_PARAMS: Final[Params] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,14 +352,16 @@ class Storage:
 
     Attributes:
         exclusive: instances have parts of a unit, such as physical volumes, for themselves.
+        params: the parameters of disks of the template, which may say where units are reached.
     """
 
     volume: ClassVar[type[Volume]]
     exclusive: bool = False
 
-    def __init__(self, kind: StorageType, env: StorageEnv) -> None:
+    def __init__(self, kind: StorageType, env: StorageEnv, params: Params = NO_PARAMS) -> None:
         self.kind = kind
         self.env = env
+        self.params = params
 
     def volume_of(self, disk: DiskLike, children: Sequence[Volume]) -> Volume:
         """Return one disk."""

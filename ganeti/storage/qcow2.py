@@ -19,7 +19,7 @@ import struct
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import IO, Final
+from typing import IO, Any, Final
 
 import msgspec
 
@@ -44,6 +44,7 @@ _EARLIER_S: Final = 5.0
 _LOOK_S: Final = 0.01
 _END_S: Final = 120.0  # what is in its memory goes to the disk
 _OUTPUT_BYTES: Final = 4096
+_SECTOR_BYTES: Final = 512
 
 
 def size_of_image(path: str) -> int | None:
@@ -144,10 +145,16 @@ def snapshot_served(image: str, name: str, socket_path: str) -> Iterator[None]:
 
 
 class RawView(msgspec.Struct, frozen=True):
-    """The bytes of the disk in a qcow2 image, shown at a path as long as they are wanted."""
+    """The bytes of a disk that has no device, shown at a path as long as they are wanted.
+
+    Attributes:
+        image: the name of the disk: the path of a qcow2 image, or an address.
+        blockdev: QEMU's description of what has the bytes; of no image if it is empty.
+    """
 
     image: str
     path: str
+    blockdev: dict[str, Any] = {}
 
     @contextmanager
     def shown(self) -> Iterator[None]:
@@ -164,6 +171,8 @@ class RawView(msgspec.Struct, frozen=True):
                 pass
         try:
             with _running(self._command(), self._pid_file, f"the disk in {self.image}"):
+                if self.blockdev:
+                    self._allow_write_back()
                 yield
         finally:
             self._clear()
@@ -172,9 +181,16 @@ class RawView(msgspec.Struct, frozen=True):
     def _pid_file(self) -> str:
         return f"{self.path}.pid"
 
+    def _allow_write_back(self) -> None:
+        """Write something, what is there, and flush: Ceph caches nothing before the first flush."""
+        with open(self.path, "r+b", buffering=0) as file:
+            os.pwrite(file.fileno(), os.pread(file.fileno(), _SECTOR_BYTES, 0), 0)
+            os.fsync(file.fileno())
+
     def _command(self) -> list[str]:
         file = {"driver": "file", "filename": self.image}
-        image = {"driver": "qcow2", "node-name": "disk", "backing": None, "file": file}
+        image = {"driver": "qcow2", "backing": None, "file": file}
+        image = {**(self.blockdev or image), "node-name": "disk"}
         place = {"mountpoint": self.path, "writable": True}
         export = {"type": "fuse", "id": "raw", "node-name": "disk", **place}
         options = ("--blockdev", dumps(image).decode(), "--export", dumps(export).decode())

@@ -9,7 +9,16 @@ from typing import TypeVar, cast
 
 from ganeti.base.errors import GenericError, NotSupportedError, OpPrereqError
 from ganeti.objects.disk_templates import DiskTemplate, StorageType, supported_templates
-from ganeti.storage.interface import Dimensions, DiskLike, Look, Storage, StorageEnv, Volume
+from ganeti.storage.interface import (
+    NO_PARAMS,
+    Dimensions,
+    DiskLike,
+    Look,
+    Params,
+    Storage,
+    StorageEnv,
+    Volume,
+)
 
 T = TypeVar("T")
 
@@ -47,8 +56,11 @@ def storage_of(disk: DiskLike, env: StorageEnv) -> Storage:
     return _driver(template)(template.traits.storage, env)
 
 
-def storage_of_kind(kind: str, env: StorageEnv) -> Storage:
+def storage_of_kind(kind: str, env: StorageEnv, params: Params = NO_PARAMS) -> Storage:
     """Return the driver that looks after storage units of a kind; one that refuses, without any.
+
+    Args:
+        params: the parameters of the disks on these units.
 
     Raises:
         NotSupportedError: the kind is unknown.
@@ -59,7 +71,7 @@ def storage_of_kind(kind: str, env: StorageEnv) -> Storage:
         return driver(StorageType(kind), env)
     for template in DiskTemplate:
         if template.traits.storage == kind and template.traits.driver is not None:
-            return _driver(template)(template.traits.storage, env)
+            return _driver(template)(template.traits.storage, env, params)
     if kind in frozenset(StorageType):
         return Storage(StorageType(kind), env)
     raise NotSupportedError(f"storage units of type {kind!r} are not supported")

@@ -258,7 +258,8 @@ class DiskWriter:
         if size > room:
             here, wanted = room // _MIB, size // _MIB
             raise StorageError(f"the disk has {here} MiB here, {wanted} MiB are to be written")
-        if os.path.isfile(self._path):
+        # A file with a mount of its own is a disk that QEMU shows; nobody knows its room.
+        if os.path.isfile(self._path) and not os.path.ismount(self._path):
             found = os.statvfs(self._path)
             free = found.f_bavail * found.f_frsize
             if found.f_blocks and self.data_bytes > free:  # FUSE does not tell

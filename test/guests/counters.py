@@ -42,8 +42,13 @@ def counter(image: bytes) -> int:
 def live_counter(path: Path) -> int:
     """Return the counter of a disk that is being written; the sector may be torn, not the number."""
     with path.open("rb") as file:
-        file.seek(_COUNTER_SECTOR * SECTOR_BYTES)
-        return int.from_bytes(file.read(4), "little")
+        return live_counter_of(file.read((_COUNTER_SECTOR + 1) * SECTOR_BYTES))
+
+
+def live_counter_of(image: bytes) -> int:
+    """Return the counter of such a disk from a copy of its bytes."""
+    begin = _COUNTER_SECTOR * SECTOR_BYTES
+    return int.from_bytes(image[begin : begin + 4], "little")
 
 
 def log(image: bytes) -> list[int]:

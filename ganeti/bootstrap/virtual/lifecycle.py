@@ -25,6 +25,7 @@ from ganeti.base.paths import VIRTUAL_CLUSTER_RECORD, Paths
 from ganeti.bootstrap import cluster_files
 from ganeti.bootstrap.virtual import layout, shell
 from ganeti.bootstrap.virtual.layout import VirtualCluster
+from ganeti.storage.network import mounts
 from ganeti.store import ssconf
 from ganeti.system import daemon_control, files, process
 from ganeti.system.environment import ROOTDIR_VARIABLE, node_environment
@@ -34,6 +35,7 @@ _MASTER: Final = frozenset({Place.MASTER})
 PROBED_PORT: Final = 1811
 NETWORK_TRIES: Final = 32
 COMMAND_TIMEOUT_S: Final = 120.0
+_UNMOUNT_TIMEOUT_S: Final = 30.0
 QEMU_NAMES: Final = ("qemu-system-x86_64", "kvm", "qemu-kvm", "qemu-system-aarch64")
 _LOOPBACK_TEXT: Final = "are all addresses of 127.0.0.0/8 on the loopback interface?"
 
@@ -149,7 +151,8 @@ def _prepare_node(cluster: VirtualCluster, paths: Paths, os_directories: Sequenc
         cluster.shared_directory, os.path.dirname(paths.shared_file_storage_dir)
     )
     os.symlink(target, paths.shared_file_storage_dir)
-    allowed = [Paths().file_storage_dir, Paths().shared_file_storage_dir]
+    real = Paths()
+    allowed = [real.file_storage_dir, real.shared_file_storage_dir, real.gluster_storage_dir]
     files.write_atomic(
         paths.file_storage_paths_file, "".join(f"{p}\n" for p in allowed).encode(), 0o644
     )
@@ -368,7 +371,19 @@ def destroy(cluster: VirtualCluster, feedback: Feedback = lambda _text: None) ->
         GenericError: a process does not end, or a file cannot be removed.
     """
     stop(cluster, feedback)
+    _unmount_below(cluster.base)
     _remove_tree(cluster.base, keep=False)
+
+
+def _unmount_below(base: str) -> None:
+    """Unmount what nodes have left mounted, or their volumes would be emptied with the tree.
+
+    Raises:
+        GenericError: something stays mounted.
+    """
+    for place in mounts.below(base):
+        argv = ["umount", "--lazy", place]
+        process.run(argv, timeout_s=_UNMOUNT_TIMEOUT_S).check()
 
 
 def _remove_tree(base: str, *, keep: bool) -> None:

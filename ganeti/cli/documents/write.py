@@ -21,6 +21,7 @@ from typing import Final
 
 from ganeti.base.daemons import daemon_of
 from ganeti.cli.declaration.program import Program
+from ganeti.cli.documents import storage
 from ganeti.cli.documents.completion import completion_script
 from ganeti.cli.documents.manual import SECTION, Entry, Section, daemon_page, manual_page, tool_page
 from ganeti.cli.programs import PROGRAMS, TOOLS
@@ -45,6 +46,7 @@ _CONCEPTS: Final = {
 }
 _CONCEPTS_SECTION: Final = 7
 _METRICS_PATH: Final = "doc/metrics.md"
+_STORAGE_PATH: Final = "doc/storage.md"
 _COMPLETION_PATH: Final = "doc/examples/bash_completion"
 _CHECKOUT: Final = Path(__file__).resolve().parents[3]
 _PROSE: Final = _CHECKOUT / "doc" / "manual"
@@ -87,6 +89,7 @@ def documents() -> dict[str, str]:
         page = daemon_page(daemon, spec.description, prose, options, sections, see_also)
         found[f"man/{daemon}.{SECTION}"] = page
     found[_METRICS_PATH] = metrics.document()
+    found[_STORAGE_PATH] = storage.with_table((_CHECKOUT / _STORAGE_PATH).read_text("utf-8"))
     functions = (_PROSE / "completion.sh").read_text(encoding="utf-8")
     found[_COMPLETION_PATH] = completion_script(functions, [*PROGRAMS, *tools()])
     return found

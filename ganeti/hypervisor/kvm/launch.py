@@ -238,7 +238,7 @@ def clean_up(files: MachineFiles) -> None:
 
 
 PRESS_INTERVAL_S: Final = 5.0
-_EXIT_TIMEOUT_S: Final = 10.0  # QEMU writes back its disks before it ends
+_EXIT_TIMEOUT_S: Final = 60.0  # QEMU writes back its disks before it ends; Gluster takes 10 s each
 _CONNECT_TIMEOUT_S: Final = 5.0
 _SHUTDOWN: Final = frozenset({"SHUTDOWN"})
 

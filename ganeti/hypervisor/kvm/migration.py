@@ -28,7 +28,7 @@ from ganeti.hypervisor.interface import (
     MigrationStatus,
 )
 from ganeti.hypervisor.kvm import state
-from ganeti.hypervisor.kvm.launch import abilities_for, bring_up, clean_up, kill_now
+from ganeti.hypervisor.kvm.launch import abilities_for, bring_up, clean_up, kill_now, stop
 from ganeti.hypervisor.kvm.machine import DiskDevice, Machine, NicDevice
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorError
 from ganeti.hypervisor.kvm.params import KvmParams
@@ -335,7 +335,8 @@ class KvmMigration(Migration):
             status = monitor.status()
         if status == "running":
             raise _error(instance.name, f"still runs on {self._hostname}; not removed")
-        kill_now(files)
+        # Killed, it would hold its locks on images of Ceph until these have forgotten it.
+        stop(files, force=True, timeout_s=0)
 
     def finish_target(self, instance: RpcInstance, info: str, *, success: bool) -> None:
         """Let the received machine run, or remove the one that waits for memory."""

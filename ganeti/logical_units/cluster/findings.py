@@ -136,6 +136,7 @@ def judge_node(
 # Checks that answer a message when something is wrong.
 _TEXT_CHECKS: Final[Mapping[str, VerifyErrorCode]] = {
     "file-storage-path": _Code.ENODEFILESTORAGEPATHUNUSABLE,
+    "gluster-storage-path": _Code.ENODEGLUSTERSTORAGEPATHUNUSABLE,
     "shared-file-storage-path": _Code.ENODESHAREDFILESTORAGEPATHUNUSABLE,
 }
 # Checks that answer a list of problems, and the words before each entry.

@@ -39,6 +39,7 @@ from ganeti.objects.model import (
     Node,
     NodeGroup,
     NodeRole,
+    listed_directories,
     role_of,
     storage_directories,
 )
@@ -279,7 +280,7 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
             },
             owned={path for disk in disks if (path := file_of(disk)) is not None},
             busy=busy,
-            directories=storage_directories(self.cluster),
+            directories=listed_directories(self.cluster),
             node_names=names,
         )
         if self.cluster.volume_group_name:
@@ -420,8 +421,9 @@ def checks_of_group(
     checks |= lvm_findings.checks(cluster, exclusive=gives_whole_volumes(cluster, members.group))
     directories = storage_directories(cluster)
     checks |= {template.traits.directory_check: path for template, path in directories.items()}
-    if directories:
-        checks[STORED_DISKS_CHECK] = sorted(directories.values())
+    listed = listed_directories(cluster)
+    if listed:
+        checks[STORED_DISKS_CHECK] = sorted(listed.values())
     if cluster.use_external_mip_script:
         checks["user-scripts"] = [f"{Paths().user_scripts_dir}/{_MASTER_IP_SCRIPT}"]
     return checks

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from ganeti.base.errors import NotSupportedError, OpPrereqError, wrong_state
+from ganeti.clients.node_rpc import RpcResult, target_of
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import SimpleUnit
 from ganeti.logical_units.instance.storage.lvm_disks import volumes_of
 from ganeti.logical_units.locks import LockLevel, LockNeed, shared
 from ganeti.logical_units.node.base import NodeUnit
 from ganeti.objects.disk_templates import DiskTemplate, StorageType
-from ganeti.objects.model import Cluster, Node
+from ganeti.objects.model import Cluster, Node, NodeGroup
 from ganeti.opcodes import node as opcodes
 from ganeti.protocol.node_calls import NodeCalls
+from ganeti.query.live import storage_unit
 
 UNIT_FIELDS: Final = ("allocatable", "free", "name", "size", "used")  # known to nodes
 STATUS: Final = "status"  # ours: node daemons of 3.0 do not know it
@@ -74,13 +76,16 @@ def default_storage(cluster: Cluster) -> StorageType:
     return first.traits.storage
 
 
-def unit_arguments(cluster: Cluster, storage_type: StorageType) -> tuple[str, list[object]]:
-    """Return a node's arguments to look at units: their type, and the list of directories."""
+def unit_arguments(
+    cluster: Cluster, group: NodeGroup | None, storage_type: StorageType
+) -> tuple[str, list[object]]:
+    """Return the arguments of a group's nodes about units: type, names, and how to reach them."""
     units = storage_type.units
-    if units is None or not units.is_directory:
+    if units is None or not units.are_named:
         return storage_type.value, []
-    directory = getattr(cluster, units.setting)
-    return storage_type.value, [[directory] if directory else []]
+    template = next(each for each in DiskTemplate if each.traits.storage is storage_type)
+    name, params = storage_unit(cluster, group, template)
+    return storage_type.value, [[name] if name else [], *([params] if params else [])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +113,8 @@ class LUNodeQueryStorage(SimpleUnit[opcodes.OpNodeQueryStorage, UnitsOfNodes]):
     def execute(self, plan: UnitsOfNodes) -> list[list[object]]:
         """Ask all nodes at once; returns one row for each unit."""
         asked = [*UNIT_FIELDS, *([STATUS] if STATUS in self.op.output_fields else [])]
-        results = self.context.nodes.call_all(
-            NodeCalls.storage_list,
-            plan.nodes,
-            *unit_arguments(self.cluster, plan.storage_type),
-            self.op.name,
-            asked,
-        )
         rows = []
-        for name, result in results.items():
+        for name, result in self._answers(plan, asked).items():
             if result.error is not None:
                 if not result.offline:
                     self.context.warn(f"cannot list storage on node {name}: {result.error}")
@@ -131,6 +129,16 @@ class LUNodeQueryStorage(SimpleUnit[opcodes.OpNodeQueryStorage, UnitsOfNodes]):
                     )
                 rows.append([values[field] for field in self.op.output_fields])
         return rows
+
+    def _answers(self, plan: UnitsOfNodes, fields: list[str]) -> dict[str, RpcResult[Any]]:
+        """Ask each node for what its group has."""
+        groups = lookup.groups_of(self.config, plan.nodes)
+        kind, name = plan.storage_type, self.op.name
+        targets = {
+            target_of(node): (*unit_arguments(self.cluster, groups[node.group], kind), name, fields)
+            for node in plan.nodes
+        }
+        return self.context.rpc.call_each(NodeCalls.storage_list, targets)
 
 
 class LUNodeModifyStorage(NodeUnit[opcodes.OpNodeModifyStorage, Node]):
@@ -152,7 +160,7 @@ class LUNodeModifyStorage(NodeUnit[opcodes.OpNodeModifyStorage, Node]):
     def execute(self, plan: Node) -> None:
         op = self.op
         self.context.nodes.on(plan, f"change storage unit {op.name!r}").storage_modify(
-            *unit_arguments(self.cluster, op.storage_type), op.name or "", dict(op.changes)
+            *unit_arguments(self.cluster, None, op.storage_type), op.name or "", dict(op.changes)
         )
 
 

@@ -34,7 +34,7 @@ _KIND: Final = StorageType.LVM_VG
 
 def look_at_groups(context: JobContext, cluster: Cluster, nodes: Sequence[Node]) -> repair.Groups:
     """Ask nodes whether the cluster's volume group is consistent there, all at once."""
-    arguments = unit_arguments(cluster, _KIND)
+    arguments = unit_arguments(cluster, None, _KIND)
     results = context.nodes.call_all(
         NodeCalls.storage_list, nodes, *arguments, None, ["name", STATUS]
     )
@@ -111,7 +111,7 @@ class LURepairNodeStorage(NodeUnit[OpRepairNodeStorage, Node]):
     def execute(self, plan: Node) -> None:
         op = self.op
         self.context.nodes.on(plan, f"repair storage unit {op.name!r}").storage_execute(
-            *unit_arguments(self.cluster, op.storage_type), op.name or "", "fix-consistency"
+            *unit_arguments(self.cluster, None, op.storage_type), op.name or "", "fix-consistency"
         )
 
 

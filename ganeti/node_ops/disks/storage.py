@@ -41,10 +41,11 @@ class Storage(NodeHandler):
         unknown = [field for field in fields if field not in UNIT_FIELDS]
         if unknown:
             raise OpPrereqError(f"unknown storage fields {', '.join(unknown)}")
-        storage = storage_of_kind(su_name, self.node.env)
+        names, params = _units(su_args)
+        storage = storage_of_kind(su_name, self.node.env, params)
         wanted = [] if name is None else [name]
-        if storage.kind.units is not None and storage.kind.units.is_directory:
-            wanted = [each for each in _directories(su_args) if name is None or each == name]
+        if storage.kind.units is not None and storage.kind.units.are_named:
+            wanted = [each for each in names if name is None or each == name]
         rows = [unit.fields() for unit in storage.units(wanted)]
         return [[row[field] for field in fields] for row in rows]
 
@@ -72,9 +73,13 @@ class Storage(NodeHandler):
         return [provider.to_wire() for provider in list_providers(self.paths)]
 
     def _space(self, kind: str, name: str, params: Sequence[object]) -> dict[str, object]:
-        """Return the free space of one storage unit; ``params`` are [exclusive storage] for LVM."""
+        """Return the free space of one storage unit.
+
+        Args:
+            params: [exclusive storage] for LVM, [parameters of its disks] for some others.
+        """
         try:
-            storage = storage_of_kind(kind, self.node.env)
+            storage = storage_of_kind(kind, self.node.env, _params(params))
             storage.exclusive = params[:1] == [True]
             return storage.space(name).to_wire()
         except GenericError as err:
@@ -82,16 +87,21 @@ class Storage(NodeHandler):
             return StorageUnit(kind, name).to_wire()
 
 
-def _directories(su_args: Sequence[object]) -> list[str]:
-    """Return the directories that a list call is about.
+def _params(values: Sequence[object]) -> Mapping[str, object]:
+    """Return the parameters of disks among the arguments of a storage unit, if they are there."""
+    return next((value for value in values if isinstance(value, Mapping)), {})
+
+
+def _units(su_args: Sequence[object]) -> tuple[list[str], Mapping[str, object]]:
+    """Return the units that a list call is about, and the parameters of their disks.
 
     Raises:
-        GenericError: the arguments are not [[path, ...]].
+        GenericError: the arguments are not [[unit, ...]], perhaps with parameters behind.
     """
     match su_args:
-        case [[*paths]] if all(isinstance(path, str) for path in paths):
-            return [str(path) for path in paths]
+        case [[*names], *rest] if all(isinstance(name, str) for name in names):
+            return [str(name) for name in names], _params(rest)
         case []:
-            return []
+            return [], {}
         case _:
-            raise GenericError("file storage is listed by [[directory, ...]]")
+            raise GenericError("storage units are listed by [[directory or pool, ...]]")

@@ -12,6 +12,7 @@ from ganeti.node_ops import scripts
 from ganeti.node_ops.context import NodeContext, NodeHandler, check_instance_name
 from ganeti.node_ops.instances import os_definitions
 from ganeti.node_ops.leftovers import alone, can_be_ended
+from ganeti.objects.disk_templates import FileDriver
 from ganeti.objects.model import network_variables
 from ganeti.objects.nic import NicMode
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance, RpcNIC
@@ -113,8 +114,15 @@ def _disk_variables(disk: RpcDisk, device: AssembledDisk) -> dict[str, object]:
         "UUID": disk.uuid,
         "NAME": disk.name,
         "SIZE": disk.size,
-        "BACKEND_TYPE": f"file:{disk.logical_id[0]}" if disk.traits.is_file else "block",
+        "BACKEND_TYPE": _backend_type(disk, device),
     }
+
+
+def _backend_type(disk: RpcDisk, device: AssembledDisk) -> str:
+    """Return what a script finds at the path of a disk: a device, or a file with its driver."""
+    if disk.traits.is_file:
+        return f"file:{disk.logical_id[0]}"
+    return f"file:{FileDriver.LOOP}" if device.dev_type == "file" and device.dev_path else "block"
 
 
 def _nic_variables(nic: RpcNIC) -> dict[str, object]:

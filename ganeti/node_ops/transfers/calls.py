@@ -149,10 +149,10 @@ class Transfers(NodeHandler):
         disk = RpcDisk.from_wire(wire)  # type: ignore[arg-type]  # its own errors are clear enough
         index = int(disk.iv_name.rpartition("/")[2]) if disk.iv_name else 0
         path = self.node.assemble_disk(instance.name, index, disk).dev_path
-        if not path:
+        view = self.node.volume(disk).raw_view
+        if not path and view is None:
             text = f"has no device on node {self.hostname}, so it cannot be copied"
             raise GenericError(f"disk {disk.uuid} {text}")
-        view = self.node.volume(disk).raw_view
         return (path, None) if view is None else (view.path, view)
 
     def _kept(self, instance: RpcInstance, wire: object, name: str) -> End:

@@ -150,7 +150,7 @@ _CHECKS: Final[Mapping[str, tuple[Any, ...]]] = {
     "exclusive-pvs": (volumes.shared_physical, Any),
     "file-storage-path": (files.storage_directory, str),
     "filelist": (files.fingerprints, list[str]),
-    "gluster-storage-path": (files.storage_directory, str),
+    "gluster-storage-path": (files.mount_point, str),
     "lvlist": (volumes.volumes_of_group, str),
     "master-ip": (network.reach_master, str, str, list[str]),
     "node-net-test": (network.reach_nodes, list[tuple[str, str, str]], list[str]),

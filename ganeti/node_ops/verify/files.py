@@ -84,7 +84,15 @@ def storage_directory(node: NodeContext, path: str) -> str:
     Raises:
         NothingToSayError: it is as it should be.
     """
-    message = allowed_paths.storage_directory_problem(path, node.paths)
+    return _said(allowed_paths.storage_directory_problem(path, node.paths))
+
+
+def mount_point(node: NodeContext, path: str) -> str:
+    """Do the same for a directory that is made when something is mounted there."""
+    return _said(allowed_paths.storage_directory_problem(path, node.paths, must_exist=False))
+
+
+def _said(message: str | None) -> str:
     if message is None:
         raise NothingToSayError
     return message

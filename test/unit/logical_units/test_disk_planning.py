@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from fakes.fake_cluster import make_cluster
 from fakes.fake_records import make_group, make_node
+from msgspec import structs
 
 from ganeti.base.errors import NotSupportedError, OpPrereqError
 from ganeti.logical_units.instance.storage.files import file_place
@@ -19,6 +20,7 @@ from ganeti.logical_units.instance.storage.planning import (
 )
 from ganeti.logical_units.instance.storage.units import plan_recreation
 from ganeti.logical_units.lookup import normal_name
+from ganeti.objects import disk_templates
 from ganeti.objects.disk_templates import DiskMode, DiskTemplate
 from ganeti.objects.model import Cluster, Disk, Node, NodeGroup
 from ganeti.objects.rpc_instance import build_rpc_disk
@@ -54,7 +56,9 @@ def test_the_first_enabled_template_is_the_default() -> None:
     assert choose_template(CLUSTER, None) is DiskTemplate.SHAREDFILE
 
 
-def test_templates_without_a_driver_are_named() -> None:
+def test_templates_without_a_driver_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    without = structs.replace(DiskTemplate.RBD.traits, driver=None)
+    monkeypatch.setitem(disk_templates._TRAITS, "rbd", without)
     cluster = Cluster.from_wire(make_cluster(enabled_disk_templates=["rbd", "drbd"]))
     with pytest.raises(NotSupportedError, match="'rbd' is not supported yet; supported are: block"):
         choose_template(cluster, None)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from fakes import lvm_programs
 from fakes.memory_storage import Memory, MemoryStorage, MemoryVolume
+from fakes.network_storage import FakeCeph, FakeGluster
 from msgspec import structs
 
 from ganeti.base.errors import (
@@ -28,10 +29,16 @@ from ganeti.base.paths import Paths
 from ganeti.objects.disk_templates import DiskTemplate, StorageType, supported_templates
 from ganeti.storage import registry
 from ganeti.storage.interface import BlockDevStatus, bottom_up, top_down
+from ganeti.storage.network import gluster, rbd
 
 MIB = 1 << 20
 EXAMPLE = Path(__file__).parents[3] / "doc" / "examples" / "extstorage" / "files"
-FILES = {"file": "/srv/ganeti/file-storage", "sharedfile": "/srv/ganeti/shared-file-storage"}
+FILES = {
+    "file": "/srv/ganeti/file-storage",
+    "gluster": "/var/run/ganeti/gluster",
+    "sharedfile": "/srv/ganeti/shared-file-storage",
+}
+POOL = "rbd"
 DEVICE = "/dev/disk/by-id/contract"
 IN_MEMORY = ("drbd",)  # played by the driver in memory
 
@@ -57,7 +64,9 @@ DRIVERS: dict[str, Callable[[str], Sequence[object]]] = {
     "drbd": lambda name: ["memory", name],
     "ext": lambda name: ["files", name],
     "file": lambda name: ["loop", f"{FILES['file']}/web1/{name}"],
+    "gluster": lambda name: ["loop", f"ganeti/{name}"],
     "plain": lambda name: ["xenvg", name],
+    "rbd": lambda name: ["rbd", name],
     "sharedfile": lambda name: ["loop", f"{FILES['sharedfile']}/web1/{name}"],
 }
 MADE = sorted(DRIVERS.keys() - {"blockdev"})  # by Ganeti itself
@@ -77,6 +86,11 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     for template in map(DiskTemplate, IN_MEMORY):
         monkeypatch.setattr(template, "traits", structs.replace(template.traits, driver=driver))
     registry._driver.cache_clear()
+    volumes = FakeGluster()
+    monkeypatch.setattr(gluster, "run_tool", volumes.run_tool)
+    monkeypatch.setattr(gluster.mounts, "at", volumes.at)
+    monkeypatch.setattr(rbd, "run_tool", FakeCeph(tmp_path).run_tool)
+    os.makedirs(found.paths.run_dir)
     real = os.stat
     device = os.stat_result(
         (stat.S_IFBLK | 0o660, 0, 0, 1, 0, 0, 0, 0, 0, 0), {"st_rdev": os.makedev(8, 1)}
@@ -239,7 +253,7 @@ def test_units_follow_the_kind(node: Node, kind: StorageType) -> None:
         each.traits.storage is kind and each.traits.driver is not None for each in DiskTemplate
     ) or bool(kind.units and kind.units.driver)
     storage = registry.storage_of_kind(kind, node)
-    name = FILES.get(kind, "xenvg")
+    name = FILES.get(kind, POOL if kind is StorageType.RADOS else "xenvg")
     if name.startswith("/"):
         os.makedirs(node.paths.localize(name))
     space = storage.space(name)
@@ -262,7 +276,9 @@ def test_units_follow_the_kind(node: Node, kind: StorageType) -> None:
 
 @pytest.mark.shows("2.0/obsolete/gone")
 def test_what_has_no_driver_is_refused(node: Node) -> None:
-    for template in ("rbd", "gluster"):
+    for template in DiskTemplate:
+        if template.traits.is_supported or template in IN_MEMORY:
+            continue
         with pytest.raises(NotSupportedError, match=f"{template}.*not supported; use one of"):
             registry.volume_of(Disk(template, []), node)
     for template in ("diskless", "floppy"):

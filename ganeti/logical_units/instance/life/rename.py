@@ -33,7 +33,7 @@ from ganeti.logical_units.instance.storage.files import (
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive
 from ganeti.logical_units.undo import Undo
-from ganeti.objects.model import Disk, storage_directories
+from ganeti.objects.model import Disk, listed_directories
 from ganeti.opcodes.instance import OpInstanceRename
 from ganeti.protocol.node_rpc_values import STORED_DISKS_CHECK
 from ganeti.protocol.wconfd import ObjectKind
@@ -94,7 +94,7 @@ class LUInstanceRename(AnyInstanceUnit[OpInstanceRename, NewName, Renaming]):
         Raises:
             OpPrereqError: disks of another instance are there, too (wrong_state).
         """
-        what = {STORED_DISKS_CHECK: [*storage_directories(view.cluster).values()]}
+        what = {STORED_DISKS_CHECK: [*listed_directories(view.cluster).values()]}
         doing = f"look for the files of instance {view.name!r}"
         nodes = self.context.nodes.on(view.primary, doing)
         answer = nodes.node_verify(what, view.cluster.cluster_name, {})

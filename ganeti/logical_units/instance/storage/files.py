@@ -9,6 +9,7 @@ from __future__ import annotations
 import os.path
 import posixpath
 from collections.abc import Collection, Iterable, Sequence
+from typing import Final
 
 from ganeti.base.errors import OpPrereqError, wrong_state
 from ganeti.logical_units.instance.storage.planner import FilePlace
@@ -16,6 +17,8 @@ from ganeti.logical_units.instance.view import InstanceView
 from ganeti.objects.disk_templates import DiskFormat, DiskTemplate, FileDriver, format_of
 from ganeti.objects.fill import fill_diskparams
 from ganeti.objects.model import Cluster, Disk, NodeGroup
+
+_ON_VOLUME: Final = "ganeti"  # the directory, below that of the volume, of disks without another
 
 
 def file_place(
@@ -51,7 +54,10 @@ def file_place(
         raise OpPrereqError(
             f"the file storage directory {subdirectory!r} must be a relative path below {base}"
         )
-    directory = posixpath.normpath(posixpath.join(base, inner, instance_name))
+    if template.traits.is_mounted:
+        directory = _ON_VOLUME if subdirectory is None else inner
+    else:
+        directory = posixpath.normpath(posixpath.join(base, inner, instance_name))
     return FilePlace(directory, driver or FileDriver.LOOP, usual_format(cluster, group, template))
 
 

@@ -193,6 +193,7 @@ _PLANNERS: Final[Mapping[DiskTemplate, type[Planner]]] = {
     DiskTemplate.DRBD: DrbdDisks,
     DiskTemplate.EXT: ExternalDisks,
     DiskTemplate.FILE: FileDisks,
+    DiskTemplate.GLUSTER: FileDisks,
     DiskTemplate.PLAIN: PlainDisks,
     DiskTemplate.SHAREDFILE: FileDisks,
 }

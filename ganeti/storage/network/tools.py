@@ -1,0 +1,42 @@
+"""What drivers of networked storage share: running programs, and disks that only QEMU opens."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from ganeti.base.errors import CommandError, StorageError
+from ganeti.protocol.qemu.images import image_from_uri
+from ganeti.storage.interface import DiskLike, StorageEnv
+from ganeti.storage.qcow2 import RawView
+from ganeti.system import process
+
+_SYSTEM_PATH: Final = "/usr/sbin:/sbin:/usr/bin:/bin"
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of such a program: ours, with the system's programs, in English."""
+    path = os.pathsep.join(filter(None, (os.environ.get("PATH"), _SYSTEM_PATH)))
+    return {**os.environ, "PATH": path, "LC_ALL": "C"}
+
+
+def run_tool(argv: Sequence[str], *, package: str, timeout_s: float) -> process.CommandResult:
+    """Run a program to its end, however it ends.
+
+    Args:
+        package: the Debian package that brings it, for the message.
+
+    Raises:
+        StorageError: this node does not have it.
+    """
+    try:
+        return process.run(argv, timeout_s=timeout_s, env=environment(), cwd="/")
+    except CommandError as err:
+        raise StorageError(f"{err.message}; install package {package} on this node") from err
+
+
+def raw_view_of(uri: str, disk: DiskLike, env: StorageEnv) -> RawView:
+    """Return how the bytes of a disk are shown that QEMU reaches at an address."""
+    place = os.path.join(env.paths.run_dir, "raw-disks", str(disk.uuid))
+    return RawView(uri, place, image_from_uri(uri))

@@ -1,0 +1,233 @@
+"""Disks in a real Ceph cluster: the life of an instance, and what the driver says to bad luck."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from cluster.conftest import make_cluster
+from fakes.virtual_cluster import TestCluster
+from fakes.waiting import wait_until
+from guests import counters
+from rig import ceph as rig
+
+from ganeti.base.errors import BlockDeviceError, GenericError
+from ganeti.base.paths import Paths
+from ganeti.bootstrap.virtual import lifecycle
+from ganeti.storage import registry
+from ganeti.storage.network import rbd
+
+pytestmark = [
+    pytest.mark.qemu,
+    pytest.mark.skipif(lifecycle.find_qemu() is None, reason="no QEMU binary is installed"),
+    pytest.mark.skipif(bool(rig.missing()), reason=f"no Ceph: {rig.missing()}"),
+]
+
+NAME, COPY = "counting.example.com", "copied.example.com"
+ADD = "instance add -t rbd --no-name-check --no-ip-check -B memory=16 -o bootsector+default"
+SIZE_MIB = 4
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def ceph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rig.Ceph]:
+    found = rig.Ceph(tmp_path_factory.mktemp("ceph"))
+    try:
+        found.up()
+        yield found
+    finally:
+        found.down()
+
+
+def contents(ceph: rig.Ceph, name: str) -> bytes:
+    """Return the bytes of an image, which may be in use."""
+    argv = ["rbd", "--conf", str(ceph.conf), "export", f"{rig.POOL}/{name}", "-"]
+    return subprocess.run(argv, capture_output=True, check=True, timeout=60).stdout
+
+
+# The driver alone
+
+
+@dataclass(frozen=True)
+class Node:
+    paths: Paths
+
+
+@dataclass(frozen=True)
+class Disk:
+    logical_id: list[object]
+    params: dict[str, object] = field(default_factory=dict)
+    uuid: str = "d1"
+    size: int = SIZE_MIB
+    dev_type: str = "rbd"
+    name: str | None = None
+    children: tuple[Disk, ...] = ()
+
+
+@pytest.fixture
+def node(ceph: rig.Ceph, tmp_path: Path) -> Node:
+    found = Node(Paths(str(tmp_path)))
+    path = Path(found.paths.ceph_conf)
+    path.parent.mkdir(parents=True)
+    path.symlink_to(ceph.conf)
+    Path(found.paths.run_dir).mkdir(parents=True)
+    return found
+
+
+def volume(node: Node, name: str = "img", **params: str) -> rbd.RbdVolume:
+    given = {"pool": rig.POOL, "access": "userspace", "user-id": rig.USER}
+    found = registry.volume_of(Disk(["rbd", name], given | params), node)
+    assert isinstance(found, rbd.RbdVolume)
+    return found
+
+
+def test_the_driver_and_the_real_programs_agree(node: Node, ceph: rig.Ceph) -> None:
+    image = volume(node)
+    assert image.find() is None
+    image.create(SIZE_MIB)
+    with pytest.raises(BlockDeviceError, match=r"\(17\) File exists"):
+        image.create(SIZE_MIB)
+    image.set_info("originstname+web1")
+    image.grow(4)
+    size = image.dimensions()
+    assert size is not None
+    assert size.size_bytes == 8 * MIB
+    image.wipe(0, 8)
+    snapshot = volume(node, str(image.snapshot("before", SIZE_MIB)[1]))
+    assert snapshot.find() is not None
+    image.rename(["rbd", "other"])
+    disks = [Disk(["rbd", name], dict(image._disk.params or {})) for name in ("other", "img")]
+    assert [state is None for state in registry.look(disks, node)] == [False, True]
+    assert [size is None for size in registry.dimensions(disks, node)] == [False, True]
+    image.remove()
+    image.remove()
+    assert ceph.images() == []
+
+
+def test_a_node_without_the_kernel_module_says_so(node: Node) -> None:
+    image = volume(node, access="kernelspace")
+    image.create(SIZE_MIB)
+    try:
+        if Path("/sys/module/rbd").exists():
+            assert Path(image.assemble().dev_path).is_block_device()
+            image.shutdown()
+        else:
+            with pytest.raises(BlockDeviceError, match=r"'modprobe rbd', or .*access=userspace"):
+                image.assemble()
+    finally:
+        image.remove()
+
+
+def test_bad_luck_is_one_clear_error(
+    node: Node, ceph: rig.Ceph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for params, expected in (
+        ({"pool": "nowhere"}, "there is no pool 'nowhere'; see 'ceph osd pool ls'"),
+        ({"user-id": "nobody"}, "does not let client.nobody in; see 'ceph auth get client.nobody'"),
+    ):
+        for action in (volume(node, **params).find, volume(node, **params).remove):
+            with pytest.raises(BlockDeviceError, match=expected):
+                action()
+    monkeypatch.setattr(rbd, "LOOK_TIMEOUT_S", 1.0)
+    ceph.pause("mon")
+    try:
+        with pytest.raises(BlockDeviceError, match="did not answer within 1 s; see 'ceph -s'"):
+            volume(node).find()
+        with pytest.raises(GenericError, match="did not answer within 1 s"):
+            registry.storage_of_kind("rados", node, {"user-id": rig.USER}).space(rig.POOL)
+    finally:
+        ceph.resume("mon")
+
+
+# The life of an instance
+
+
+@pytest.fixture(scope="module")
+def cluster(ceph: rig.Ceph) -> Iterator[TestCluster]:
+    for made in make_cluster(2, "kvm"):
+        for name in made.nodes:
+            path = Path(made.paths_of(name).ceph_conf)
+            path.parent.mkdir(parents=True)
+            path.symlink_to(ceph.conf)
+        templates = "rbd,file,diskless"
+        made.gnt(
+            f"cluster modify --enabled-disk-templates={templates}"
+            f" --ipolicy-disk-templates={templates} -D rbd:access=userspace,user-id={rig.USER}"
+        )
+        yield made
+
+
+def image_of(cluster: TestCluster, name: str, index: int = 0) -> str:
+    """Return the name of the image of an instance's disk."""
+    shown = cluster.gnt(f"instance info {name}").out
+    lines = [line for line in shown.splitlines() if "logical_id: ['rbd'" in line]
+    return lines[index].split("'")[3]
+
+
+def counted(cluster: TestCluster, ceph: rig.Ceph, name: str) -> int:
+    return counters.live_counter_of(contents(ceph, image_of(cluster, name, 1)))
+
+
+def test_the_life_of_an_instance(cluster: TestCluster, ceph: rig.Ceph, tmp_path: Path) -> None:
+    one, two = cluster.nodes
+    disks = f"--disk 0:size={SIZE_MIB} --disk 1:size={SIZE_MIB}"
+    cluster.gnt(f"{ADD} {disks} --no-start -n {one} {NAME}")
+    first = contents(ceph, image_of(cluster, NAME))
+    assert first[510:512] == b"\x55\xaa", "the operating system was installed through a file"
+
+    for index, source in enumerate(counters.disk_images(tmp_path, SIZE_MIB)):
+        target = f"rbd:{rig.POOL}/{image_of(cluster, NAME, index)}:conf={ceph.conf}"
+        argv = ["qemu-img", "convert", "-n", "-f", "raw", "-O", "raw", str(source), target]
+        subprocess.run(argv, check=True, timeout=60)
+    cluster.gnt(f"instance startup {NAME}")
+    wait_until(lambda: counted(cluster, ceph, NAME) > counters.LOG_SECTORS, "the guest to count")
+
+    cluster.gnt(f"instance migrate -f {NAME}")
+    assert cluster.instance_field(NAME, "pnode") == two
+    before = counted(cluster, ceph, NAME)
+    wait_until(lambda: counted(cluster, ceph, NAME) > before, "the guest to go on after it moved")
+
+    cluster.gnt(f"instance grow-disk {NAME} 0 4")
+    assert len(contents(ceph, image_of(cluster, NAME))) == 8 * MIB
+    cluster.gnt(f"instance modify --hotplug --disk add:size={SIZE_MIB} {NAME}")
+    assert len(ceph.images()) == 3
+    before = counted(cluster, ceph, NAME)
+    wait_until(lambda: counted(cluster, ceph, NAME) > before, "the guest to go on beside it")
+
+    cluster.gnt(f"backup export --noshutdown -n {one} {NAME}")
+    cluster.gnt(
+        f"backup import -t rbd --no-name-check --no-ip-check -n {one} --src-node {one}"
+        f" --src-dir {NAME} {COPY}"
+    )
+    images = [contents(ceph, image_of(cluster, COPY, index))[: SIZE_MIB * MIB] for index in (0, 1)]
+    assert counters.check_one_instant(images) >= before
+    cluster.gnt(f"instance failover -f {COPY}")
+    cluster.gnt(f"instance startup {COPY}")
+    wait_until(
+        lambda: counted(cluster, ceph, COPY) > counters.counter(images[1]), "the copy to run"
+    )
+
+    assert "rados rbd" in " ".join(cluster.gnt("node list-storage -t rados").out.split())
+    verify = cluster.gnt("cluster verify").out
+    assert "ERROR" not in verify, verify
+    for name in (NAME, COPY):
+        cluster.gnt(f"instance remove -f --shutdown-timeout=1 {name}")
+    assert ceph.images() == []
+    for name in cluster.nodes:
+        assert cluster.files_below(name, "/var/run/ganeti/raw-disks") == []
+
+
+def test_an_instance_whose_pool_is_missing_is_refused_in_one_line(cluster: TestCluster) -> None:
+    node = cluster.nodes[0]
+    cluster.gnt("cluster modify -D rbd:pool=nowhere")
+    try:
+        cluster.refused(
+            f"{ADD} --disk 0:size=4 --no-install --no-start -n {node} lost.example.com",
+            "there is no pool 'nowhere'; see 'ceph osd pool ls'",
+        )
+        assert cluster.instance_names() == []
+    finally:
+        cluster.gnt(f"cluster modify -D rbd:pool={rig.POOL}")

@@ -1,0 +1,287 @@
+"""Images of Ceph: what the programs say, what is made of it, and how often they are asked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from fakes.network_storage import FakeCeph
+
+from ganeti.base.errors import BlockDeviceError, GenericError, StorageError
+from ganeti.base.paths import Paths
+from ganeti.objects.disk_templates import StorageType
+from ganeti.storage import registry
+from ganeti.storage.network import rbd
+from ganeti.storage.network.rbd import RbdVolume
+from ganeti.storage.qcow2 import RawView
+from ganeti.system.process import CommandResult
+
+MIB = 1 << 20
+USER = {"pool": "rbd", "access": "userspace", "user-id": "ganeti"}
+
+# Recorded from Ceph 16.2.15.
+INFO = b"""{"name":"img1","id":"1022a112a881","size":67108864,"objects":16,"order":22,
+"object_size":4194304,"snapshot_count":0,"block_name_prefix":"rbd_data.1022a112a881","format":2,
+"features":["layering","exclusive-lock","object-map","fast-diff","deep-flatten"],"op_features":[],
+"flags":[],"create_timestamp":"Mon Nov 23 14:55:25 2026"}"""
+LIST = b"""[{"image":"img1","id":"1022a112a881","size":67108864,"format":2},{"image":"img1",
+"id":"1022a112a881","snapshot":"s1","snapshot_id":4,"size":67108864,"format":2,"protected":"false"},
+{"image":"img2","id":"10","size":1048576,"format":2,"lock_type":"exclusive"}]"""
+DF = b"""
+{"stats":{"total_bytes":2147483648,"total_avail_bytes":1843130368,"total_used_bytes":304353280,
+"num_osds":1},"stats_by_class":{},"pools":[{"name":"rbd","id":1,"stats":{"stored":149,"objects":7,
+"kb_used":20,"bytes_used":20480,"percent_used":1.179875289381016e-05,"max_avail":1735756160}}]}"""
+NO_MODULE = b"""sh: 1: /sbin/modinfo: not found
+sh: 1: /sbin/modprobe: not found
+rbd: failed to load rbd kernel module (127)
+rbd: failed to get mon address (possible ms_mode mismatch)
+In some cases useful info is found in syslog - try "dmesg | tail".
+rbd: map failed: (2) No such file or directory
+"""
+REFUSED = (
+    b"2026-11-23T14:55:31.613+0000 7f10b6e376c0 -1 monclient(hunting): handle_auth_bad_method server"
+    b" allowed_methods [2] but i only support [2]\n\nrbd: couldn't connect to the cluster!\n"
+    b"rbd: listing images failed: (13) Permission denied\n"
+)
+NO_CONF = b"global_init: unable to open config file from search list /etc/ceph/ceph.conf\n"
+
+
+@dataclass(frozen=True)
+class Node:
+    paths: Paths
+
+
+@dataclass(frozen=True)
+class Disk:
+    logical_id: Sequence[object]
+    params: Mapping[str, object] | None = field(default_factory=lambda: dict(USER))
+    uuid: str = "d1"
+    size: int = 64
+    dev_type: str = "rbd"
+    name: str | None = None
+    children: Sequence[Disk] = ()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(Paths(str(tmp_path)))
+
+
+@pytest.fixture
+def ceph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCeph:
+    fake = FakeCeph(tmp_path)
+    monkeypatch.setattr(rbd, "run_tool", fake.run_tool)
+    return fake
+
+
+def volume(node: Node, name: str = "img", **params: object) -> RbdVolume:
+    found = registry.volume_of(Disk(["rbd", name], {**USER, **params}), node)
+    assert isinstance(found, RbdVolume)
+    return found
+
+
+def says(monkeypatch: pytest.MonkeyPatch, status: int, stderr: bytes) -> None:
+    """Let every program end so."""
+    answer = CommandResult(("rbd",), status, b"", stderr)
+    monkeypatch.setattr(rbd, "run_tool", lambda *_args, **_named: answer)
+
+
+def test_recorded_output_is_understood() -> None:
+    assert rbd.parse_info(INFO) == 64 * MIB
+    assert rbd.parse_images(LIST) == {"img1": 64 * MIB, "img1@s1": 64 * MIB, "img2": MIB}
+    assert rbd.parse_images(b"[]\n") == {}
+    assert rbd.parse_space(DF, "rbd") == (1735756160, 149)
+    assert rbd.parse_space(DF, "other") is None
+    assert rbd.parse_watchers(b'{"watchers":[]}') == []
+    opened = b'{"watchers":[{"address":"127.0.0.1:0/12","client":4125,"cookie":94}]}'
+    assert rbd.parse_watchers(opened) == ["127.0.0.1:0/12"]
+    assert rbd.parse_mapped(b"[]\n") == {}
+    mapped = b"""[{"id":"0","pool":"rbd","namespace":"","name":"a","snap":"-","device":"/dev/rbd0"},
+    {"id":"1","pool":"rbd","namespace":"","name":"a","snap":"s","device":"/dev/rbd1"},
+    {"id":"2","pool":"rbd","namespace":"","name":"a","snap":"-","device":"/dev/rbd2"}]"""
+    assert rbd.parse_mapped(mapped) == {
+        ("rbd", "a"): ["/dev/rbd0", "/dev/rbd2"],
+        ("rbd", "a@s"): ["/dev/rbd1"],
+    }
+
+
+def test_qemu_gets_an_address_with_user_and_configuration(node: Node, ceph: FakeCeph) -> None:
+    image = volume(node)
+    image.create(64)
+    found = image.assemble()
+    assert (found.dev_path, found.uri) == ("", f"rbd:rbd/img:id=ganeti:conf={node.paths.ceph_conf}")
+    status = image.find()
+    assert status is not None
+    assert status.dev_path == found.uri
+    assert volume(node, **{"user-id": ""}).uri == f"rbd:rbd/img:conf={node.paths.ceph_conf}"
+    assert "map" not in ceph.questions
+
+
+def test_kernel_access_maps_once_and_finds_what_a_crash_has_left(
+    node: Node, ceph: FakeCeph
+) -> None:
+    image = volume(node, access="kernelspace")
+    image.create(4)
+    path = image.assemble().dev_path
+    again = volume(node, access="kernelspace").assemble().dev_path
+    assert again == path
+    assert ceph.questions.count("map") == 1
+    image.shutdown()
+    assert not ceph.mapped
+    image.shutdown()
+
+
+def test_many_images_take_one_listing(node: Node, ceph: FakeCeph) -> None:
+    disks = [Disk(["rbd", f"img{n}"], uuid=f"d{n}") for n in range(50)]
+    for disk in disks[:40]:
+        registry.volume_of(disk, node).create(1)
+    ceph.questions.clear()
+    states = registry.look(disks, node)
+    assert [state is None for state in states] == [False] * 40 + [True] * 10
+    assert ceph.questions == ["ls"]
+    assert len([size for size in registry.dimensions(disks, node) if size]) == 40
+    assert ceph.questions == ["ls", "ls"]
+    registry.look([Disk(disk.logical_id, {"access": "kernelspace"}) for disk in disks], node)
+    assert ceph.questions[2:] == ["ls", "showmapped"]
+
+
+def test_an_image_that_is_open_elsewhere_is_waited_for_then_named(
+    node: Node, ceph: FakeCeph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(rbd.clock, "monotonic", lambda: now[0])
+    monkeypatch.setattr(rbd.clock, "pause", lambda s: now.__setitem__(0, now[0] + s))
+    image = volume(node)
+    image.create(4)
+    image.snapshot("s", 4)
+    ceph.open_at = ["10.0.0.7:0/1"]
+    with pytest.raises(BlockDeviceError, match=r"it is open at 10.0.0.7:0/1; stop .* try again"):
+        image.remove()
+    assert ceph.images.keys() == {"img", "img@s"}, "nothing is lost by the attempt"
+    assert rbd.WATCHER_TIMEOUT_S < now[0] < 2 * rbd.WATCHER_TIMEOUT_S
+    ceph.open_at = []
+    image.remove()
+    assert not ceph.images
+
+
+def test_a_snapshot_is_a_disk_that_can_be_found_and_removed(node: Node, ceph: FakeCeph) -> None:
+    image = volume(node)
+    image.create(4)
+    snapshot = volume(node, str(image.snapshot("before", 4)[1]))
+    assert snapshot.name == "img@before"
+    assert snapshot.assemble().uri == f"rbd:rbd/img@before:id=ganeti:conf={node.paths.ceph_conf}"
+    for refused in (lambda: snapshot.create(4), lambda: snapshot.grow(4)):
+        with pytest.raises(BlockDeviceError, match="cannot"):
+            refused()
+    for name in ("", "a@b", "a/b"):
+        with pytest.raises(BlockDeviceError, match="cannot take snapshot"):
+            image.snapshot(name, 4)
+    snapshot.remove()
+    snapshot.remove()
+    assert ceph.images.keys() == {"img"}
+
+
+def test_a_rename_and_the_purpose(node: Node, ceph: FakeCeph) -> None:
+    image = volume(node)
+    image.create(4)
+    image.set_info("originstname+web1")
+    assert ceph.info == {"img": "originstname+web1"}
+    image.rename(["rbd", "other"])
+    image.rename(["rbd", "other"])
+    assert ceph.images.keys() == {"other"}
+    volume(node).create(4)
+    with pytest.raises(BlockDeviceError, match="File exists"):
+        volume(node).rename(["rbd", "other"])
+
+
+def test_programs_get_the_bytes_from_qemu(
+    node: Node, ceph: FakeCeph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = volume(node)
+    image.create(2)
+    view = image.raw_view
+    assert view is not None
+    assert view.path == f"{node.paths.run_dir}/raw-disks/d1"
+    assert view.blockdev == {
+        "driver": "rbd",
+        "pool": "rbd",
+        "image": "img",
+        "user": "ganeti",
+        "conf": node.paths.ceph_conf,
+    }
+    assert volume(node, access="kernelspace").raw_view is None
+
+    @contextmanager
+    def shown(self: RawView) -> Iterator[None]:
+        os.makedirs(os.path.dirname(self.path))
+        Path(self.path).write_bytes(b"x" * 2 * MIB)
+        yield
+
+    monkeypatch.setattr(RawView, "shown", shown)
+    image.wipe(1, 1)
+    assert Path(view.path).read_bytes() == b"x" * MIB + bytes(MIB)
+    with pytest.raises(BlockDeviceError, match="has 2 MiB: cannot wipe 2 MiB from 1"):
+        image.wipe(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("status", "stderr", "expected"),
+    [
+        (2, b"rbd: error opening pool 'rbd': (2) No such file or directory\n",
+         r"cannot look at image rbd/img: there is no pool 'rbd'; .*'ceph osd pool create rbd'"),
+        (1, NO_CONF, r"this node has no \S+/etc/ceph/ceph.conf; copy it .* keyring of client.ganeti"),
+        (13, REFUSED, r"does not let client.ganeti in; see 'ceph auth get client.ganeti'"),
+        (28, b"rbd: create error: (28) No space left on device\n", r"pool 'rbd' is full; see 'ceph df'"),
+        (122, b"(122) Disk quota exceeded\n", r"the quota of pool 'rbd' is used up; see 'ceph df'"),
+        (5, b"rbd: whatever\n", r"cannot look at image rbd/img: rbd: whatever$"),
+        (5, b"", r"cannot look at image rbd/img: failed with exit status 5$"),
+    ],
+)  # fmt: skip
+def test_a_failure_names_the_next_command(
+    node: Node, monkeypatch: pytest.MonkeyPatch, status: int, stderr: bytes, expected: str
+) -> None:
+    says(monkeypatch, status, stderr)
+    with pytest.raises(BlockDeviceError, match=expected) as caught:
+        volume(node).find()
+    assert "7f10b6e376c0" not in str(caught.value), "threads of librbd are nobody's business"
+
+
+def test_without_the_kernel_module_the_other_access_is_named(
+    node: Node, ceph: FakeCeph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = volume(node, access="kernelspace")
+    image.create(4)
+    monkeypatch.setattr(ceph, "_rbd_map", lambda *_words: (2, "", NO_MODULE.decode()))
+    with pytest.raises(BlockDeviceError, match=r"'modprobe rbd', or .*-D rbd:access=userspace'"):
+        image.assemble()
+
+
+def test_a_cluster_that_does_not_answer_costs_a_deadline(node: Node, ceph: FakeCeph) -> None:
+    ceph.hangs = True
+    with pytest.raises(BlockDeviceError, match=r"did not answer within 30 s; see 'ceph -s'"):
+        volume(node).find()
+    disks = [Disk(["rbd", "a"]), Disk(["rbd", "b"])]
+    assert all(isinstance(state, GenericError) for state in registry.look(disks, node))
+    with pytest.raises(BlockDeviceError, match="did not answer within 30 s"):
+        registry.storage_of_kind(StorageType.RADOS, node, USER).space("rbd")
+
+
+def test_the_space_of_a_pool(node: Node, ceph: FakeCeph) -> None:
+    storage = registry.storage_of_kind(StorageType.RADOS, node, USER)
+    [unit] = storage.units(["rbd"])
+    assert (unit.free_mib, unit.used_mib, unit.size_mib) == (1655, 100, 1755)
+    with pytest.raises(StorageError, match="there is no pool 'other'; see 'ceph osd pool ls'"):
+        storage.space("other")
+    [lost] = storage.units(["other"])
+    assert (lost.size_mib, lost.is_allocatable) == (None, False)
+    assert "there is no pool 'other'" in lost.status
+
+
+@pytest.mark.parametrize("logical_id", [["rbd", ""], ["rbd", "a/b"], ["x", "a"], ["rbd"]])
+def test_names_lead_to_no_other_pool(node: Node, logical_id: list[object]) -> None:
+    with pytest.raises(BlockDeviceError, match=r"is not \[driver, name\]"):
+        registry.volume_of(Disk(logical_id), node)
