@@ -123,7 +123,10 @@ def test_parameters_of_a_disk_can_be_changed(cluster: FakeCluster) -> None:
     assert not disks(cluster)[0]["params"]
     for change, text in (
         ({"access": "x"}, "^disk/0: rbd parameter 'access': 'x' is not one of kernelspace, user"),
-        ({"pool": "p"}, "^disk/0: pool cannot be changed; only mode and name and access can"),
+        (
+            {"pool": "p"},
+            "^disk/0: pool cannot be changed; only mode and name and access and user-id can",
+        ),
     ):
         with pytest.raises(OpPrereqError, match=text):
             modify(cluster, ["modify", 0, change])
