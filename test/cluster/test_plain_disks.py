@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -140,8 +141,41 @@ def test_storage_units_and_volumes_are_listed_and_changed(cluster: TestCluster) 
     listed = cluster.gnt("node list-storage -t lvm-pv --no-headers -o node,name,allocatable").out
     assert [node, SDA, "N"] in [line.split() for line in listed.splitlines()]
     cluster.gnt(f"node modify-storage --allocatable=yes {node} lvm-pv {SDA}")
-    cluster.gnt(f"node repair-storage {node} lvm-vg xenvg")
-    cluster.refused(f"node repair-storage {node} lvm-vg nix", "no volume group 'nix'")
+    repair = f"node repair-storage {node} lvm-vg xenvg"
+    cluster.refused(repair, "there is no good copy elsewhere of disk/0 of instance web")
+    forced = f"node repair-storage --ignore-consistency {node} lvm-vg"
+    cluster.gnt(f"{forced} xenvg")
+    cluster.refused(f"{forced} nix", "no volume group 'nix'")
+
+
+def spaces(cluster: TestCluster, node: str) -> list[list[str]]:
+    """Return [total, free MiB, total, free spindles] of a node, as each report has them.
+
+    Fields of nodes, and the request of an allocator; of units only the space.
+    """
+    fields = "dtotal,dfree,sptotal,spfree"
+    listed = cluster.gnt(f"node list --no-headers --units=m -o {fields} {node}").out.split()
+    words = "debug iallocator --dir=in -m allocate -t plain --disks=1g --nics= -o test -I hail"
+    asked = json.loads(cluster.gnt(f"{words} new.example.com").out)["nodes"][node]
+    names = ("total_disk", "free_disk", "total_spindles", "free_spindles")
+    units = "node list-storage -t lvm-vg --no-headers --units=m -o name,size,free"
+    rows = [line.split() for line in cluster.gnt(f"{units} {node}").out.splitlines()]
+    [unit] = [row[1:] for row in rows if row[0] == "xenvg"]
+    return [listed, [str(asked[name]) for name in names], unit]
+
+
+def test_reports_of_space_agree(cluster: TestCluster) -> None:
+    node = cluster.nodes[0]
+    cluster.gnt(f"{ADD} -n {node} --disk 0:size=100 web.example.com")
+    listed, asked, unit = spaces(cluster, node)
+    assert unit == listed[:2] == asked[:2] == ["30000", "29900"]
+    assert asked[2:] == ["0", "0"], "nothing counts spindles without exclusive storage"
+    cluster.gnt("instance remove -f web.example.com")
+    cluster.gnt("group modify --node-parameters exclusive_storage=yes default")
+    listed, asked, unit = spaces(cluster, node)
+    assert unit == listed[:2] == asked[:2]
+    assert listed[2:] == asked[2:] == ["2", "2"]
+    cluster.gnt("group modify --node-parameters exclusive_storage=default default")
 
 
 def test_volume_groups_of_the_cluster(cluster: TestCluster) -> None:

@@ -171,8 +171,8 @@ given.
 --instance-communication-network makes a network of that name if there is none (169.254.0.0/16,
 fe80::/10) and connects it to all groups, in jobs of its own, and to groups that are added later; an
 empty name disconnects it again.  Images are paths on nodes or URLs; they are kept, but the helper
-instances that use them are not supported yet.  Not supported yet, and refused: --vg-name and
---drbd-usermode-helper.""",
+instances that use them are not supported yet.  A volume group and a helper of DRBD are looked for
+on every node before they are set.""",
         examples="""
 gnt-cluster modify -B memory=512  # new instances get 512 MiB
 gnt-cluster modify -H kvm:vga=std  # a default of one hypervisor
