@@ -102,7 +102,7 @@ def test_a_volume_is_adopted(cluster: TestCluster) -> None:
     root = cluster.paths_of(node).root
     os.environ["FAKE_LVM"] = root
     try:
-        for name in ("old", "kept"):
+        for name in ("old", "kept", "more"):
             lvm_programs.main("lvcreate", f"--name={name}", "--size=40m", "xenvg")
     finally:
         del os.environ["FAKE_LVM"]
@@ -116,6 +116,10 @@ def test_a_volume_is_adopted(cluster: TestCluster) -> None:
     assert cluster.instance_field("web.example.com", "disk.sizes") == "40"
     assert Path(root, "dev/xenvg/old").read_bytes().startswith(b"precious")
     cluster.refused(f"{add}old www.example.com", "logical volume xenvg/old is disk")
+    Path(root, "dev/xenvg/more").write_bytes(b"also precious".ljust(40 << 20, b"\0"))
+    cluster.gnt("instance modify --disk add:adopt=more web.example.com")
+    assert cluster.instance_field("web.example.com", "disk.sizes") == "40,40"
+    assert Path(root, "dev/xenvg/more").read_bytes().startswith(b"also precious")
     cluster.gnt("instance remove -f web.example.com")
     assert list(volumes(cluster, node)) == ["xenvg/kept"]
     os.environ["FAKE_LVM"] = root

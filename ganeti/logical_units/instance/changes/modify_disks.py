@@ -217,8 +217,10 @@ class DiskPart(ModifyPart):
         for step in added:
             work.context.check_canceled()
             work.context.feedback(f"* creating disk {step.index}...")
+            adopt = "adopt" in step.settings and not step.device.traits.must_adopt
             made[step.device.uuid] = make_disk(
-                work.context, work.view, work.view.primary, step.index, step.device, undo
+                *(work.context, work.view, work.view.primary, step.index, step.device, undo),
+                adopt=adopt,
             )
         for step in self.plan.of(_REMOVE, _DETACH) if work.hotplugs else ():
             if step.device.uuid not in made:
