@@ -15,6 +15,7 @@ from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.cli.command import Context, Options, command
 from ganeti.cli.lists import as_list
 from ganeti.cli.run.report import Facts, format_report, parameters, policy
+from ganeti.objects.parameters import DISKPARAMS
 
 Row = tuple[str, str] | tuple[str, str, Callable[..., object]]
 Table = Sequence[Row]
@@ -81,10 +82,25 @@ def filter_info(context: Context, _options: Options, args: list[str]) -> None:
     _name_missing(context, "filter", args, [row[:1] for row in rows])
 
 
+def _disk_parameters(filled: object, own: object) -> Facts:
+    """Return parameters of disks; those that 3.0 does not know only where they are set."""
+    tables = filled if isinstance(filled, Mapping) else {}
+    shown = {
+        template: {name: value for name, value in table.items() if _is_shown(template, name, value)}
+        for template, table in tables.items()
+    }
+    return parameters(shown, own)
+
+
+def _is_shown(template: str, name: str, value: object) -> bool:
+    spec = DISKPARAMS[template].get(name)
+    return spec is None or not spec.is_ours or value != spec.default
+
+
 _GROUP: Final[Table] = (
     ("Node group", "name"),
     ("Node parameters", "ndparams custom_ndparams", parameters),
-    ("Disk parameters", "diskparams custom_diskparams", parameters),
+    ("Disk parameters", "diskparams custom_diskparams", _disk_parameters),
     ("Instance policy", "ipolicy custom_ipolicy", policy),
     # not in 3.0
     ("UUID", "uuid"),

@@ -30,7 +30,11 @@ NODATA, UNAVAIL, OFFLINE = 2, 3, 4
 DEAD, AWAY = "node2.example.com", "node3.example.com"
 SLOW_MACHINE_S = 60.0  # what a loaded machine may add to a list
 EXPORT = "saved.example.com"
-ADDED_FIELDS = {"lock": ["priorities"]}  # ours, beside those of 3.0
+ADDED_FIELDS = {  # ours, beside those of 3.0
+    "export": ["newest", "points", "size", "sizes"],
+    "instance": ["disk.copied", "disk.copies"],
+    "lock": ["priorities"],
+}
 NETWORK = "11111111-2222-4333-8444-555555555555"
 POST_INIT = "CLUSTER_POST_INIT"
 

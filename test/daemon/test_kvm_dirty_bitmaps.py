@@ -177,4 +177,4 @@ def test_an_image_keeps_it_unless_qemu_is_killed(nodes: KvmNodes, *, is_killed: 
     else:
         assert counting.take("a", "b") == uuids(counting)
         assert WRITTEN[0] in counting.written(0)
-        counters.check_one_instant([counting.read(0), counting.read(1)])
+        counters.check_one_instant([counting.read(0), counting.read(1)], restarts=1)

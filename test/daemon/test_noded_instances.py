@@ -387,7 +387,7 @@ def test_storage_units(node: NodedNode) -> None:
     assert rows[1][1] is None
     assert "No such file" in rows[1][2]
     assert "colour" in node.failure("storage_list", "file", directories, None, ["colour"])
-    assert "lvm-pv" in node.failure("storage_list", "lvm-pv", [], None, ["name"])
+    assert "ext" in node.failure("storage_list", "ext", [], None, ["name"])
     assert "cannot be changed" in node.failure(
-        "storage_modify", "lvm-pv", [], "/dev/sda", {"allocatable": True}
+        "storage_modify", "file", directories, "/srv/ganeti/file-storage", {"allocatable": True}
     )

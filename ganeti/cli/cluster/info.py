@@ -164,7 +164,7 @@ _MORE: Final[Sequence[Row]] = (
     ("Modify /etc/hosts", "modify_etc_hosts"),
     ("Hypervisor state", "hv_state_static"),
     ("Disk state", "disk_state_static"),
-    ("Disk transfers of a node at a time (0: any number)", "max_disk_transfers"),
+    ("Disk transfers of a node at a time", "max_disk_transfers", lambda value: value or None),
 )
 """The facts that 3.0 does not show."""
 
