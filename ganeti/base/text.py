@@ -12,6 +12,12 @@ from ganeti.base.errors import OpPrereqError
 T = TypeVar("T")
 
 _DIGITS = re.compile(r"([0-9]+)")
+_PLUGIN_NAME = re.compile(r"[a-zA-Z0-9_-]+")
+
+
+def is_plugin_name(name: str) -> bool:
+    """Tell whether a name is of letters, digits, ``_`` and ``-`` alone: it leads nowhere else."""
+    return _PLUGIN_NAME.fullmatch(name) is not None
 
 
 def listed_paths(text: str) -> list[str]:

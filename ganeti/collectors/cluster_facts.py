@@ -54,10 +54,11 @@ class InstanceFacts(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """Whether a collector is to work, and how often."""
+    """Whether a collector is to work, how often, and by which command if it runs one."""
 
     is_active: bool = True
     interval_s: float = COLLECTOR_INTERVAL_US / _MICROSECONDS
+    command: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

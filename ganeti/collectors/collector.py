@@ -69,6 +69,7 @@ class Timing(Enum):
     AT_ONCE = "for each request"  # reads a file or two
     STEADY = "at its interval"  # makes an average over time
     WHEN_ASKED = "at its interval while somebody asks"  # runs a command, or looks at much
+    ALWAYS = "at its interval, asked or not"  # somebody relies on finding a report
 
 
 class MetricKind(StrEnum):

@@ -9,6 +9,7 @@ Source: mond.json, "intervals"; confd.json, "query_types".
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
@@ -26,6 +27,8 @@ from ganeti.system import clock
 logger = logging.getLogger(__name__)
 
 REFRESH_S: Final = 15.0  # constants.json, MOND_CONFIG_TIME_INTERVAL
+RECENT_S: Final = 1.0  # settings of that age are asked again for a request that depends on them
+_PATIENCE_S: Final = 1.0  # of such a request; an answer takes milliseconds
 _REGULAR: Final = (Need.SETTINGS, Need.INSTANCES, Need.DRBD)
 _SERIAL: Final = "/serial_no"
 _DIAGNOSE_COMMAND: Final = "/cluster/diagnose_data_collector_filename"
@@ -43,6 +46,7 @@ class ClusterWatch:
         self._ask = ask
         self._lookup = NodeLookup(hostname, ask)
         self._was_asked = asyncio.Event()
+        self._settings_asked_s = -RECENT_S
         self._problems: dict[Need, str | None] = {}
         self._lookups: Mapping[Need, Callable[[], Awaitable[Changes]]] = {
             Need.SETTINGS: self._settings,
@@ -68,6 +72,15 @@ class ClusterWatch:
             return self.facts
         await self._was_asked.wait()
         return await self.refresh(needs - {Need.SETTINGS})
+
+    async def recent_settings(self) -> ClusterFacts:
+        """Return all facts, with settings as of now if RConfD answers soon."""
+        is_recent = clock.monotonic() - self._settings_asked_s < RECENT_S
+        if self._was_asked.is_set() and not is_recent:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_PATIENCE_S):
+                    await self.refresh([Need.SETTINGS])
+        return self.facts
 
     def read_hypervisors(self) -> None:
         """Look up which hypervisors are enabled."""
@@ -101,6 +114,7 @@ class ClusterWatch:
         self.facts = replace(self.facts, problem=standing, **changes)
 
     async def _settings(self) -> Changes:
+        self._settings_asked_s = clock.monotonic()
         switches = await self._ask(QueryType.DATA_COLLECTORS)
         serial = await self._ask(QueryType.CONFIG_QUERY, _SERIAL)
         command = await self._ask(QueryType.CONFIG_QUERY, _DIAGNOSE_COMMAND)

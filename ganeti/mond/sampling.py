@@ -4,7 +4,8 @@ Theory of operation.  A request is answered at once, however long a collector ta
 that reads a file or two runs for the request, all others run on their own, at their intervals, and
 the request gets their last reports.  A collector that is WHEN_ASKED goes to sleep when nobody has
 asked for a while; the first request after that waits for its report, but not for long.  A collector
-works in a thread, one at a time; many clients that ask at once share one answer.
+works in a thread, one at a time; many clients that ask at once share one answer.  A report by a
+command that is no longer the cluster's is dropped.
 
 Source: mond.json, "intervals".
 """
@@ -79,6 +80,7 @@ class Sampler:
             return
         if not switch.is_active:
             self._collector, self._samples = None, 0
+        if not switch.is_active or switch.command != self.switch.command:
             self._forget()
         self.switch = switch
         self._wake.set()
@@ -147,6 +149,7 @@ class Sampler:
 
     async def _work(self) -> None:
         began_s = self._began_s = clock.monotonic()
+        command = self.switch.command
         try:
             report = await self._try()
         finally:
@@ -154,6 +157,8 @@ class Sampler:
         self.tally.collected_s = report.timestamp / clock.NANOSECONDS_PER_SECOND
         self.tally.took_s = clock.monotonic() - began_s
         self._samples += 1
+        if self.switch.command != command:
+            return  # it was changed meanwhile
         if self.row.timing is Timing.STEADY and self._samples == 1 and self.tally.failure is None:
             return  # no average yet
         self._last = report

@@ -23,7 +23,7 @@ from ganeti.base.json import dumps
 from ganeti.base.paths import Paths
 from ganeti.base.versions import RELEASE_VERSION
 from ganeti.collectors import metrics
-from ganeti.collectors.cluster_facts import ClusterFacts, Switch
+from ganeti.collectors.cluster_facts import ClusterFacts, Need, Switch
 from ganeti.collectors.collector import Collector, Metric, MetricKind, Sample
 from ganeti.collectors.metrics import METRICS
 from ganeti.collectors.report import DEFAULT_CATEGORY, Report
@@ -91,7 +91,9 @@ class MonitoringService:
             switch = facts.switches.get(name, Switch())
             wanted = sampler.row.hypervisors
             is_possible = not wanted or bool(wanted & facts.hypervisors)
-            sampler.set_switch(Switch(switch.is_active and is_possible, switch.interval_s))
+            command = facts.diagnose_command if Need.SETTINGS in sampler.row.needs else None
+            is_active = switch.is_active and is_possible
+            sampler.set_switch(Switch(is_active, switch.interval_s, command))
 
     def _active(self) -> list[Sampler]:
         return [each for each in self._samplers.values() if each.switch.is_active]
@@ -106,6 +108,8 @@ class MonitoringService:
             return _not_found()
         if not sampler.switch.is_active:
             return HttpResponse.text(404, f"collector {name} is not active on this node")
+        if Need.SETTINGS in sampler.row.needs:
+            self.obey(await self._watch.recent_settings())
         return _json(await sampler.report())
 
     async def _metrics(self) -> HttpResponse:

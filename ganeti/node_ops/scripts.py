@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from ganeti.base.errors import GenericError
+from ganeti.base.text import is_plugin_name
 from ganeti.system import clock, process
-from ganeti.system.programs import find_plugin, is_plugin_name, is_runnable
+from ganeti.system.programs import find_plugin, is_runnable
 
 PATH: Final = "/sbin:/bin:/usr/sbin:/usr/bin"
 

@@ -19,12 +19,13 @@ from typing import Final
 
 from ganeti.base.errors import BlockDeviceError, GenericError, NotSupportedError, failing_as
 from ganeti.base.paths import Paths
+from ganeti.base.text import is_plugin_name
 from ganeti.objects.disk_templates import DiskAccess
 from ganeti.storage.data import size_of, wipe
 from ganeti.storage.interface import Assembled, BlockDevStatus, Dimensions, Storage, Volume
 from ganeti.system import clock, process
 from ganeti.system.files import ensure_directory, read_bytes_or_none, write_atomic
-from ganeti.system.programs import is_plugin_name, is_runnable
+from ganeti.system.programs import is_runnable
 
 REQUIRED_SCRIPTS: Final = ("create", "remove", "grow", "attach", "detach", "setinfo", "verify")
 PARAMETERS_FILE: Final = "parameters.list"

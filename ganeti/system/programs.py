@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Iterable
 from typing import Final
 
 from ganeti.base.errors import GenericError
+from ganeti.base.text import is_plugin_name
 
-_PLUGIN_NAME: Final = re.compile(r"[a-zA-Z0-9_-]+")
 _WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
-
-
-def is_plugin_name(name: str) -> bool:
-    """Tell whether a name is of letters, digits, ``_`` and ``-`` alone: it leads nowhere else."""
-    return _PLUGIN_NAME.fullmatch(name) is not None
 
 
 def check_plugin_name(name: str, what: str) -> None:

@@ -80,7 +80,6 @@ def test_the_diagnose_command_of_the_cluster_is_run_where_a_node_allows_it(
     with open(path, "w", encoding="ascii") as file:
         file.write('#!/bin/sh\necho \'{"status": "evacuate", "details": "smoke"}\'\n')
     os.chmod(path, 0o755)
-    restart(two)
 
     def message() -> str:
         data = json.loads(get(two, "/1/report/node/diagnose"))["data"]

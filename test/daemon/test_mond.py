@@ -14,12 +14,14 @@ from pathlib import Path
 import pytest
 from fakes.confd_config import confd_config
 from fakes.large_config import instance
-from fakes.mond_node import DEADLINE_S, KEY, MondNode
+from fakes.mond_node import DEADLINE_S, KEY, NAME, MondNode
 from fakes.shell_scripts import write_script
 from fakes.waiting import wait_until
 from prometheus_client.parser import text_string_to_metric_families
 
-from ganeti.system import process, process_facts
+from ganeti.mond.cluster_watch import REFRESH_S
+from ganeti.protocol.maintenance.diagnosis import Diagnosis, Unknown, read_report
+from ganeti.system import clock, process, process_facts
 
 MEMORY_BYTES_MAX = 60 << 20
 SLOW_CLIENTS = 200
@@ -106,6 +108,33 @@ def test_the_diagnose_report_is_signed_with_the_key_of_the_cluster(node: MondNod
     assert json.loads(data["msg"]) == {"status": "Ok"}
     signed = (data["salt"] + data["msg"]).encode()
     assert data["hmac"] == hmac.new(KEY, signed, hashlib.sha1).hexdigest()
+    body = node.get("/1/report/node/diagnose")[1]
+    found = read_report(body, KEY, NAME, clock.now())
+    assert isinstance(found, Diagnosis)
+    assert found.original == {"status": "Ok"}
+    assert isinstance(read_report(body, KEY, "node1.example.com", clock.now()), Unknown)
+
+
+@pytest.mark.shows("maintd/collector/configurable")
+def test_a_changed_diagnose_command_counts_at_once() -> None:
+    node = MondNode(diagnose_data_collector_filename="first")
+    for name in ("first", "second"):
+        text = f"""echo '{{"status": "Ok", "details": "{name}"}}'"""
+        write_script(Path(node.paths.diagnose_commands_dir) / name, text)
+
+    def details() -> object:
+        body = node.get("/1/report/node/diagnose")[1]
+        found = read_report(body, KEY, NAME, clock.now())
+        return found.original.get("details") if isinstance(found, Diagnosis) else None
+
+    with node:
+        wait_until(lambda: details() == "first", "the first diagnosis")
+        began_s = clock.monotonic()
+        node.config["cluster"]["diagnose_data_collector_filename"] = "second"
+        node.config["serial_no"] += 1
+        node.write_config()
+        wait_until(lambda: details() == "second", "the second diagnosis")
+        assert clock.monotonic() - began_s < REFRESH_S / 2
 
 
 def test_metrics(node: MondNode) -> None:

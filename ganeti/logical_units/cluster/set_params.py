@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from ganeti.base.errors import ConfigurationError, OpExecError, OpPrereqError, wrong_state
-from ganeti.base.text import shown
+from ganeti.base.text import is_plugin_name, shown
 from ganeti.logical_units import lookup, node_files
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.cluster import block_storage, communication
@@ -31,7 +31,7 @@ from ganeti.opcodes.cluster import OpClusterSetParams, OsListChange
 from ganeti.opcodes.summary import summary
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.wconfd import WConfCalls
-from ganeti.system.programs import find_plugin, is_plugin_name
+from ganeti.system.programs import find_plugin
 
 ATTEMPTS_MAX: Final = 20  # each fails only because another change came in between
 BUILT_IN_ALLOCATOR: Final = "hail"

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, Final
 
 from ganeti.base.errors import NotSupportedError, OpPrereqError, refuse
+from ganeti.base.text import is_plugin_name
 from ganeti.logical_units import parameters
 from ganeti.logical_units.cluster import block_storage, communication
 from ganeti.logical_units.instance.parameters import (
@@ -35,7 +36,6 @@ from ganeti.objects.parameters import NICPARAMS, apply_changes, defaults_of
 from ganeti.objects.record import PrivateParams
 from ganeti.objects.uid_pool import UidRange, format_uid_pool, normal_form, problem_of, without
 from ganeti.opcodes.cluster import OpClusterSetParams, OsListChange
-from ganeti.system.programs import is_plugin_name
 
 Fields = dict[str, object]
 Setting = Callable[[Cluster, Any], Fields]

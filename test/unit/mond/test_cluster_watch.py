@@ -13,7 +13,7 @@ from fakes.loop import run_in_virtual_time
 from ganeti.base.errors import ConfdClientError, TransportError
 from ganeti.base.paths import Paths
 from ganeti.collectors.cluster_facts import ClusterFacts, Need, Switch
-from ganeti.mond.cluster_watch import REFRESH_S, ClusterWatch
+from ganeti.mond.cluster_watch import RECENT_S, REFRESH_S, ClusterWatch
 from ganeti.protocol.confd_queries import QueryType
 
 NODE = "node1.example.com"
@@ -95,6 +95,27 @@ def test_who_needs_something_waits_for_the_first_answers(paths: Paths) -> None:
         confd.asked.clear()
         await watch.look(frozenset({Need.SETTINGS, Need.DRBD}))
         assert confd.asked == [QueryType.NODE_DRBD]
+        task.cancel()
+
+    run_in_virtual_time(test())
+
+
+def test_settings_are_asked_again_for_whoever_depends_on_them(paths: Paths) -> None:
+    confd = FakeConfd()
+    command = (QueryType.CONFIG_QUERY, "/cluster/diagnose_data_collector_filename")
+
+    async def test() -> None:
+        watch = ClusterWatch(paths, NODE, confd)
+        assert (await watch.recent_settings()).diagnose_command is None
+        task = asyncio.ensure_future(watch.run(lambda _facts: None))
+        await asyncio.sleep(RECENT_S / 2)
+        confd.answers[command] = "check"
+        assert (await watch.recent_settings()).diagnose_command == ""  # asked just now
+        await asyncio.sleep(RECENT_S)
+        assert (await watch.recent_settings()).diagnose_command == "check"
+        confd.answers[command] = TransportError("nobody answered")
+        await asyncio.sleep(RECENT_S)
+        assert (await watch.recent_settings()).diagnose_command == "check"
         task.cancel()
 
     run_in_virtual_time(test())

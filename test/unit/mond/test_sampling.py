@@ -227,3 +227,44 @@ async def test_an_interval_is_cut_where_reports_grow_stale(monkeypatch: pytest.M
         await sampler.report()
         await asyncio.sleep(1200)
         assert len(subject.collected) in (10, 11)
+
+
+@in_virtual_time
+async def test_what_somebody_relies_on_never_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = Subject(Timing.ALWAYS)
+    async with at_work(subject, monkeypatch) as sampler:
+        await asyncio.sleep(3 * IDLE_S)
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        assert (await sampler.report()).data == "data"
+        assert loop.time() == began_s
+        assert len(subject.collected) >= 3 * IDLE_S / 5
+
+
+@in_virtual_time
+async def test_a_report_by_a_former_command_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = Subject(Timing.ALWAYS)
+    loop = asyncio.get_running_loop()
+    async with at_work(subject, monkeypatch) as sampler:
+        sampler.set_switch(Switch(True, 100.0, "old"))
+        subject.result = "of old"
+        assert (await sampler.report()).data == "of old"
+        began_s = loop.time()
+        subject.result = "of new"
+        sampler.set_switch(Switch(True, 100.0, "new"))
+        assert (await sampler.report()).data == "of new"
+        assert loop.time() == began_s
+        # A run that is under way belongs to the command that it began with.
+        subject.gate = asyncio.Event()
+        subject.result = "of old"
+        await asyncio.sleep(150)
+        sampler.set_switch(Switch(True, 100.0, "newest"))
+        gate, subject.gate = subject.gate, asyncio.Event()
+        gate.set()
+        await asyncio.sleep(10)
+        assert subject.collected[-1] == loop.time() - 10
+        assert "no report yet" in str((await sampler.report()).failure)
+        subject.result = "of newest"
+        subject.gate.set()
+        await asyncio.sleep(0.1)
+        assert (await sampler.report()).data == "of newest"
