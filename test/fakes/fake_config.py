@@ -116,6 +116,7 @@ class FakeConfig(WConfCalls):
         if call.method == "wait_locks":
             if self.before_grant:
                 self.before_grant.pop(0)()
+        if call.method in ("wait_locks", "wait_opportunistic_union"):
             args = [*args[:-1], 0.0]
         wire = [plain(arg) for arg in args]
         if call.rules.owner is not None:

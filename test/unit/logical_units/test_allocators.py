@@ -258,26 +258,79 @@ def test_a_rehearsal_names_the_node_that_was_chosen(cluster: FakeCluster, hail: 
 def test_free_nodes_only(cluster: FakeCluster, hail: Allocator) -> None:
     cluster.config.lock_by_another(f"node/{uuid_of('node1')}")
     held: list[dict[str, str]] = []
+    keeps: list[dict[str, str]] = []
 
     def answer(_question: dict[str, Any]) -> Any:
         held.append(dict(cluster.config.held))
+        cluster.config.before_grant.append(lambda: keeps.append(dict(cluster.config.held)))
         return [name(2)]
 
     hail.answer = answer
     create(cluster, opportunistic_locking=True)
     assert hail.request["restrict-to-nodes"] == [name(2), name(3)]
-    locks = {f"node/{uuid_of(node)}": "shared" for node in ("node2", "node3")}
-    free = {f"node-res/{uuid_of(node)}": "shared" for node in ("node1", "node2", "node3")}
-    assert held == [locks | free]  # nobody takes a node away while the allocator thinks
+    own = {"cluster/BGL": "shared", "instance/new.example.com": "exclusive"}
+    two, three = (
+        {f"node/{uuid_of(node)}": "shared", f"node-res/{uuid_of(node)}": "exclusive"}
+        for node in ("node2", "node3")
+    )
+    assert held == [own | two | three]
+    assert keeps == [own | two]  # nobody can come in between
+    assert len(cluster.config.lock_history) == 2  # the name, then all: nothing was given back
     assert not cluster.config.held
-    cluster.config.lock_by_another(f"node-res/{uuid_of('node2')}")  # disks are being made there
+
+
+def temporary(cluster: FakeCluster, words: str, **params: Any) -> None:
+    with pytest.raises(OpPrereqError, match=words) as caught:
+        create(cluster, opportunistic_locking=True, **params)
+    assert caught.value.ecode == "temp_insufficient_resources"
+    assert not cluster.config.held
+    assert not cluster.config.resources
+
+
+def test_where_disks_are_being_made_no_more_are_put(cluster: FakeCluster, hail: Allocator) -> None:
     hail.answer = lambda _question: [name(3)]
-    create(cluster, instance_name="a", nics=[], opportunistic_locking=True)
+    for node in ("node1", "node2"):
+        cluster.config.lock_by_another(f"node-res/{uuid_of(node)}")
+    create(cluster, opportunistic_locking=True)
     assert hail.request["restrict-to-nodes"] == [name(3)]
     cluster.config.lock_by_another(f"node-res/{uuid_of('node3')}")
-    with pytest.raises(OpPrereqError, match="every node is locked") as caught:
-        create(cluster, instance_name="b", opportunistic_locking=True)
-    assert caught.value.ecode == "temp_insufficient_resources"
+    temporary(cluster, "'b': every node is locked by other jobs just now; try", instance_name="b")
+    assert len(hail.asked) == 1
+    diskless = {"disk_template": "diskless", "disks": [], "nics": [], "instance_name": "c"}
+    create(cluster, opportunistic_locking=True, **diskless)
+    assert hail.request["restrict-to-nodes"] == [name(1), name(2), name(3)]
+
+
+def test_it_is_for_now_only_that_free_nodes_do_not_suffice(
+    cluster: FakeCluster, hail: Allocator
+) -> None:
+    def no_place(_question: dict[str, Any], _options: dict[str, Any]) -> str:
+        return json.dumps({"success": False, "info": "too small", "result": []})
+
+    cluster.rpc.allocators["hail"] = no_place
+    with pytest.raises(OpPrereqError, match="too small$") as caught:
+        create(cluster, opportunistic_locking=True)
+    assert caught.value.ecode == "insufficient_resources"  # all were free: it is no use to wait
+    cluster.config.lock_by_another(f"node/{uuid_of('node1')}")
+    temporary(cluster, r"too small \(with 2 of 3 nodes to choose from.*; try again")
+    east = uuid_of("east")
+    cluster.config.nodegroups[east] = make_group("east", east)
+    cluster.config.node(1)["group"] = east
+    temporary(cluster, "every node is locked", group_name="east")
+
+
+def test_a_node_drained_before_it_could_be_locked_is_not_chosen(
+    cluster: FakeCluster, hail: Allocator
+) -> None:
+    def drain_first(*args: Any) -> Any:
+        cluster.config.node(2)["drained"] = True
+        del cluster.config.stand_ins["opportunistic_lock_union"]
+        return cluster.config.opportunistic_lock_union(*args)
+
+    cluster.config.stand_ins["opportunistic_lock_union"] = drain_first
+    hail.answer = lambda _question: [name(3)]
+    create(cluster, opportunistic_locking=True)
+    assert hail.request["restrict-to-nodes"] == [name(1), name(3)]
 
 
 def test_a_job_is_canceled_while_the_allocator_thinks(

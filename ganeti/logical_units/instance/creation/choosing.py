@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import structs
+from msgspec import UNSET, UnsetType, structs
 
 from ganeti.base.errors import OpPrereqError
+from ganeti.locking.names import BGL
+from ganeti.logical_units import lookup
 from ganeti.logical_units.allocator.asking import choose_allocator
-from ganeti.logical_units.allocator.placing import nodes_to_choose_from, place, relocation
+from ganeti.logical_units.allocator.placing import lock_free_nodes, place, relocation
 from ganeti.logical_units.allocator.question import Snapshot, like_existing, request_for_new
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.guest import reserve_memory, space_on_node_mib
 from ganeti.logical_units.instance.view import InstanceView
+from ganeti.logical_units.locks import LockLevel, exclusive, take_locks
+from ganeti.objects.disk_templates import traits_of
 from ganeti.objects.fill import cluster_hvparams, fill_beparams
 from ganeti.objects.model import AdminState, Cluster, Disk, Node
 from ganeti.opcodes.instance import OpInstanceCreate
 from ganeti.protocol.iallocator import Allocate, NewInstance
+from ganeti.protocol.wconfd import LockMode
 
 
 def check_one_way(what: str, *, node: str | None, iallocator: str | None) -> None:
@@ -32,9 +37,20 @@ def check_one_way(what: str, *, node: str | None, iallocator: str | None) -> Non
 
 
 def choose_for_new(
-    context: JobContext, cluster: Cluster, op: OpInstanceCreate, name: str, *, start: bool
+    context: JobContext,
+    cluster: Cluster,
+    op: OpInstanceCreate,
+    name: str,
+    *,
+    start: bool,
+    source: Sequence[Node] = (),
 ) -> list[Node]:
     """Return the nodes for a new instance; their memory and disk space are reserved.
+
+    With opportunistic locking the instance's name and these nodes are locked as well.
+
+    Args:
+        source: the node that has its data, if it is imported.
 
     Raises:
         OpPrereqError: there is no allocator, or it finds no place.
@@ -50,11 +66,30 @@ def choose_for_new(
     def take_room(nodes: list[Node]) -> None:
         _reserve(context, cluster, nodes, what, first.hypervisor, memory_mib, disk_mib)
 
-    with nodes_to_choose_from(context, what, only_free=op.opportunistic_locking) as names:
+    def choose(names: list[str] | UnsetType) -> list[Node]:
         wanted = _as_request(structs.replace(first, restrict_to_nodes=names))
         return place(
             context, allocator, lambda _snapshot: wanted, take_room, hypervisor=first.hypervisor
         )
+
+    if not op.opportunistic_locking:
+        return choose(UNSET)
+    # The name comes first in the order of locks, and everything goes on from here to the end.
+    take_locks(context, {BGL: LockMode.SHARED} | exclusive(LockLevel.INSTANCE, [name]))
+    group = first.group_name and lookup.require_group(context.config, first.group_name).uuid
+    makes_disks = traits_of(first.disk_template).has_disks and not op.forthcoming
+    free = lock_free_nodes(
+        context,
+        what,
+        resources=LockMode.EXCLUSIVE if makes_disks else None,
+        count=first.required_nodes,
+        group=group,
+        besides=source,
+    )
+    with free.explained():
+        nodes = choose(free.names)
+    free.keep(nodes)
+    return nodes
 
 
 def choose_target(context: JobContext, view: InstanceView, iallocator: str | None) -> Node:

@@ -140,7 +140,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
         if earlier is None:
             return replace(found, nodes=self._choose_nodes(found))
         nodes = still_usable(self.config, earlier.nodes)
-        # Locks are held by now: no more of them can be tried, and those held are not given back.
+        # Locks are held by now: no more of them can be tried.
         op = structs.replace(found.op, opportunistic_locking=False)
         return replace(found, nodes=nodes or self._choose_nodes(replace(found, op=op)))
 
@@ -148,7 +148,10 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
         self._check_name_free(found)
         op = sources.with_planned_disks(found.op, found.planned)
         start = op.start and not (op.no_install or op.forthcoming)
-        return choose_for_new(self.context, self.cluster, op, found.name, start=start)
+        source = [found.export.node] if found.export else []
+        return choose_for_new(
+            self.context, self.cluster, op, found.name, start=start, source=source
+        )
 
     def locks(self, found: Wanted) -> LockNeed:
         """Lock the new name and where disks are made exclusively, nodes and networks shared."""
