@@ -113,9 +113,8 @@ class FakeConfig(WConfCalls):
 
     def serve(self, call: Call[Rules], args: list[Any]) -> Any:
         """Have WConfD answer a call; a wait for locks is over at once."""
-        if call.method == "wait_locks":
-            if self.before_grant:
-                self.before_grant.pop(0)()
+        if call.method == "wait_locks" and self.before_grant:
+            self.before_grant.pop(0)()
         if call.method in ("wait_locks", "wait_opportunistic_union"):
             args = [*args[:-1], 0.0]
         wire = [plain(arg) for arg in args]

@@ -285,7 +285,11 @@ _OPTIONS: Final = (
     unflag("--no-ip-check", "do not ask that nobody answers at the address"),
     unflag("--no-conflicts-check", "accept addresses that lie in a network of the cluster"),
     flag("--no-nics", "no network interfaces"),
-    flag("--opportunistic-locking", "take the node locks that are free instead of all of them"),
+    flag(
+        "--opportunistic-locking",
+        "let the allocator choose only among nodes that no other job has locked, and keep the"
+        " locks of the chosen ones",
+    ),
     number("--helper-startup-timeout", "seconds that a helper instance gets to start"),
     number("--helper-shutdown-timeout", "seconds that a helper instance gets to finish"),
     yes_no(

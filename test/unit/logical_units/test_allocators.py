@@ -308,7 +308,7 @@ def test_it_is_for_now_only_that_free_nodes_do_not_suffice(
         return json.dumps({"success": False, "info": "too small", "result": []})
 
     cluster.rpc.allocators["hail"] = no_place
-    with pytest.raises(OpPrereqError, match="too small$") as caught:
+    with pytest.raises(OpPrereqError, match=r"too small$") as caught:
         create(cluster, opportunistic_locking=True)
     assert caught.value.ecode == "insufficient_resources"  # all were free: it is no use to wait
     cluster.config.lock_by_another(f"node/{uuid_of('node1')}")
