@@ -353,6 +353,16 @@ def format_of(params: Mapping[str, object] | None) -> DiskFormat:
     return DiskFormat(str((params or {}).get(FORMAT, DiskFormat.RAW)))
 
 
+THIN_POOL: Final = "thin-pool"  # the parameter of disks on logical volumes that names their pool
+_NO_POOL: Final = ("", "none")
+
+
+def thin_pool_of(params: Mapping[str, object] | None) -> str:
+    """Return the thin pool that filled parameters of a disk name, "" for none."""
+    pool = str((params or {}).get(THIN_POOL, ""))
+    return "" if pool in _NO_POOL else pool
+
+
 def keeps_snapshots(format_: DiskFormat) -> bool:
     """Tell whether disks with files of a format keep snapshots within themselves."""
     return format_ is DiskFormat.QCOW2

@@ -18,7 +18,14 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import TypeEnforcementError, UnitParseError
 from ganeti.base.units import parse_unit
-from ganeti.objects.disk_templates import FORMAT, DiskAccess, DiskFormat, DiskMode, DiskTemplate
+from ganeti.objects.disk_templates import (
+    FORMAT,
+    THIN_POOL,
+    DiskAccess,
+    DiskFormat,
+    DiskMode,
+    DiskTemplate,
+)
 from ganeti.objects.nic import DEFAULT_BRIDGE, DEFAULT_SWITCH
 
 VALUE_DEFAULT: Final = "default"  # given for a parameter: forget the own value
@@ -243,7 +250,17 @@ _OF_TEMPLATES: Final[Mapping[str, ParamTable]] = {
         "port": integer(24007, "The port of the Gluster daemon.", least=1, most=PORT_MAX),
         "volume": text("gv0", "The Gluster volume.", form=_GLUSTER_VOLUME),
     },
-    "plain": {"stripes": _stripes("The number of stripes of a logical volume.")},
+    "plain": {
+        "stripes": _stripes("The number of stripes of a logical volume."),
+        THIN_POOL: text(
+            "",
+            "The thin pool of the volume group that new disks take their space from when they are"
+            " written; none for disks that have all of it from the start.",
+            form=Form("a name of LVM, or empty", f"({LVM_NAME.pattern})?"),
+            fixed=True,
+            is_ours=True,
+        ),
+    },
     "rbd": {
         "access": _ACCESS,
         "pool": text("rbd", "The RADOS pool of the disks.", form=_RADOS_POOL, fixed=True),

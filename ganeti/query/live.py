@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from ganeti.base.errors import ProtocolError
 from ganeti.base.ids import InstanceUuid, NodeUuid
 from ganeti.config.tables import Tables
-from ganeti.objects.disk_templates import DiskTemplate, StorageType
+from ganeti.objects.disk_templates import DiskTemplate, StorageType, thin_pool_of
 from ganeti.objects.fill import cluster_hvparams, fill_diskparams, fill_ndparams
 from ganeti.objects.model import Cluster, Instance, InstanceConsole, Node, NodeGroup
 from ganeti.objects.rpc_instance import RpcDisk
@@ -250,4 +250,6 @@ def storage_unit(
     params = fill_diskparams(cluster, group, template) if units.has_parameters else {}
     if units.parameter:
         return str(params[units.parameter]), params
-    return (str(getattr(cluster, units.setting) or "") if units.setting else ""), params
+    name = str(getattr(cluster, units.setting) or "") if units.setting else ""
+    pool = thin_pool_of(fill_diskparams(cluster, group, template))
+    return (f"{name}/{pool}" if name and pool else name), params

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import Final, TypeVar, cast
 
 from ganeti.base.errors import BlockDeviceError, GenericError, LockError, StorageError, failing_as
-from ganeti.objects.disk_templates import LocalDiskStatus
+from ganeti.objects.disk_templates import LocalDiskStatus, thin_pool_of
 from ganeti.storage import lvm_placement, lvm_reports
 from ganeti.storage.data import wipe
 from ganeti.storage.holders import holders
@@ -143,6 +143,9 @@ class PlainVolume(Volume):
         with _failing(f"cannot create {self._what}"), self._allocation():
             volumes, group = lvm_reports.logical_volumes(), group_of(self._group)
             _check_free(volumes, self.path)
+            if pool := thin_pool_of(self._disk.params):
+                self._make_thin(pool, size_mib)
+                return None
             physical = lvm_reports.physical_volumes(group.name)
             place = self._place(
                 group, physical, volumes, size_mib * MIB, exclusively=exclusive_storage
@@ -152,6 +155,14 @@ class PlainVolume(Volume):
             _make(self.path, *options, self._group, *place.physical)
             flush(each.name for each in physical)
         return None
+
+    def _make_thin(self, pool: str, size_mib: int) -> None:
+        """Make a volume that takes its space from a pool of the group when it is written."""
+        found = lvm_reports.existing_pool(f"{self._group}/{pool}")
+        if found.pool_problem:
+            raise StorageError(f"thin pool {found.path} {found.pool_problem}")
+        _make(self.path, "--type=thin", f"--virtualsize={size_mib}m", f"--thinpool={found.path}")
+        flush_group(self._group)
 
     def _place(
         self,

@@ -22,6 +22,7 @@ from ganeti.system import process
 MIB: Final = 1 << 20
 READ_TIMEOUT_S: Final = 50.0  # less than the call has that waits for it (URGENT, 60 s)
 CHANGE_TIMEOUT_S: Final = 600.0  # as much less (NORMAL, 900 s)
+FULL_PERCENT: Final = 100.0
 _OUTPUT_BYTES_MAX: Final = 16 << 20
 _SYSTEM_PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
 _NOISE: Final = ("WARNING:", "File descriptor", "/dev/mapper/control:", "TEST MODE:")
@@ -44,6 +45,8 @@ class LogicalVolume:
     pool: str = ""
     stripes: int = 1
     physical: tuple[str, ...] = ()
+    data_percent: float = 0.0
+    metadata_percent: float = 0.0
 
     @property
     def path(self) -> str:
@@ -79,6 +82,26 @@ class LogicalVolume:
     def is_thin_pool(self) -> bool:
         """Whether it gives space to thin volumes, and is none itself."""
         return self.attributes[:1] == "t"
+
+    @property
+    def left_bytes(self) -> int:
+        """The space of a thin pool that no volume has written to."""
+        return int(self.size_bytes * (1 - min(self.data_percent, 100.0) / 100))
+
+    @property
+    def pool_problem(self) -> str:
+        """Why a thin pool gives no more space, with the command that helps; "" while it does."""
+        health = self.attributes[8:9]
+        if health == "F":
+            return f"has failed; see 'lvs -a {self.group}' and 'lvconvert --repair {self.path}'"
+        if health == "M" or self.metadata_percent >= FULL_PERCENT:
+            return (
+                "has no room for more metadata; give it some with 'lvextend"
+                f" --poolmetadatasize=+... {self.path}'"
+            )
+        if health == "D" or self.data_percent >= FULL_PERCENT:
+            return f"is full; give it space with 'lvextend --size=+... {self.path}'"
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +165,10 @@ def _count(text: str) -> int:
     return int(text or 1)
 
 
+def _percent(text: str) -> float:
+    return float(text or 0)
+
+
 Fields = Mapping[str, tuple[str, Callable[[str], Any]]]  # attribute -> (column, how it is read)
 LV_FIELDS: Final[Fields] = {
     "group": ("vg_name", str),
@@ -155,6 +182,8 @@ LV_FIELDS: Final[Fields] = {
     "pool": ("pool_lv", str),
     "stripes": ("stripes", _count),
     "physical": ("devices", _devices),
+    "data_percent": ("data_percent", _percent),
+    "metadata_percent": ("metadata_percent", _percent),
 }
 VG_FIELDS: Final[Fields] = {
     "name": ("vg_name", str),
@@ -298,6 +327,25 @@ def physical_volumes(group: str | None = None) -> list[PhysicalVolume]:
     """
     found = parse_physical(_report("pvs", PV_FIELDS).output)
     return [each for each in found if each.group and group in (None, each.group)]
+
+
+def existing_pool(path: str) -> LogicalVolume:
+    """Return a thin pool, which must exist.
+
+    Args:
+        path: group and pool, as in "xenvg/pool".
+
+    Raises:
+        StorageError: it does not; says how to make it.
+    """
+    for each in logical_volumes():
+        if each.path == path and each.is_thin_pool:
+            return each
+    group, _, name = path.partition("/")
+    raise StorageError(
+        f"volume group {group!r} has no thin pool {name!r}; make it there with 'lvcreate"
+        f" --type=thin-pool --size=... --name={name} {group}', or give no thin-pool"
+    )
 
 
 def group_of(name: str) -> VolumeGroup:

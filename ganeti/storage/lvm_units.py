@@ -1,5 +1,8 @@
 """Volume groups and physical volumes as storage units: their space, their state, their repair.
 
+A thin pool is a unit of the same kind as its volume group, named ``GROUP/POOL``: its free space is
+what no volume has written to.
+
 Where instances have physical volumes for themselves (exclusive storage), the free space of a group
 is that of its empty physical volumes, and these are counted as spindles.
 
@@ -15,9 +18,12 @@ from ganeti.storage.interface import UNIT_OK, Storage, StorageUnit
 from ganeti.storage.lvm import flush_group
 from ganeti.storage.lvm_reports import (
     MIB,
+    LogicalVolume,
     PhysicalVolume,
     VolumeGroup,
+    existing_pool,
     group_of,
+    logical_volumes,
     physical_volumes,
     run,
     said,
@@ -35,7 +41,9 @@ class VolumeGroups(Storage):
     """The volume groups of this node."""
 
     def space(self, name: str) -> StorageUnit:
-        """Return the space of a group."""
+        """Return the space of a group, or of a thin pool."""
+        if "/" in name:
+            return self._pool(existing_pool(name))
         unit = self._unit(group_of(name))
         if not self.exclusive:
             return unit
@@ -55,13 +63,24 @@ class VolumeGroups(Storage):
             self.kind, group.name, group.free_mib, group.size_mib, used_mib, status=status
         )
 
+    def _pool(self, pool: LogicalVolume) -> StorageUnit:
+        free_mib = 0 if pool.pool_problem else pool.left_bytes // MIB
+        size_mib = pool.size_bytes // MIB
+        used_mib = size_mib - pool.left_bytes // MIB
+        status = pool.pool_problem or UNIT_OK
+        return StorageUnit(self.kind, pool.path, free_mib, size_mib, used_mib, status=status)
+
     def units(self, names: Sequence[str]) -> list[StorageUnit]:
-        """Return the groups of those names, all if none is named, by one run of vgs."""
-        found = volume_groups()
+        """Return the groups and pools of those names, all if none is named.
+
+        One run of vgs, and one of lvs, tells of all.
+        """
+        found = {name: self._unit(group) for name, group in volume_groups().items()}
+        pools = [each for each in logical_volumes() if each.is_thin_pool]
+        found |= {each.path: self._pool(each) for each in pools}
         return [
-            self._unit(found[name])
-            if name in found
-            else StorageUnit(self.kind, name, is_allocatable=False, status="there is none")
+            found.get(name)
+            or StorageUnit(self.kind, name, is_allocatable=False, status="there is none")
             for name in names or sorted(found)
         ]
 

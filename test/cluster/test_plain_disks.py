@@ -230,3 +230,83 @@ def test_an_export_without_room_for_snapshots_stops_the_instance(cluster: TestCl
     assert "stays down while it is exported" in outcome.out + outcome.err
     assert cluster.instance_field("web.example.com", "status") == "running"
     assert len(volumes(cluster, node)) == 1
+
+
+@pytest.fixture
+def pools(cluster: TestCluster) -> Iterator[list[str]]:
+    """Make a thin pool on two nodes; returns the roots of these, which the last one does not have."""
+    roots = [cluster.paths_of(node).root for node in cluster.nodes[:2]]
+    with pytest.MonkeyPatch.context() as patch:
+        for root in roots:
+            patch.setenv("FAKE_LVM", root)
+            lvm_programs.main("lvcreate", "--type=thin-pool", "--name=pool", "--size=100m", "xenvg")
+        yield roots
+        cluster.gnt("cluster modify -D plain:thin-pool=none")
+        cluster.tidy_up()
+        for root in roots:
+            patch.setenv("FAKE_LVM", root)
+            lvm_programs.main("lvremove", "--force", "xenvg/pool")
+
+
+def thin(cluster: TestCluster, node: str) -> list[str]:
+    """Return the pool of each volume of a node that is a disk."""
+    return [
+        str(each["pool"]) for each in volumes(cluster, node).values() if each["type"] != "thin-pool"
+    ]
+
+
+def test_thin_disks_take_space_when_they_are_written(
+    cluster: TestCluster, pools: list[str]
+) -> None:
+    first, second, third = cluster.nodes
+    add = ADD.replace("--no-install --no-start", "-o test")
+    cluster.gnt(f"{add} -n {first} --disk 0:size=200,thin-pool=pool web.example.com")
+    assert [each["type"] for each in volumes(cluster, first).values() if each["pool"]] == ["thin"]
+    listed = cluster.gnt("node list-storage -t lvm-vg --no-headers --units=m -o node,name,free").out
+    rows = [line.split() for line in listed.splitlines()]
+    assert [first, "xenvg/pool", "100"] in rows
+    assert [first, "xenvg", "29900"] in rows  # the pool, and nothing for the disk
+    cluster.gnt("instance grow-disk web.example.com 0 100")
+    assert cluster.instance_field("web.example.com", "disk.sizes") == "300"
+    assert "thin-pool: pool" in cluster.gnt("instance info web.example.com").out
+    cluster.gnt(f"backup export -n {second} web.example.com")
+    cluster.refused(
+        f"instance move -f -n {third} web.example.com", f"'{third}' has no thin pool xenvg/pool"
+    )
+    cluster.gnt("cluster verify")
+    cluster.gnt("instance shutdown --timeout=1 web.example.com")
+    cluster.gnt("instance modify --disk add:size=64 web.example.com")
+    assert sorted(thin(cluster, first)) == ["", "pool"], "only where it was asked for"
+    cluster.gnt("instance remove -f web.example.com")
+
+
+def test_all_new_disks_of_a_cluster_are_thin(cluster: TestCluster, pools: list[str]) -> None:
+    first, second, third = cluster.nodes
+    cluster.gnt("cluster modify -D plain:thin-pool=pool")
+    cluster.gnt(f"{ADD} -n {first} --disk 0:size=300 web.example.com")
+    assert thin(cluster, first) == ["pool"]
+    cluster.gnt(f"instance move -f -n {second} web.example.com")
+    assert (thin(cluster, first), thin(cluster, second)) == ([], ["pool"])
+    total, free = cluster.gnt(
+        f"node list --no-headers -o dtotal,dfree --units=m {first}"
+    ).out.split()
+    assert (total, free) == ("100", "100"), "nodes are judged by the space of the pool"
+    add = f"{ADD} --disk 0:size=9g"
+    cluster.refused(
+        f"{add} -n {third} no.example.com",
+        f"node '{third}' has no thin pool xenvg/pool; make it there with 'lvcreate"
+        " --type=thin-pool --size=... --name=pool xenvg'",
+    )
+    lvm_programs.change_volume(pools[0], "xenvg/pool", data_percent="100.00")
+    cluster.refused(f"{add} -n {first} no.example.com", "is full; give it space with 'lvextend")
+    lvm_programs.change_volume(
+        pools[0], "xenvg/pool", data_percent="40.00", metadata_percent="100.00"
+    )
+    cluster.refused(f"{add} -n {first} no.example.com", "no room for more metadata")
+    shown = cluster.gnt("node list-storage -t lvm-vg --no-headers -o +status " + first).out
+    assert "lvextend --poolmetadatasize=" in shown
+    assert "none needs" not in cluster.gnt("cluster repair-volume-groups").out
+    cluster.gnt(
+        f"{add},thin-pool=none -n {first} web2.example.com"
+    )  # this one has all of its space
+    assert thin(cluster, first) == [""]

@@ -69,6 +69,13 @@ def change_physical(root, device, **changes):
     _save(root, state)
 
 
+def change_volume(root, path, **changes):
+    """Change a volume: data_percent="100.00" for a thin pool that is full."""
+    state = _load(root)
+    state["volumes"][path].update(changes)
+    _save(root, state)
+
+
 def _load(root):
     try:
         with open(os.path.join(root, STATE)) as file:
@@ -155,28 +162,37 @@ def _path(root, volume):
 
 def lvcreate(root, state, options, rest):
     name = options["name"][0]
-    origin = ""
+    origin = pool = ""
     if "snapshot" in options:
         if "wipesignatures" in options:
             raise Failed("Option --wipesignatures is unsupported with snapshots.")
         group, origin = rest[0].split("/")
         source = _volume(state, rest[0])
+    elif "thinpool" in options:
+        group, pool = options["thinpool"][0].split("/")
     else:
         group, *_ = rest
     _group(state, group)
     path = f"{group}/{name}"
     if path in state["volumes"]:
         raise Failed(f'Logical Volume "{name}" already exists in volume group "{group}"')
+    if origin:
+        pool = source["pool"]
+    is_thin = bool(pool)
     stripes = int(options.get("stripes", ["1"])[0])
-    size = _extents(state, group, options["size"][0])
-    pieces = _pieces(state, group, size, stripes, [] if origin else rest[1:])
+    size = _extents(state, group, options.get("virtualsize", options.get("size", ["0m"]))[0])
+    pieces = [] if is_thin else _pieces(state, group, size, stripes, [] if origin else rest[1:])
     state["volumes"][path] = {
-        "size": sum(size for _, size in pieces),
+        "pool": pool,
+        "type": options.get("type", [""])[0],
+        "size": size if is_thin else sum(size for _, size in pieces),
         "tags": [],
         "pieces": pieces,
         "origin": origin,
         "stripes": stripes,
         "active": True,
+        "data_percent": "0.00" if is_thin or options.get("type") == ["thin-pool"] else "",
+        "metadata_percent": "10.84" if options.get("type") == ["thin-pool"] else "",
     }
     os.makedirs(os.path.dirname(_path(root, path)), exist_ok=True)
     with open(_path(root, path), "wb") as file:
@@ -193,7 +209,9 @@ def lvremove(root, state, _options, rest):
     for path in [
         path
         for path, each in state["volumes"].items()
-        if each["origin"] and rest[0] == f"{path.split('/')[0]}/{each['origin']}"
+        if each["origin"]
+        and not each["pool"]
+        and rest[0] == f"{path.split('/')[0]}/{each['origin']}"
     ]:
         del state["volumes"][path]
     if os.path.exists(_path(root, rest[0])):
@@ -205,12 +223,13 @@ def lvextend(root, state, options, rest):
     group = rest[0].split("/")[0]
     stripes = int(options.get("stripes", [found["stripes"]])[0])
     size = _extents(state, group, options["size"][0])
-    pieces = _pieces(state, group, size, stripes, rest[1:])
+    pieces = [(None, size)] if found["pool"] else _pieces(state, group, size, stripes, rest[1:])
     if "test" not in options:
         sizes = dict(found["pieces"])
         for name, part in pieces:
             sizes[name] = sizes.get(name, 0) + part
-        found["pieces"] = list(sizes.items())
+        if not found["pool"]:
+            found["pieces"] = list(sizes.items())
         found["size"] += sum(size for _, size in pieces)
         os.truncate(_path(root, rest[0]), found["size"])
 
@@ -266,6 +285,16 @@ def vgreduce(_root, state, options, rest):
         del state["physical"][name]
 
 
+def _kind(each):
+    if each["pool"]:
+        return "V"
+    return "t" if each["type"] == "thin-pool" else "s" if each["origin"] else "-"
+
+
+def _health(each, lost):
+    return each.get("health") or "-p"[lost]
+
+
 def lvs(_root, state, _options, _rest):
     for path, each in state["volumes"].items():
         group, name = path.split("/")
@@ -278,17 +307,19 @@ def lvs(_root, state, _options, _rest):
             "lv_name": name,
             "lv_size": each["size"],
             "origin": each["origin"],
-            "lv_attr": ("s" if each["origin"] else "-")
+            "lv_attr": _kind(each)
             + "wi-"
             + "-a"[each["active"]]
             + "---"
-            + "-p"[lost]
+            + _health(each, lost)
             + "-",
             "lv_tags": ",".join(each["tags"]),
             "lv_kernel_major": -1,
             "lv_kernel_minor": -1,
-            "pool_lv": "",
+            "pool_lv": each["pool"],
             "stripes": each["stripes"],
+            "data_percent": each["data_percent"],
+            "metadata_percent": each["metadata_percent"],
             "devices": ",".join(f"{device}(0)" for device, _ in each["pieces"]),
         }
 

@@ -43,7 +43,11 @@ def look_at_groups(context: JobContext, cluster: Cluster, nodes: Sequence[Node])
         if result.error is not None:
             silent.append(name)
             continue
-        problems = [f"{group}: {status}" for group, status in result.payload if status != _OK]
+        problems = [
+            f"{group}: {status}"
+            for group, status in result.payload
+            if status != _OK and "/" not in str(group)  # a thin pool lost nothing: it is full
+        ]
         if problems:
             broken[name] = "; ".join(problems)
     return repair.Groups(broken, silent)

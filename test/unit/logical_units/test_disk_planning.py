@@ -210,7 +210,7 @@ def test_a_disk_that_is_made_anew_may_have_other_parameters() -> None:
     assert plan_recreation([disk], [(0, {"stripes": "default"})])[0].params == {}
     with pytest.raises(OpPrereqError, match="'stripes': 999 is not between 1 and 128"):
         plan_recreation([disk], [(0, {"stripes": 999})])
-    with pytest.raises(OpPrereqError, match="only mode and size and stripes can"):
+    with pytest.raises(OpPrereqError, match="only mode and size and stripes and thin-pool can"):
         plan_recreation([disk], [(0, {"protocol": "C"})])
 
 

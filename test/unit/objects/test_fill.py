@@ -128,8 +128,9 @@ def test_node_parameters() -> None:
 )
 def test_disk_parameters() -> None:
     of_group = group(diskparams={"plain": {"stripes": 2}})
-    assert fill_diskparams(cluster(), of_group, "plain") == {"stripes": 2}
-    assert fill_diskparams(cluster(diskparams={}), group(), "plain") == {"stripes": 1}
+    assert fill_diskparams(cluster(), of_group, "plain") == {"stripes": 2, "thin-pool": ""}
+    none = fill_diskparams(cluster(diskparams={}), group(), "plain")
+    assert none == {"stripes": 1, "thin-pool": ""}
     assert set(fill_all_diskparams(cluster(), of_group)) == set(CONFIG["cluster"]["diskparams"])
 
 

@@ -13,7 +13,7 @@ from fakes import lvm_programs
 from ganeti.base.errors import BlockDeviceError, GenericError
 from ganeti.base.paths import Paths
 from ganeti.objects.disk_templates import LocalDiskStatus
-from ganeti.storage import holders, lvm, registry
+from ganeti.storage import holders, lvm, lvm_reports, registry
 from ganeti.storage.interface import BlockDevStatus
 from ganeti.storage.lvm import PlainVolume, tag_of
 
@@ -313,3 +313,52 @@ def test_a_creation_that_hangs_leaves_nothing(
     with pytest.raises(BlockDeviceError, match="did not end in time"):
         volume_of(node).create(4)
     assert volume_of(node).find() is None
+
+
+def test_a_thin_volume_takes_its_space_from_a_pool(node: Node) -> None:
+    volume = volume_of(node, params={"stripes": 1, "thin-pool": "pool"})
+    with pytest.raises(
+        BlockDeviceError, match=r"has no thin pool 'pool'; make it there with 'lvcreate"
+    ):
+        volume.create(5000)
+    lvm_programs.main("lvcreate", "--type=thin-pool", "--name=pool", "--size=500m", "xenvg")
+    volume.create(5000)  # more than the group has
+    assert (size := volume.dimensions()) is not None
+    assert (size.size_bytes, size.spindles) == (5000 * MIB, None)
+    [made] = [call for call in lvm_programs.calls(node.paths.root) if "--type=thin" in call]
+    assert "--virtualsize=5000m" in made
+    assert "--thinpool=xenvg/pool" in made
+    assert volume.snapshot("copy", 5000) == ["xenvg", "copy"]
+    volume.remove()  # a thin snapshot does not need its origin
+    assert volume_of(node, "copy").find() is not None
+
+
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [
+        ({"data_percent": "100.00"}, "pool is full; give it space with 'lvextend --size=+... xen"),
+        ({"metadata_percent": "100.00"}, "no room for more metadata; .*--poolmetadatasize=+..."),
+        ({"health": "M"}, "no room for more metadata"),
+        ({"health": "D"}, "is full"),
+        ({"health": "F"}, "has failed; see .*'lvconvert --repair xenvg/pool'"),
+    ],
+)
+def test_a_pool_without_space_is_named(node: Node, state: dict[str, str], text: str) -> None:
+    lvm_programs.main("lvcreate", "--type=thin-pool", "--name=pool", "--size=500m", "xenvg")
+    lvm_programs.change_volume(node.paths.root, "xenvg/pool", **state)
+    volume = volume_of(node, params={"thin-pool": "pool"})
+    with pytest.raises(BlockDeviceError, match=text.replace("+", r"\+")):
+        volume.create(4)
+    assert volume.find() is None
+
+
+def test_a_thin_volume_grows_within_its_pool(node: Node) -> None:
+    lvm_programs.main("lvcreate", "--type=thin-pool", "--name=pool", "--size=500m", "xenvg")
+    volume = volume_of(node, params={"thin-pool": "pool"})
+    volume.create(100)
+    volume.grow(4000, dryrun=True)
+    volume.grow(4000)
+    assert (size := volume.dimensions()) is not None
+    assert size.size_bytes == 4100 * MIB
+    free = lvm_reports.volume_groups()["xenvg"].free_mib
+    assert free == sum(PHYSICAL.values()) - 500, "it takes nothing from the group"

@@ -41,6 +41,7 @@ def test_logical_volumes() -> None:
     assert [name for name, each in found.items() if each.is_open] == ["pool", "striped"]
     assert [name for name, each in found.items() if not each.is_active] == ["idle"]
     assert [name for name, each in found.items() if each.is_thin_pool] == ["pool"]
+    assert (found["pool"].metadata_percent, found["pool"].left_bytes) == (10.84, 40 * MIB)
     assert (found["thin"].pool, found["thin"].stripes) == ("pool", 0)
     assert found["snap"].origin == "web1.disk0"
     assert not any(each.is_partial or each.is_virtual for each in found.values())

@@ -58,6 +58,22 @@ def test_units_are_listed_with_their_space(root: Path) -> None:
     assert (missing.size_mib, missing.status) == (None, "there is none")
 
 
+def test_a_thin_pool_is_a_unit_with_its_space_and_state(root: Path) -> None:
+    lvm_programs.main("lvcreate", "--type=thin-pool", "--name=pool", "--size=400m", "xenvg")
+    lvm_programs.change_volume(root, "xenvg/pool", data_percent="25.00")
+    volumes = units(root, "lvm-vg")
+    assert [each.name for each in volumes.units([])] == ["other", "xenvg", "xenvg/pool"]
+    [pool] = volumes.units(["xenvg/pool"])
+    assert (pool.size_mib, pool.used_mib, pool.free_mib, pool.status) == (400, 100, 300, "ok")
+    assert (volumes.space("xenvg/pool").free_mib, volumes.space("xenvg").free_mib) == (300, 1000)
+    lvm_programs.change_volume(root, "xenvg/pool", metadata_percent="100.00")
+    [pool] = volumes.units(["xenvg/pool"])
+    assert pool.free_mib == 0
+    assert pool.status.startswith("has no room for more metadata")
+    with pytest.raises(StorageError, match="'xenvg' has no thin pool 'nix'; make it there with"):
+        volumes.space("xenvg/nix")
+
+
 def test_space_where_physical_volumes_are_exclusive(root: Path) -> None:
     def space(kind: str, *, exclusive: bool) -> tuple[int | None, int | None]:
         found = units(root, kind, exclusive=exclusive).space("xenvg")

@@ -26,7 +26,7 @@ from ganeti.logical_units.instance import guest
 from ganeti.logical_units.instance.base import AnyInstanceUnit, check_primary_online
 from ganeti.logical_units.instance.moving.failover import check_failover
 from ganeti.logical_units.instance.moving.target import Move, check_other_node
-from ganeti.logical_units.instance.storage import disks
+from ganeti.logical_units.instance.storage import disks, planning
 from ganeti.logical_units.instance.storage.copying import check_compression, copy_disk, whole_disk
 from ganeti.logical_units.instance.storage.disks import make_directory, make_disk
 from ganeti.logical_units.instance.storage.files import directories
@@ -80,6 +80,7 @@ class LUInstanceMove(AnyInstanceUnit[OpInstanceMove, Move, CopyPlan]):
                 f"disk {lost[0]} of instance {name!r} does not exist on node"
                 f" {view.primary.name!r}; see 'gnt-instance recreate-disks'"
             )
+        planning.check_on_nodes(self.context, [found.goal], view.disks)
         return CopyPlan(view, found.target, was_running)
 
     def own_values(self, plan: CopyPlan) -> Mapping[str, object]:

@@ -25,8 +25,8 @@ from ganeti.logical_units.instance.storage.planner import (
     NewDisk,
     Planner,
 )
-from ganeti.objects.disk_templates import DiskTemplate, StorageType
-from ganeti.objects.fill import fill_ndparams
+from ganeti.objects.disk_templates import DiskTemplate, StorageType, thin_pool_of
+from ganeti.objects.fill import fill_diskparams, fill_ndparams
 from ganeti.objects.model import Cluster, Disk, Node, NodeGroup
 from ganeti.objects.parameters import LVM_NAME
 from ganeti.protocol.node_calls import NodeCalls
@@ -88,14 +88,31 @@ class PlainDisks(Planner):
         adopted = [disk for disk in own if disk.size == SIZE_UNKNOWN]
         sizes = _sizes_of_adopted(context, node, adopted) if adopted else {}
         new = [disk for disk in own if disk.size != SIZE_UNKNOWN]
-        if any(disk.spindles for disk in new) and not has_exclusive_storage(context, node):
+        pools = {disk.uuid: self._pool(context, node, disk) for disk in new}
+        is_exclusive = has_exclusive_storage(context, node)
+        if any(disk.spindles for disk in new) and not is_exclusive:
             raise OpPrereqError(
                 f"node {node.name!r} has no exclusive storage, so spindles cannot be given for its"
                 " disks; see 'gnt-group modify --node-parameters exclusive_storage=...'"
             )
-        if new:
-            check_room(context, node, new)
+        if thick := [disk for disk in new if not pools[disk.uuid]]:
+            check_room(context, node, thick)
+        for path in sorted({path for path in pools.values() if path}):
+            if is_exclusive:
+                raise OpPrereqError(
+                    f"node {node.name!r} has exclusive storage, and disks in thin pool {path} would"
+                    " share physical volumes; give no thin-pool"
+                )
+            _check_pool(context, node, path)
         return [structs.replace(disk, size=sizes.get(disk.uuid, disk.size)) for disk in disks]
+
+    def _pool(self, context: JobContext, node: Node, disk: Disk) -> str:
+        """Return the thin pool that a new disk takes its space from, "" for none."""
+        group = lookup.require_group(context.config, node.group)
+        cluster = context.config.get_cluster()
+        filled = fill_diskparams(cluster, group, self.template, disk.params or {})
+        pool = thin_pool_of(filled)
+        return f"{disk.part(VG)}/{pool}" if pool else ""
 
 
 def _spindles(what: str, value: str | int) -> int:
@@ -192,6 +209,28 @@ def check_room(context: JobContext, node: Node, volumes: Iterable[Disk]) -> None
                 f" needed, {free_mib} MiB are free",
                 ErrorCode.NORES,
             )
+
+
+def _check_pool(context: JobContext, node: Node, path: str) -> None:
+    """Refuse a thin pool that a node does not have, or that is full.
+
+    New disks need no space in it yet, so they may promise more than there is.
+
+    Raises:
+        OpPrereqError: says what is wrong, and what helps.
+    """
+    kind = StorageType.LVM_VG.value
+    nodes = context.nodes.check(node, "look at the thin pool")
+    [[free_mib, status]] = nodes.storage_list(kind, [], path, ["free", "status"])
+    group, _, name = path.partition("/")
+    if free_mib is None:
+        raise OpPrereqError(
+            f"node {node.name!r} has no thin pool {path}; make it there with 'lvcreate"
+            f" --type=thin-pool --size=... --name={name} {group}', or give no thin-pool",
+            ErrorCode.ENVIRON,
+        )
+    if not free_mib:
+        raise OpPrereqError(f"thin pool {path} of node {node.name!r} {status}", ErrorCode.NORES)
 
 
 def _free(answer: Sequence[object]) -> dict[str, int]:
