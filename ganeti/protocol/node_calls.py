@@ -22,6 +22,7 @@ from ganeti.protocol import node_rpc as rpc
 from ganeti.protocol.node_rpc_values import (
     ChainPoint,
     CompressedText,
+    CopySide,
     DrainResult,
     FileDetails,
     NodeFacts,
@@ -637,6 +638,18 @@ class DiskCalls(Service):
     @rpc.reads(rpc.NORMAL_S)
     def drbd_needs_activation(self, disks: Disks) -> list[str]:
         """Return the UUIDs of the disks that lack their device, local storage or connection."""
+
+    @rpc.reads(rpc.NORMAL_S)
+    def drbd_sides(self, disks: Disks) -> list[CopySide | None]:
+        """Return this node's side of each disk; null for one that is not active.  Ours."""
+
+    @rpc.changes(rpc.NORMAL_S)
+    def drbd_outdate(self, disks: Disks) -> None:
+        """Note on disks that are not connected that the other side was written alone.  Ours."""
+
+    @rpc.changes(rpc.NORMAL_S)
+    def drbd_accept(self, disks: Disks) -> None:
+        """Take the data of this side for the newest from now on, whatever it lacks.  Ours."""
 
     @rpc.reads(rpc.URGENT_S)
     def drbd_helper(self) -> str:

@@ -56,6 +56,30 @@ class KeptSnapshot(NamedTuple):
     ctime: float
 
 
+class CopySide(NamedTuple):
+    """The side of one node of a disk with a copy: what tells which side has the newer data.
+
+    Attributes:
+        is_connected: the other side is reached.
+        is_open: it can be written on this node.
+        is_open_there: it can be on the other node, as far as that is reached.
+        is_outdated: it is noted on this side that the other one was written alone.  From here on
+            only of a side that is not connected.
+        generations: of the data, in hexadecimal digits: now, when the copy was left behind, and
+            earlier ones; none without local data.
+        alone_since: seconds since 1970 when the connection was lost; None where nobody knows.
+        parting: the reason why the connection was given up for good; "" if it was not.
+    """
+
+    is_connected: bool
+    is_open: bool
+    is_open_there: bool
+    is_outdated: bool = False
+    generations: Sequence[str] = ()
+    alone_since: float | None = None
+    parting: str = ""
+
+
 class HookResult(IntEnum):
     """How one hook script went."""
 

@@ -24,7 +24,7 @@ from typing import ClassVar, Final, Never, Protocol
 from ganeti.base.errors import BlockDeviceError, GenericError, NotSupportedError
 from ganeti.base.paths import Paths
 from ganeti.objects.disk_templates import LocalDiskStatus, StorageType, Traits, traits_of
-from ganeti.protocol.node_rpc_values import KeptSnapshot
+from ganeti.protocol.node_rpc_values import CopySide, KeptSnapshot
 from ganeti.storage.qcow2 import RawView
 
 
@@ -84,11 +84,14 @@ class MirrorState:
         link: the connection.
         is_attached: this node has its half of the mirror.
         text: both in words, for messages.
+        is_open: it can be written here; ``is_open_there``: on the other node, while it is reached.
     """
 
     link: Link
     is_attached: bool
     text: str
+    is_open: bool = False
+    is_open_there: bool = False
 
     @property
     def needs_activation(self) -> bool:
@@ -194,6 +197,12 @@ class Mirror(Protocol):
 
     def pause_sync(self, *, pause: bool) -> None:
         """Interrupt the resynchronization, or let it go on."""
+
+    def side(self) -> CopySide | None:
+        """Return all that tells which side has newer data; None if the disk is not active."""
+
+    def outdate(self) -> None:
+        """Note that the other side was written alone; refused while it is connected."""
 
 
 class Volume(ABC):

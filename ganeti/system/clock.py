@@ -25,7 +25,7 @@ def timestamp() -> tuple[int, int]:
 
 
 def monotonic() -> float:
-    """Return seconds on a clock that never jumps, for deadlines."""
+    """Return seconds since the machine booted, on a clock that never jumps, for deadlines."""
     return time.monotonic()
 
 

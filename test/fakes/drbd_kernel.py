@@ -71,7 +71,8 @@ class Kernel:
 
     Attributes:
         files: where its /proc/drbd is written.
-        generations: of the data, by the path of the metadata.
+        generations: of the data, by the path of the metadata; before them the earlier ones.
+        outdated: paths of metadata that say that the other node was written alone.
         syncing: paths of metadata whose data are not yet those of the copy.
         fails_after: that many commands succeed, all others fail; None for no limit.
     """
@@ -81,6 +82,8 @@ class Kernel:
     resources: dict[str, Resource] = field(default_factory=dict)
     generations: dict[str, str] = field(default_factory=dict)
     syncing: set[str] = field(default_factory=set)
+    earlier: dict[str, list[str]] = field(default_factory=dict)
+    outdated: set[str] = field(default_factory=set)
     held: set[int] = field(default_factory=set)
     log: str = ""
     commands: list[tuple[str, ...]] = field(default_factory=list)
@@ -216,12 +219,14 @@ class Kernel:
                 raise Refused("State change failed: (-2) Need access to UpToDate data")
         elif self.state(found) != "UpToDate":
             self.generations[found.meta] = self._new_generation()
+            self.outdated.discard(found.meta)
             self._meet(found)
         found.is_primary = True
 
     def write(self, resource: Resource) -> None:
         """Change the data: a new generation, on the connected copy as well."""
         value = self._new_generation()
+        self.earlier.setdefault(resource.meta, []).append(self.generations[resource.meta])
         self.generations[resource.meta] = value
         if (peer := self._peer(resource)) is not None and peer[1].meta not in peer[0].syncing:
             peer[0].generations[peer[1].meta] = value
@@ -238,6 +243,17 @@ class Kernel:
 
     def _resize(self, minor: str, *, options: dict[str, str]) -> None:
         self._of(minor).size = options["size"]
+
+    def _get_gi(self, minor: str, *, options: dict[str, str]) -> str:
+        found = self._of(minor)
+        earlier = [*reversed(self.earlier.get(found.meta, [])), "0", "0", "0"][:3]
+        return ":".join([self.generations[found.meta], *earlier]) + ":1:1:0:0:0:0:0\n"
+
+    def _outdate(self, minor: str, *, options: dict[str, str]) -> None:
+        found = self._of(minor)
+        if self._peer(found) is not None:
+            raise Refused("State change failed: (-6) Need to be disconnected to outdate")
+        self.outdated.add(found.meta)
 
     def _pause_sync(self, minor: str, *, options: dict[str, str]) -> None:
         if self._of(minor).is_paused:
@@ -294,7 +310,8 @@ class Kernel:
         if not resource.data:
             return "Diskless"
         is_old = resource.meta in self.syncing or self.generations[resource.meta] == JUST_CREATED
-        return "Inconsistent" if is_old else "UpToDate"
+        whole = "Outdated" if resource.meta in self.outdated else "UpToDate"
+        return "Inconsistent" if is_old else whole
 
     def _connection(self, resource: Resource) -> str:
         peer = self._peer(resource)

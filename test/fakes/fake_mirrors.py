@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 
 from ganeti.base.errors import BlockDeviceError
 from ganeti.objects.disk_templates import LocalDiskStatus
+from ganeti.protocol.node_rpc_values import CopySide
 from ganeti.storage.interface import (
     Assembled,
     BlockDevStatus,
@@ -38,10 +39,12 @@ class Metadata:
     Attributes:
         history: the generations of its data, the first one first; none for a new side.
         is_complete: it has all data of the last of them.
+        is_outdated: it is noted that the other side was written alone.
     """
 
     history: list[int] = field(default_factory=list)
     is_complete: bool = False
+    is_outdated: bool = False
 
 
 @dataclass
@@ -59,6 +62,8 @@ class Side:
     is_paused: bool = False
     peer: Side | None = None
     secret: str = ""
+    alone_since: float | None = None
+    parting: str = ""
     expects: str = ""  # address of the node that it connects with
     steps_left: int = 0  # of the synchronization, while it is the side that gets data
 
@@ -68,7 +73,7 @@ class Side:
 
     @property
     def is_complete(self) -> bool:
-        return self.is_attached and self.metadata.is_complete
+        return self.is_attached and self.metadata.is_complete and not self.metadata.is_outdated
 
     @property
     def has_data(self) -> bool:
@@ -94,6 +99,7 @@ class Side:
         peer, self.peer, self.link = self.peer, None, link
         self.note_alone()
         if peer is not None:
+            self.alone_since = peer.alone_since = self.node.cluster.now_s
             peer.peer, peer.link = None, Link.WAITING
             peer.note_alone()
 
@@ -103,9 +109,11 @@ class Side:
         shared = min(len(mine), len(others))
         if self.is_attached and other.is_attached and mine[:shared] != others[:shared]:
             self.link = other.link = Link.NONE
+            self.parting = other.parting = "split brain"
             raise BlockDeviceError("Split-Brain detected, dropping connection")
         self.peer, other.peer = other, self
         self.link = other.link = Link.CONNECTED
+        self.metadata.is_outdated = other.metadata.is_outdated = False
         if not (self.is_attached and other.is_attached):
             return
         for behind, ahead in ((self, other), (other, self)):
@@ -221,7 +229,13 @@ class MirroredVolume(Volume):
             None if percent is None else 10.0,
             is_degraded,
             local,
-            MirrorState(side.link, side.is_attached, str(side.link)),
+            MirrorState(
+                side.link,
+                side.is_attached,
+                str(side.link),
+                side.is_primary,
+                peer is not None and peer.is_primary,
+            ),
         )
 
     def assemble(self) -> Assembled:
@@ -253,6 +267,7 @@ class MirroredVolume(Volume):
     def open_new(self) -> None:
         side = self._existing()
         side.metadata.is_complete, side.is_primary = True, True
+        side.metadata.is_outdated = False
         side.metadata.history.append(next(_generations))
         peer = side.peer
         if peer is not None:
@@ -285,7 +300,7 @@ class MirroredVolume(Volume):
         peer = other.sides.get(int(self._params["remote-minor"]))
         if peer is None or peer.uuid != side.uuid or peer.link is not Link.WAITING:
             return
-        if peer.expects != self._params["local-ip"]:
+        if self._node.cluster.is_link_cut or peer.expects != self._params["local-ip"]:
             return
         if (peer.secret, peer.is_dual) == (side.secret, side.is_dual) and not other.is_dead:
             side.meet(peer)
@@ -317,6 +332,27 @@ class MirroredVolume(Volume):
 
     def pause_sync(self, *, pause: bool) -> None:
         self._existing().is_paused = pause
+
+    def side(self) -> CopySide | None:
+        found = self._side
+        if found is None:
+            return None
+        peer = found.peer
+        return CopySide(
+            is_connected=peer is not None,
+            is_open=found.is_primary,
+            is_open_there=peer is not None and peer.is_primary,
+            is_outdated=found.metadata.is_outdated,
+            generations=[f"{each:X}0" for each in reversed(found.metadata.history)],
+            alone_since=found.alone_since,
+            parting=found.parting if found.link is Link.NONE else "",
+        )
+
+    def outdate(self) -> None:
+        side = self._existing()
+        if side.peer is not None or side.is_primary:
+            raise BlockDeviceError("Need to be disconnected to outdate")
+        side.metadata.is_outdated = True
 
     def dimensions(self) -> Dimensions | None:
         return self.children[0].dimensions()

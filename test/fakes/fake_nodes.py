@@ -416,6 +416,8 @@ class FakeRpc(NodeClient):
         self.devices: dict[str, int] = {}
         self.shared: set[str] = set()  # disks on storage that all nodes see
         self.sync_steps = 0  # looks until a synchronization is done
+        self.is_link_cut = False  # sides do not reach each other, nodes are reached
+        self.now_s = 1700000000.0  # when sides lose each other
         self.os_list: dict[str, list[Any]] = {}
         self.verify_answers: dict[str, Any] = {}
         self.has_ip = True

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from ganeti.base.errors import BlockDeviceError
+from ganeti.protocol.node_rpc_values import CopySide
 from ganeti.storage.interface import (
     Assembled,
     BlockDevStatus,
@@ -36,6 +37,7 @@ class Stored:
     is_connected: bool = False
     is_attached: bool = True
     is_syncing: bool = True
+    is_outdated: bool = False
 
 
 @dataclass
@@ -90,7 +92,9 @@ class MemoryVolume(Volume):
         if not self.traits.mirrored:
             return BlockDevStatus(path)
         link = Link.CONNECTED if found.is_connected else Link.NONE
-        state = MirrorState(link, found.is_attached, f"{link}, attached: {found.is_attached}")
+        state = MirrorState(
+            link, found.is_attached, f"{link}, attached: {found.is_attached}", found.is_open
+        )
         return BlockDevStatus(path, is_degraded=not found.is_connected, mirror=state)
 
     def assemble(self) -> Assembled:
@@ -103,6 +107,10 @@ class MemoryVolume(Volume):
 
     def open(self, *, exclusive: bool = True) -> None:
         self._stored().is_open = True
+
+    def open_new(self) -> None:
+        self._stored().is_outdated = False
+        self.open()
 
     def close(self) -> None:
         if self._name in self.memory.disks:
@@ -157,6 +165,19 @@ class MemoryVolume(Volume):
 
     def pause_sync(self, *, pause: bool) -> None:
         self._stored().is_syncing = not pause
+
+    def side(self) -> CopySide | None:
+        found = self.memory.disks.get(self._name)
+        if found is None or not found.is_assembled:
+            return None
+        return CopySide(
+            found.is_connected, found.is_open, False, found.is_outdated, ["1"], None, ""
+        )
+
+    def outdate(self) -> None:
+        if self._stored().is_connected:
+            raise BlockDeviceError(f"{self._name} is connected")
+        self._stored().is_outdated = True
 
 
 class MemoryStorage(Storage):

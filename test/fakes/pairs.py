@@ -8,6 +8,7 @@ from fakes.fake_cluster import FakeCluster
 from msgspec.structs import force_setattr
 
 from ganeti.objects.disk_templates import DiskTemplate
+from ganeti.storage.interface import Link
 
 NAME = "web1.example.com"
 VG = "xenvg"
@@ -64,3 +65,35 @@ def sides(cluster: FakeCluster) -> dict[str, list[str]]:
 
 
 UP = {"node1": ["Primary connected complete"], "node2": ["Secondary connected complete"]}
+
+
+def guests(cluster: FakeCluster) -> list[str]:
+    """Return the short names of the nodes where the guest runs."""
+    return [
+        name.partition(".")[0]
+        for name, node in cluster.rpc.nodes.items()
+        if node.running.get(NAME) == 0
+    ]
+
+
+def data_on(cluster: FakeCluster, node: str) -> str:
+    """Return what the volume of the first disk on a node has."""
+    found = cluster.rpc.node(node)
+    [name] = [name for name in found.disks if name.endswith("_data")]
+    return found.data[name]
+
+
+def lose(cluster: FakeCluster, number: int, *, offline: bool = True) -> None:
+    """Cut the power of a node, which is marked offline; another one is the master then."""
+    cluster.rpc.node(f"node{number}").cut_power()
+    cluster.config.node(number)["offline"] = offline
+    cluster.config.cluster["master_node"] = cluster.config.node(4)["uuid"]
+
+
+def cut_link(cluster: FakeCluster) -> None:
+    """Let no side reach its other one any more; the nodes answer."""
+    cluster.rpc.is_link_cut = True
+    for node in cluster.rpc.nodes.values():
+        for side in node.sides.values():
+            if side.peer is not None:
+                side.part(Link.WAITING)

@@ -18,6 +18,8 @@ import pytest
 from rig.node_calls import NodeCaller
 from rig.virtual_machines import VOLUME_GROUP, VirtualMachines
 
+from ganeti.logical_units.instance.storage.generations import Age, compare
+from ganeti.protocol.node_rpc_values import CopySide
 from ganeti.storage.drbd import show
 
 ROOT = Path(__file__).parents[2]
@@ -334,6 +336,31 @@ def test_a_node_without_power_is_waited_for_and_catches_up(
     assert second.sum() == written
     second.call("blockdev_close", "web1", [second.disk])
     first.call("blockdev_open", "web1", [first.disk], True)
+
+
+def test_a_copy_left_behind_is_known_and_can_be_marked(pair: tuple[Side, Side]) -> None:
+    first, second = pair
+    before = [CopySide(*side.call("drbd_sides", [side.disk])[0]) for side in pair]
+    assert [(side.is_connected, side.is_open) for side in before] == [(True, True), (True, False)]
+    disconnect(pair)
+    first.write(5)
+    writer, left = (CopySide(*side.call("drbd_sides", [side.disk])[0]) for side in pair)
+    assert (writer.is_open, left.is_open, left.is_outdated) == (True, False, False)
+    assert compare(left, writer) is Age.OLDER
+    assert compare(writer, left) is Age.NEWER
+    assert left.alone_since is not None
+    second.call("drbd_outdate", [second.disk])
+    [side] = second.call("drbd_sides", [second.disk])
+    assert CopySide(*side).is_outdated
+    is_well, message = second.call.ask("blockdev_open", "web1", [second.disk], True)
+    assert not is_well
+    assert "UpToDate" in message
+    connect(pair)
+    wait_in_sync(first)
+    is_well, message = second.call.ask("drbd_outdate", [second.disk])
+    assert not is_well
+    [side] = second.call("drbd_sides", [second.disk])
+    assert not CopySide(*side).is_outdated
 
 
 def test_the_storage_of_one_side_is_replaced(pair: tuple[Side, Side]) -> None:

@@ -15,11 +15,12 @@ from ganeti.base.errors import ConfigVerifyError, GenericError
 from ganeti.base.ids import NodeUuid
 from ganeti.base.paths import Paths
 from ganeti.base.text import natural_sorted
-from ganeti.clients.node_rpc import RpcResult, target_of
+from ganeti.clients.node_rpc import RpcResult, Target, target_of
 from ganeti.logical_units import lookup, node_files
 from ganeti.logical_units.base import NamelessUnit, SimpleUnit
 from ganeti.logical_units.cluster.findings import Finding, Report, Severity, judge_dangling
 from ganeti.logical_units.context import JobContext
+from ganeti.logical_units.instance.storage.generations import mark_left_behind
 from ganeti.logical_units.locks import LockLevel, LockNeed, all_exclusive, exclusive, shared, union
 from ganeti.objects.model import Cluster, Disk, Instance, Node, NodeGroup
 from ganeti.objects.rpc_instance import RpcDisk, build_rpc_disk
@@ -359,6 +360,7 @@ class LUGroupVerifyDisks(SimpleUnit[OpGroupVerifyDisks, ActiveInstances]):
             NodeCalls.drbd_needs_activation,
             {target: ([disk for _, disk in rows],) for target, rows in asked.items()},
         )
+        self._mark_left_behind(asked)
         inactive: set[str] = set()
         for target, rows in asked.items():
             result = next(
@@ -376,6 +378,26 @@ class LUGroupVerifyDisks(SimpleUnit[OpGroupVerifyDisks, ActiveInstances]):
             uuids = set(needing[target.name].payload)
             inactive |= {place.instance.name for place, disk in rows if disk.uuid in uuids}
         return inactive
+
+    def _mark_left_behind(
+        self, asked: Mapping[Target, Sequence[tuple[DiskOfInstance, RpcDisk]]]
+    ) -> None:
+        """Mark copies that lack what was written on the primary node, and tell them."""
+        disks = {target: [disk for _, disk in rows] for target, rows in asked.items()}
+        marked = set(mark_left_behind(self.context, disks))
+        names = {
+            place.instance.name
+            for rows in asked.values()
+            for place, disk in rows
+            if disk.uuid in marked
+        }
+        for name in natural_sorted(names):
+            self.context.warn(
+                f"a copy of a disk of instance {name} lacks what was written on its primary node"
+                " since they lost each other; it is marked as outdated, so that no failover takes"
+                " it: mend the network between its nodes, then 'gnt-instance activate-disks"
+                f" --wait-for-sync {name}'"
+            )
 
 
 def _side(node: Node, ips: Mapping[NodeUuid, str]) -> _Side:

@@ -12,8 +12,9 @@ from ganeti.base.errors import BlockDeviceError, GenericError
 from ganeti.node_ops.context import NodeHandler
 from ganeti.node_ops.leftovers import alone_with_disk
 from ganeti.objects.rpc_instance import RpcDisk
+from ganeti.protocol.node_rpc_values import CopySide
 from ganeti.storage.drbd.status import usermode_helper
-from ganeti.storage.interface import BlockDevStatus, Link, Mirror, MirrorState, Volume
+from ganeti.storage.interface import BlockDevStatus, Link, Look, Mirror, MirrorState, Volume
 from ganeti.storage.registry import look
 from ganeti.system import clock
 
@@ -79,6 +80,28 @@ class Mirrors(NodeHandler):
             ):
                 found.append(str(disk.uuid))
         return found
+
+    def drbd_sides(self, disks: Sequence[RpcDisk]) -> list[CopySide | None]:
+        states = look(disks, self.node.env)
+        return [self._side(disk, state) for disk, state in zip(disks, states, strict=True)]
+
+    def _side(self, disk: RpcDisk, state: Look) -> CopySide | None:
+        """Ask for details of a side only where it is alone."""
+        if not isinstance(state, BlockDevStatus) or state.mirror is None:
+            return None
+        seen = state.mirror
+        if seen.link is Link.CONNECTED:
+            return CopySide(True, seen.is_open, seen.is_open_there)
+        return self._mirror(disk).side()
+
+    def drbd_outdate(self, disks: Sequence[RpcDisk]) -> None:
+        for disk in disks:
+            self._mirror(disk).outdate()
+
+    def drbd_accept(self, disks: Sequence[RpcDisk]) -> None:
+        for volume in self._volumes(disks):
+            volume.open_new()
+            volume.close()
 
     def drbd_helper(self) -> str:
         return usermode_helper()

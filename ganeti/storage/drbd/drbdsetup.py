@@ -15,7 +15,7 @@ from ganeti.base.errors import BlockDeviceError, GenericError
 from ganeti.storage.drbd import show
 from ganeti.storage.drbd.show import Resource
 from ganeti.storage.drbd.status import NOT_LOADED, PROC_DRBD, Status, look
-from ganeti.system import process
+from ganeti.system import clock, process
 from ganeti.system.process import CommandResult
 
 _TIMEOUT_S: Final = 60.0  # the driver gives up on a dead peer before
@@ -106,6 +106,11 @@ _HANDSHAKE: Final = re.compile(
 )
 _SPLIT: Final = re.compile(r"block drbd(?P<minor>\d+): Split-Brain detected but unresolved")
 _DENIED: Final = re.compile(r"drbd resource(?P<minor>\d+): Authentication of peer failed")
+_LOST: Final = re.compile(
+    r"\[ *(?P<after_s>\d+\.\d+)\] (block drbd|drbd resource)(?P<minor>\d+): "
+    r"peer\( (Primary|Secondary) -> Unknown \)"
+)
+_GENERATIONS: Final = 4  # now, of the copy that was left behind, and two earlier ones
 _LOG_TIMEOUT_S: Final = 10.0
 
 
@@ -135,6 +140,25 @@ def kernel_log(run_command: RunCommand | None = None) -> str:
     except GenericError:
         return ""
     return result.stdout.decode("utf-8", "replace")
+
+
+def generations(minor: int) -> list[str]:
+    """Return the identifiers of the data of a device, the newest first; none where it has none."""
+    try:
+        said = run(("drbdsetup", "get-gi", str(minor))).decode("utf-8", "replace")
+    except BlockDeviceError:  # it was detached a moment ago
+        return []
+    return said.strip().rpartition("\n")[2].split(":")[:_GENERATIONS]
+
+
+def last_seen(log: str, since_boot_s: float) -> dict[int, float]:
+    """Return when minors lost their copies, in seconds since 1970, as far as the log knows."""
+    found: dict[int, float] = {}
+    boot_s = clock.now() - since_boot_s
+    for line in log.splitlines():
+        if (match := _LOST.match(line)) is not None:
+            found[int(match["minor"])] = boot_s + float(match["after_s"])
+    return found
 
 
 def partings(log: str) -> dict[int, str]:

@@ -180,7 +180,7 @@ def _link(wanted: Wanted, found: Found | None) -> list[Step]:
 def may_become_second_primary(found: Found) -> bool:
     """Return whether a migration to this node is allowed by the connection, and going on."""
     resource, device = found.resource, found.device
-    if resource is None or device is None or device.remote_role != "Primary":
+    if resource is None or device is None or not device.is_writable_there:
         return False
     return resource.options.get(TWO_PRIMARIES) == "yes"
 
@@ -193,6 +193,6 @@ def net_differences(wanted: Wanted, found: Found) -> dict[str, str]:
     assert found.resource is not None
     differ = differences(wanted.net_options, found.resource.options)
     device = found.device
-    if device is not None and device.is_primary and device.remote_role == "Primary":
+    if device is not None and device.is_primary and device.is_writable_there:
         differ.pop(TWO_PRIMARIES, None)
     return differ

@@ -56,6 +56,8 @@ def status(path: str, device: Device, size_bytes: int | None, partings: Partings
             Link.CONNECTED if device.is_connected else link,
             not device.is_diskless,
             text(device, partings),
+            is_open=device.is_primary,
+            is_open_there=device.is_writable_there,
         ),
     )
 

@@ -92,6 +92,11 @@ class Device:
         return self.local_role == "Primary"
 
     @property
+    def is_writable_there(self) -> bool:
+        """Whether it can be written on the other node, as far as that is reached."""
+        return self.remote_role == "Primary"
+
+    @property
     def is_alone(self) -> bool:
         """Whether it is not connected and does not try to be."""
         return self.connection == "StandAlone"

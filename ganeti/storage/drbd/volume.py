@@ -19,6 +19,7 @@ from functools import cached_property
 from typing import Final, TypeVar
 
 from ganeti.base.errors import BlockDeviceError, GenericError, failing_as
+from ganeti.protocol.node_rpc_values import CopySide
 from ganeti.storage.data import wipe
 from ganeti.storage.drbd import drbdsetup, options, states, steps
 from ganeti.storage.drbd.plan import (
@@ -363,6 +364,32 @@ class DrbdVolume(Volume):
         if device.is_paused_here is not pause:
             action = "pause-sync" if pause else "resume-sync"
             drbdsetup.run(("drbdsetup", action, str(self._minor)))
+
+    def side(self) -> CopySide | None:
+        """Return what tells which side has the newer data: the driver's own marks, and its log."""
+        seen = drbdsetup.view()
+        found = self.found_in(seen)
+        device = found.device
+        if device is None or owner_of(self.place, found) is not Owner.OURS:
+            return None
+        log = "" if device.is_connected else drbdsetup.kernel_log()
+        return CopySide(
+            is_connected=device.is_connected,
+            is_open=device.is_primary,
+            is_open_there=device.is_writable_there,
+            is_outdated=device.local_disk == "Outdated",
+            generations=[] if device.is_diskless else drbdsetup.generations(self._minor),
+            alone_since=drbdsetup.last_seen(log, clock.monotonic()).get(self._minor),
+            parting=drbdsetup.partings(log).get(self._minor, "") if device.is_alone else "",
+        )
+
+    def outdate(self) -> None:
+        """Mark the data as older than that of the other node; the driver refuses to open it then.
+
+        The next resynchronization takes the mark away.
+        """
+        self._ours()
+        drbdsetup.run(("drbdsetup", "outdate", str(self._minor)))
 
 
 def _until_released(action: Callable[[], T]) -> T:

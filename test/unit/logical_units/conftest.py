@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fakes.fake_cluster import FakeCluster
 from fakes.fake_config import OPEN
-from fakes.pairs import pair_cluster
+from fakes.pairs import add_pair, pair_cluster
 
 
 def _write_hosts(root: Path) -> None:
@@ -25,6 +25,14 @@ def pairs(tmp_path: Path) -> Iterator[FakeCluster]:
         made = pair_cluster(str(tmp_path))
         yield made
         assert not made.config.held, "locks were left"
+
+
+@pytest.fixture
+def pair(pairs: FakeCluster) -> FakeCluster:
+    """An instance that runs on node1 and has written something."""
+    add_pair(pairs)
+    pairs.rpc.write("acknowledged")
+    return pairs
 
 
 @pytest.fixture

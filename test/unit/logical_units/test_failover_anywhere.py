@@ -6,36 +6,13 @@ from typing import Any
 
 import pytest
 from fakes.fake_cluster import FakeCluster
-from fakes.pairs import NAME, UP, add_pair, nodes_of, sides, volumes
+from fakes.pairs import NAME, UP, add_pair, data_on, guests, lose, nodes_of, sides, volumes
 
 from ganeti.base.errors import GenericError, OpExecError
 
 
 def failover(cluster: FakeCluster, node: str = "node3") -> None:
     cluster.execute("OP_INSTANCE_FAILOVER", instance_name=NAME, target_node=node)
-
-
-def guests(cluster: FakeCluster) -> list[str]:
-    """Return the short names of the nodes where the guest runs."""
-    return [
-        name.partition(".")[0]
-        for name, node in cluster.rpc.nodes.items()
-        if node.running.get(NAME) == 0
-    ]
-
-
-def data_on(cluster: FakeCluster, node: str) -> str:
-    found = cluster.rpc.node(node)
-    [name] = [name for name in found.disks if name.endswith("_data")]
-    return found.data[name]
-
-
-@pytest.fixture
-def pair(pairs: FakeCluster) -> FakeCluster:
-    """An instance that runs on node1 and has written something."""
-    add_pair(pairs)
-    pairs.rpc.write("acknowledged")
-    return pairs
 
 
 @pytest.mark.shows("2.0/any-node/mirrored", "2.0/any-node/running-early", "2.0/any-node/old-data")
@@ -59,9 +36,7 @@ def test_it_runs_there_as_soon_as_the_copy_has_begun(pair: FakeCluster) -> None:
 
 
 def test_a_dead_primary_node_leaves_its_volumes_and_that_is_told(pair: FakeCluster) -> None:
-    pair.rpc.node("node1").cut_power()
-    pair.config.node(1)["offline"] = True
-    pair.config.cluster["master_node"] = pair.config.node(4)["uuid"]
+    lose(pair, 1)
     failover(pair)
     assert guests(pair) == ["node3"]
     assert nodes_of(pair) == ["node3", "node2"]
@@ -82,9 +57,7 @@ def test_a_copy_that_lacks_writes_is_never_taken(pair: FakeCluster) -> None:
     pair.rpc.node("node2").cut_power()
     pair.rpc.write("newer")
     pair.rpc.node("node2").boot()
-    pair.rpc.node("node1").cut_power()
-    pair.config.node(1)["offline"] = True
-    pair.config.cluster["master_node"] = pair.config.node(4)["uuid"]
+    lose(pair, 1)
     with pytest.raises(OpExecError, match=r"no node certainly has all data .*nothing was changed"):
         failover(pair)
     assert nodes_of(pair) == ["node1", "node2"]

@@ -11,20 +11,11 @@ from typing import Any
 
 import pytest
 from fakes.fake_cluster import FakeCluster
-from fakes.pairs import NAME, UP, add_pair, nodes_of, sides
+from fakes.pairs import NAME, UP, add_pair, data_on, guests, lose, nodes_of, sides
 
 from ganeti.base.errors import GenericError, JobCanceled, OpExecError, OpPrereqError
 
 MOVED = {"node1": ["Secondary connected complete"], "node2": ["Primary connected complete"]}
-
-
-def guests(cluster: FakeCluster) -> list[str]:
-    """Return the short names of the nodes where the guest runs."""
-    return [
-        name.partition(".")[0]
-        for name, node in cluster.rpc.nodes.items()
-        if node.running.get(NAME) == 0
-    ]
 
 
 def failover(cluster: FakeCluster, **params: Any) -> None:
@@ -33,20 +24,6 @@ def failover(cluster: FakeCluster, **params: Any) -> None:
 
 def migrate(cluster: FakeCluster, **params: Any) -> None:
     cluster.execute("OP_INSTANCE_MIGRATE", instance_name=NAME, **params)
-
-
-def data_on(cluster: FakeCluster, node: str) -> str:
-    found = cluster.rpc.node(node)
-    [name] = [name for name in found.disks if name.endswith("_data")]
-    return found.data[name]
-
-
-@pytest.fixture
-def pair(pairs: FakeCluster) -> FakeCluster:
-    """An instance that runs on node1 and has written something."""
-    add_pair(pairs)
-    pairs.rpc.write("acknowledged")
-    return pairs
 
 
 @pytest.mark.parametrize("node", [{}, {"target_node": "node2"}])
@@ -78,9 +55,7 @@ def test_no_other_node_has_the_copies(
 
 @pytest.mark.shows("backend/cluster-node/node-lost")
 def test_a_failover_from_a_dead_node_keeps_every_acknowledged_write(pair: FakeCluster) -> None:
-    pair.rpc.node("node1").cut_power()
-    pair.config.node(1)["offline"] = True
-    pair.config.cluster["master_node"] = pair.config.node(3)["uuid"]
+    lose(pair, 1)
     failover(pair)
     assert guests(pair) == ["node2"]
     assert data_on(pair, "node2") == "acknowledged"

@@ -23,6 +23,7 @@ def test_all_is_well_and_each_node_is_asked_once_for_all_disks(pairs: FakeCluste
     assert sorted(pairs.rpc.names()) == [
         *["blockdev_getmirrorstatus_multi"] * 2,
         *["drbd_needs_activation"] * 2,
+        *["drbd_sides"] * 2,
     ]
 
 

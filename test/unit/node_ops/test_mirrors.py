@@ -15,6 +15,7 @@ from ganeti.node_ops.disks.block_devices import BlockDevices
 from ganeti.node_ops.disks.mirrors import Mirrors
 from ganeti.objects.disk_templates import DiskTemplate
 from ganeti.objects.rpc_instance import RpcDisk
+from ganeti.protocol.node_rpc_values import CopySide
 from ganeti.storage import registry
 
 
@@ -96,6 +97,20 @@ def test_local_storage_is_taken_and_given(calls: Mirrors, memory: Memory) -> Non
     calls.blockdev_addchildren(disk(0), children)
     assert memory.disks["plain0"].is_assembled  # before it is put under the disk
     assert calls.drbd_needs_activation([disk(0)]) == []
+
+
+def test_sides_are_told_and_an_outdated_one_can_be_accepted(calls: Mirrors, memory: Memory) -> None:
+    calls.drbd_attach_net([disk(0)], multimaster=False)
+    connected, alone, missing = calls.drbd_sides([disk(0), disk(1), disk(7)])
+    assert connected == CopySide(True, False, False)
+    assert alone == CopySide(False, False, False, False, ["1"])
+    assert missing is None
+    with pytest.raises(BlockDeviceError, match="drbd0 is connected"):
+        calls.drbd_outdate([disk(1), disk(0)])
+    assert memory.disks["drbd1"].is_outdated
+    calls.drbd_accept([disk(1)])
+    assert not memory.disks["drbd1"].is_outdated
+    assert not memory.disks["drbd1"].is_open
 
 
 def test_a_node_without_drbd_has_no_helper(calls: Mirrors, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,13 +23,23 @@ from typing import Final
 from ganeti.base.errors import GenericError, OpExecError
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance import guest
+from ganeti.logical_units.instance.moving.mirrors import only_looking
 from ganeti.logical_units.instance.storage import disks
 from ganeti.logical_units.instance.storage.disks import assemble_copies, mirrored
+from ganeti.logical_units.instance.storage.generations import (
+    Age,
+    compare,
+    doubt,
+    sides_or_none,
+    tell_risk,
+    why_alive,
+)
 from ganeti.logical_units.instance.storage.replacing import NewNode, Replacement
 from ganeti.logical_units.instance.storage.syncing import sync_states
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.objects.model import AdminState, Node
 from ganeti.opcodes.instance import ReplaceDisksMode
+from ganeti.protocol.node_rpc_values import CopySide
 from ganeti.protocol.wconfd import ObjectKind
 
 BEGINS_S_MAX: Final = 60.0
@@ -43,24 +53,51 @@ def find_keeper(context: JobContext, view: InstanceView) -> Node:
         OpExecError: no node certainly has; nothing was changed.
     """
     source, other = view.nodes[:2]
-    doing, name = f"look at the disks of instance {view.name!r}", view.name
+    with only_looking(context, view, source if other.offline else other):
+        return _find_keeper(context, view, source, other)
+
+
+def _find_keeper(context: JobContext, view: InstanceView, source: Node, other: Node) -> Node:
+    copies, name = mirrored(view), view.name
+    seen = {node.uuid: sides_or_none(context, view, node, copies) for node in (source, other)}
+    for side in seen[other.uuid]:
+        if (alive := why_alive(source, side)) is not None:
+            raise OpExecError(f"cannot fail over instance {name!r}: {alive}; nothing was changed")
     found = []
-    for node in (other, source):
+    for node, reference in ((other, source), (source, other)):
         if node.offline:
             found.append(f"node {node.name} is marked offline")
             continue
-        if not view.instance.disks_active:
-            assemble_copies(context, view, node, ignore_secondaries=True)
-        states = sync_states(context, view, node, mirrored(view), doing)
-        # A copy that is not connected may lack what was written since.
-        alone = source.offline or node is source
-        if all(state.is_whole and (alone or not state.is_degraded) for state in states):
+        states = sync_states(context, view, node, copies, f"look at the disks of {name!r}")
+        pairs = list(zip(seen[node.uuid], seen[reference.uuid], strict=True))
+        if node is other:
+            reasons = [doubt(node, mine, source, theirs) for mine, theirs in pairs]
+        else:
+            reasons = [_older(mine, theirs, other) for mine, theirs in pairs]
+        problems = [
+            reason if state.is_whole else state.words()
+            for state, reason in zip(states, reasons, strict=True)
+        ]
+        if not any(problems):
+            tell_risk(context, node, reference, seen[node.uuid] if node is other else ())
             return node
-        found.append(f"node {node.name}: {'; '.join(state.words() for state in states)}")
+        found.append(f"node {node.name}: {'; '.join(filter(None, problems))}")
     raise OpExecError(
         f"no node certainly has all data of instance {name!r} ({', '.join(found)}); nothing was"
-        f" changed: connect its disks with 'gnt-instance activate-disks --wait-for-sync {name}'"
+        f" changed: connect its disks with 'gnt-instance activate-disks --wait-for-sync {name}', or"
+        f" accept the data of the secondary node by 'gnt-instance failover --ignore-consistency"
+        f" {name}' first"
     )
+
+
+def _older(source: CopySide | None, other: CopySide | None, node: Node) -> str | None:
+    """Return the reason why the primary node's side may lack data that the other node has."""
+    if source is None or other is None:
+        return None
+    age = compare(source, other)
+    if source.is_connected or not other.generations or age in (Age.SAME, Age.NEWER):
+        return None
+    return f"it {age} {node.name}"
 
 
 def fail_over_anywhere(

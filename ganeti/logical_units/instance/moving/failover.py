@@ -17,7 +17,7 @@ from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance import guest
 from ganeti.logical_units.instance.moving.anywhere import fail_over_anywhere, find_keeper
-from ganeti.logical_units.instance.moving.mirrors import BothWrite, check_copies
+from ganeti.logical_units.instance.moving.mirrors import BothWrite, accept_outdated, check_copies
 from ganeti.logical_units.instance.moving.target import (
     Move,
     MoveUnit,
@@ -68,6 +68,8 @@ def fail_over(
         return
     check_copies(context, view, target, ignore_consistency=ignore_consistency)
     _stop_at_source(context, view, shutdown_timeout_s, ignore_consistency, reason)
+    if ignore_consistency:
+        accept_outdated(context, view, target)
     record_move(context, view, target)
     name = view.name
     if view.instance.admin_state is not AdminState.UP:

@@ -13,7 +13,8 @@ A failure on the way leads back to the last three; `clean_up` does them again at
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,12 +22,20 @@ from ganeti.base.errors import GenericError, OpExecError
 from ganeti.clients.node_rpc import target_of
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.storage.copying import looks
-from ganeti.logical_units.instance.storage.disks import assemble_copies, mirrored
+from ganeti.logical_units.instance.storage.disks import assemble_copies, deactivate, mirrored
+from ganeti.logical_units.instance.storage.generations import (
+    doubt,
+    sides_on,
+    sides_or_none,
+    tell_risk,
+    why_alive,
+)
 from ganeti.logical_units.instance.storage.syncing import SyncState, sync_states
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.objects.model import Disk, Node
 from ganeti.objects.rpc_instance import RpcDisk
 from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.node_rpc_values import CopySide
 
 POLL_S: Final = 0.5
 PROGRESS_S: Final = 5.0
@@ -35,34 +44,99 @@ PROGRESS_S: Final = 5.0
 def check_copies(
     context: JobContext, view: InstanceView, target: Node, *, ignore_consistency: bool
 ) -> None:
-    """Refuse a failover to a node whose copies of the disks are not complete.
+    """Refuse a failover to a node whose copies of the disks are not complete, or may not be.
 
     Disks that are closed are made ready as secondary for that.
 
     Raises:
-        OpExecError: a copy is not complete, or cannot be looked at; nothing was changed.
+        OpExecError: a copy is in doubt, or cannot be looked at; nothing was changed.
     """
     copies = mirrored(view)
     if not copies:
         return
-    name = view.name
     context.feedback("* checking disk consistency between source and target")
-    if not view.instance.disks_active:
-        assemble_copies(context, view, target, ignore_secondaries=True)
-    states = _states(context, view, target, copies)
-    hint = (
-        "nothing was changed: connect the disks and wait with 'gnt-instance activate-disks"
-        f" --wait-for-sync {name}', or use --ignore-consistency if the data that the copy lacks may"
-        " be lost"
-    )
-    for disk, state in zip(copies, states, strict=True):
-        if state.is_whole:
-            continue
-        index = view.disks.index(disk)
-        text = f"disk {index} of instance {name!r} on node {target.name!r}: {state.words()}"
-        if not ignore_consistency:
-            raise OpExecError(f"cannot fail over: {text}; {hint}")
+    with only_looking(context, view, target):
+        for disk, problem in zip(copies, _doubts(context, view, target, copies), strict=True):
+            if problem is not None:
+                _refuse(context, view, target, disk, problem, ignore=ignore_consistency)
+
+
+@contextmanager
+def only_looking(context: JobContext, view: InstanceView, node: Node) -> Iterator[None]:
+    """Make copies ready as secondary where they are closed; a failure closes them again.
+
+    Args:
+        node: the one that must succeed.
+    """
+    if view.instance.disks_active:
+        yield
+        return
+    try:
+        assemble_copies(context, view, node, ignore_secondaries=True)
+        yield
+    except GenericError:
+        deactivate(context, view, node)
+        raise
+
+
+def _refuse(
+    context: JobContext, view: InstanceView, target: Node, disk: Disk, problem: str, *, ignore: bool
+) -> None:
+    name = view.name
+    text = f"disk {view.disks.index(disk)} of instance {name!r} on node {target.name!r}: {problem}"
+    if ignore:
         context.warn(f"{text}; ignoring")
+        return
+    raise OpExecError(
+        f"cannot fail over: {text}; nothing was changed: connect the disks and wait with"
+        f" 'gnt-instance activate-disks --wait-for-sync {name}', or use --ignore-consistency if the"
+        " data that the copy lacks may be lost"
+    )
+
+
+def _doubts(
+    context: JobContext, view: InstanceView, target: Node, copies: Sequence[Disk]
+) -> list[str | None]:
+    """Return the reason to doubt each copy, None for one that has all data as far as is known.
+
+    Raises:
+        OpExecError: the primary node is marked offline, but uses the disks.
+    """
+    writer, sides = view.primary, sides_on(context, view, target, copies)
+    for side in sides:
+        if (alive := why_alive(writer, side)) is not None:
+            raise OpExecError(f"cannot fail over: {alive}; nothing was changed")
+    states = _states(context, view, target, copies)
+    others = sides_or_none(context, view, writer, copies)
+    tell_risk(context, target, writer, sides)
+    return [
+        doubt(target, side, writer, other) if state.is_whole else _why_not_whole(state, side)
+        for state, side, other in zip(states, sides, others, strict=True)
+    ]
+
+
+def _why_not_whole(state: SyncState, side: CopySide | None) -> str:
+    if side is not None and side.is_outdated:
+        return "its data is outdated: the other node was written without it"
+    return state.words()
+
+
+def accept_outdated(context: JobContext, view: InstanceView, target: Node) -> None:
+    """Let the copies of a node count although they are known to lack writes.
+
+    Raises:
+        OpExecError: the node does not answer, or refuses.
+    """
+    copies = mirrored(view)
+    sides = sides_on(context, view, target, copies)
+    outdated = [
+        view.disk_wire(disk, target)
+        for disk, side in zip(copies, sides, strict=True)
+        if side is not None and side.is_outdated
+    ]
+    if outdated:
+        doing = f"take the outdated copies of instance {view.name!r}"
+        context.nodes.on(target, doing).drbd_accept(outdated)
 
 
 def _states(

@@ -8,7 +8,7 @@ import pytest
 
 from ganeti.base.errors import BlockDeviceError, CommandError
 from ganeti.storage.drbd import drbdsetup
-from ganeti.storage.drbd.drbdsetup import partings
+from ganeti.storage.drbd.drbdsetup import last_seen, partings
 
 LOG = (Path(__file__).parents[3] / "data" / "drbd" / "dmesg-8.4-split-brain.txt").read_text()
 HERE = "97B719D5F63BEE5C:B3CE5D60BA1E14B7:FEE2079A53B7635B:FEE1079A53B7635A"
@@ -25,6 +25,20 @@ def test_both_generations_of_a_split_brain_stand_in_the_log() -> None:
     assert f"the data here is of generation {HERE}, on the other node of {THERE};" in text
     assert "'gnt-instance replace-disks -s INSTANCE' keeps the data of the primary node" in text
     assert partings(LOG + LOG.replace("drbd0", "drbd17")).keys() == {0, 17}
+
+
+LOST = """\
+[  150.25] block drbd3: peer( Unknown -> Secondary ) conn( WFReportParams -> Connected )
+[  160.5] drbd resource3: peer( Secondary -> Unknown ) conn( Connected -> NetworkFailure ) pdsk( Up
+[  170.5] drbd resource3: conn( NetworkFailure -> Unconnected )
+[1170.5] drbd resource12: peer( Primary -> Unknown ) conn( Connected -> TearDown ) pdsk( UpToDate
+"""
+
+
+def test_the_log_tells_when_a_copy_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drbdsetup.clock, "now", lambda: 1_700_000_000.0)
+    assert last_seen(LOST, 2000.0) == {3: 1_699_998_160.5, 12: 1_699_999_170.5}
+    assert last_seen(LOG, 2000.0) == {}
 
 
 def test_it_is_over_when_they_met_again() -> None:

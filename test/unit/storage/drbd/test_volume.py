@@ -16,11 +16,13 @@ from fakes.drbd_kernel import JUST_CREATED, Kernel
 
 from ganeti.base.errors import BlockDeviceError, NotSupportedError
 from ganeti.base.paths import Paths
+from ganeti.logical_units.instance.storage.generations import Age, compare
 from ganeti.objects.disk_templates import LocalDiskStatus, StorageType
 from ganeti.storage.drbd import drbdsetup
 from ganeti.storage.drbd.volume import DrbdStorage, DrbdVolume
 from ganeti.storage.interface import Assembled, BlockDevStatus, Dimensions, Link, Volume
 from ganeti.storage.registry import storage_of, storage_of_kind
+from ganeti.system import clock
 
 META_BYTES = 128 << 20
 
@@ -352,6 +354,42 @@ def test_it_goes_on_without_its_copy_and_finds_it_again(pair: Pair) -> None:
     first.assemble()
     first.wait_connected(1)
     assert not status(first).is_degraded
+
+
+def test_a_side_tells_which_of_two_has_the_newer_data(pair: Pair) -> None:
+    first, second = pair.in_sync()
+    pair.on(2)
+    second.disconnect()
+    here = pair.on(1)
+    [old, *_] = first.side().generations  # type: ignore[union-attr]
+    here.kernel.write(here.kernel.resources["resource0"])
+    here.kernel.log = "[  61.5] drbd resource0: peer( Secondary -> Unknown ) conn( Connected -> X )"
+    writer = first.side()
+    assert writer is not None
+    assert (writer.is_connected, writer.is_open, writer.is_outdated) == (False, True, False)
+    assert writer.generations[1] == old != writer.generations[0]
+    assert writer.alone_since == pytest.approx(clock.now() - clock.monotonic() + 61.5, abs=5)
+    pair.on(2)
+    left = second.side()
+    assert left is not None
+    assert (left.generations[0], left.alone_since) == (old, None)
+    assert compare(left, writer) is Age.OLDER
+    second.outdate()
+    assert second.side().is_outdated  # type: ignore[union-attr]
+    assert status(second).ldisk_status == LocalDiskStatus.FAULTY
+    with pytest.raises(BlockDeviceError, match="Need access to UpToDate data"):
+        second.open()
+    second.open_new()
+    assert not second.side().is_outdated  # type: ignore[union-attr]
+    second.shutdown()
+    assert second.side() is None
+
+
+def test_a_connected_side_cannot_be_outdated(pair: Pair) -> None:
+    _first, second = pair.in_sync()
+    pair.on(2)
+    with pytest.raises(BlockDeviceError, match="Need to be disconnected to outdate"):
+        second.outdate()
 
 
 def test_a_split_brain_is_told_and_not_decided(pair: Pair) -> None:

@@ -1,0 +1,170 @@
+"""Which side of a disk with a copy has the newer data, and whether that is certain.
+
+A side that says "up to date" only means that it was when it was left: DRBD 8.4 without fencing does
+not tell it that the other side was written alone since.  So the sides are compared wherever both
+can be asked.  The data has a generation, which changes with the first write without the copy; the
+side that was left behind has a generation that the other one remembers.
+
+The comparison is also noted where it can be lost: `mark_left_behind` marks a side that lacks writes
+as outdated, in its own metadata.  A failover after the loss of the other node is then refused.
+
+Source: DRBD User's Guide 8.4, "Generation Identifiers" and "Automatic split brain recovery".
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from itertools import permutations
+from typing import Final
+
+from ganeti.base.errors import OpExecError
+from ganeti.clients.node_rpc import Target
+from ganeti.logical_units.context import JobContext
+from ganeti.logical_units.instance.view import InstanceView
+from ganeti.objects.model import Disk, Node
+from ganeti.objects.rpc_instance import RpcDisk
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.node_rpc_values import CopySide
+
+_PRIMARY_BIT: Final = 1  # of a generation: its side was the primary one; not part of its identity
+
+
+class Age(StrEnum):
+    """The data of one side, beside that of the other."""
+
+    SAME = "has the same data as"
+    OLDER = "lacks writes of"
+    NEWER = "has newer data than"
+    APART = "has other writes than"
+
+
+def compare(side: CopySide, other: CopySide) -> Age:
+    """Compare the data of two sides by their generations."""
+    mine, others = _identities(side), _identities(other)
+    if mine and mine[:1] == others[:1]:
+        return Age.SAME
+    if mine and mine[0] in others:
+        return Age.OLDER
+    if others and others[0] in mine:
+        return Age.NEWER
+    return Age.APART
+
+
+def _identities(side: CopySide) -> list[int]:
+    return [int(each, 16) & ~_PRIMARY_BIT for each in side.generations]
+
+
+def sides_on(
+    context: JobContext, view: InstanceView, node: Node, disks: Sequence[Disk]
+) -> list[CopySide | None]:
+    """Ask a node for its sides of disks; None for those that are not active.
+
+    Raises:
+        OpExecError: it does not answer.
+    """
+    doing = f"compare the copies of the disks of instance {view.name!r}"
+    return context.nodes.on(node, doing).drbd_sides([view.disk_wire(disk, node) for disk in disks])
+
+
+def sides_or_none(
+    context: JobContext, view: InstanceView, node: Node, disks: Sequence[Disk]
+) -> list[CopySide | None]:
+    """As `sides_on`, of a node that may be gone."""
+    try:
+        return sides_on(context, view, node, disks)
+    except OpExecError:
+        return [None] * len(disks)
+
+
+def why_alive(node: Node, keeper: CopySide | None) -> str | None:
+    """Tell that a node which is marked offline is at work, as the other side of its disk sees."""
+    if keeper is None or not (node.offline and keeper.is_connected and keeper.is_open_there):
+        return None
+    return (
+        f"node {node.name} is marked offline, but its DRBD answers and has the disk in use: switch"
+        f" it off first, or type 'gnt-node modify --offline no {node.name}'"
+    )
+
+
+def doubt(node: Node, side: CopySide | None, writer: Node, other: CopySide | None) -> str | None:
+    """Return the reason to doubt that the side of a node has all data; None if nothing says so.
+
+    Args:
+        writer: the primary node.
+        other: its side; None where it cannot be asked.
+    """
+    if side is None:
+        return f"the disk is not active on {node.name}"
+    if side.is_connected:
+        return None
+    if side.parting:
+        return side.parting
+    if other is None:
+        if writer.offline:
+            return None
+        return (
+            f"it is not connected with {writer.name}, which cannot be asked what it wrote since; if"
+            f" that node is dead, switch it off and type 'gnt-node modify --offline yes"
+            f" {writer.name}'"
+        )
+    if other.is_open:
+        age = compare(other, side)
+        return f"it is not connected with {writer.name}, which is written alone and {age} it"
+    age = compare(side, other)
+    return None if age in (Age.SAME, Age.NEWER) else f"it {age} {writer.name}"
+
+
+def tell_risk(
+    context: JobContext, node: Node, writer: Node, sides: Iterable[CopySide | None]
+) -> None:
+    """Say what nobody can know when the writer is gone: whether it went on alone."""
+    alone = [side for side in sides if side is not None and not side.is_connected]
+    if not (alone and writer.offline):
+        return
+    known = [side.alone_since for side in alone if side.alone_since is not None]
+    when = "at an unknown time"
+    if len(known) == len(alone):
+        when = time.strftime("at %Y-%m-%d %H:%M:%S UTC", time.gmtime(min(known)))
+    context.warn(
+        f"node {node.name} lost {writer.name} {when}: if {writer.name} did not stop at that moment,"
+        " what it wrote after it is lost by going on without it; make sure that it is switched off"
+    )
+
+
+def mark_left_behind(context: JobContext, rows: Mapping[Target, Sequence[RpcDisk]]) -> list[str]:
+    """Mark the sides that lack what the other one was written alone; failures are told.
+
+    Args:
+        rows: the disks on each node; those without an answer are passed over.
+
+    Returns:
+        The UUIDs of the disks of which a side is marked.
+    """
+    results = context.nodes.call_each(
+        NodeCalls.drbd_sides, {target: (list(disks),) for target, disks in rows.items()}
+    )
+    seen: dict[str, list[tuple[Target, RpcDisk, CopySide]]] = {}
+    for target, disks in rows.items():
+        answers = results[target.name].payload if results[target.name].error is None else []
+        for disk, side in zip(disks, answers, strict=False):
+            if side is not None:
+                seen.setdefault(str(disk.uuid), []).append((target, disk, side))
+    marked = []
+    for uuid, sides in seen.items():
+        for (_, _, writer), (target, disk, left) in permutations(sides, 2):
+            if not _is_left_behind(left, writer):
+                continue
+            if not left.is_outdated:
+                result = context.nodes.call_one(NodeCalls.drbd_outdate, target, [disk])
+                if result.error is not None:
+                    context.warn(result.explain(f"mark {disk.iv_name} ({uuid}) as outdated"))
+                    continue
+            marked.append(uuid)
+    return marked
+
+
+def _is_left_behind(side: CopySide, writer: CopySide) -> bool:
+    is_alone = writer.is_open and not writer.is_connected and not side.is_connected
+    return is_alone and compare(side, writer) is Age.OLDER

@@ -1,0 +1,157 @@
+"""Copies that may lack what was written since they lost the other one: never taken silently."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fakes.fake_cluster import FakeCluster
+from fakes.pairs import NAME, UP, add_pair, cut_link, data_on, guests, lose, nodes_of, sides
+
+from ganeti.base.errors import OpExecError
+from ganeti.logical_units.instance.storage.generations import Age, compare
+from ganeti.protocol.node_rpc_values import CopySide
+
+
+def failover(cluster: FakeCluster, **params: Any) -> None:
+    cluster.execute("OP_INSTANCE_FAILOVER", instance_name=NAME, **params)
+
+
+def verify_disks(cluster: FakeCluster) -> Any:
+    return cluster.execute("OP_GROUP_VERIFY_DISKS", group_name="default")
+
+
+@pytest.fixture
+def alone(pair: FakeCluster) -> FakeCluster:
+    """The sides have lost each other, and the guest on node1 has written since."""
+    cut_link(pair)
+    pair.rpc.write("newer")
+    return pair
+
+
+def side(*generations: str) -> CopySide:
+    return CopySide(False, False, False, generations=generations)
+
+
+@pytest.mark.parametrize(
+    ("mine", "others", "age"),
+    [
+        (["A0", "0", "0", "0"], ["A0", "0", "0", "0"], Age.SAME),
+        (["A1", "0", "0", "0"], ["A0", "0", "0", "0"], Age.SAME),  # the primary node's last bit
+        (["A0", "0", "0", "0"], ["B1", "A1", "0", "0"], Age.OLDER),
+        (["A0", "0", "0", "0"], ["C0", "0", "B0", "A0"], Age.OLDER),
+        (["B1", "A0", "0", "0"], ["A0", "0", "0", "0"], Age.NEWER),
+        (["B0", "A0", "0", "0"], ["C0", "A0", "0", "0"], Age.APART),
+        ([], ["A0", "0", "0", "0"], Age.APART),
+        ([], [], Age.APART),
+    ],
+)
+def test_generations_tell_which_side_is_newer(mine: list[str], others: list[str], age: Age) -> None:
+    assert compare(side(*mine), side(*others)) is age
+
+
+def test_a_failover_while_the_primary_writes_alone_is_refused(alone: FakeCluster) -> None:
+    text = (
+        r"node 'node2\.example\.com': it is not connected with node1\.example\.com, which is written"
+        r" alone and has newer data than it; nothing was changed: connect .*--ignore-consistency"
+    )
+    with pytest.raises(OpExecError, match=text):
+        failover(alone)
+    assert (guests(alone), data_on(alone, "node1")) == (["node1"], "newer")
+    failover(alone, ignore_consistency=True)
+    assert alone.said("which is written alone and has newer data than it; ignoring")
+    assert (guests(alone), data_on(alone, "node2")) == (["node2"], "acknowledged")
+
+
+def test_a_stopped_instance_is_judged_by_the_generations_of_both_sides(pairs: FakeCluster) -> None:
+    add_pair(pairs, start=False)
+    pairs.rpc.is_link_cut = True
+    failover(pairs)  # both have the same data, connected or not
+    assert nodes_of(pairs) == ["node2", "node1"]
+    pairs.execute("OP_INSTANCE_STARTUP", instance_name=NAME)
+    pairs.rpc.write("newer")
+    pairs.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
+    with pytest.raises(OpExecError, match=r"it lacks writes of node2\.example\.com; nothing was"):
+        failover(pairs)
+    assert nodes_of(pairs) == ["node2", "node1"]
+    pairs.rpc.is_link_cut = False
+    failover(pairs)  # what it lacked comes as soon as they meet
+    assert data_on(pairs, "node1") == "newer"
+
+
+def test_both_sides_written_apart_are_never_decided(alone: FakeCluster) -> None:
+    failover(alone, ignore_consistency=True)
+    alone.rpc.write("on the other side")
+    with pytest.raises(OpExecError, match=r"is written alone and has other writes than it"):
+        failover(alone)
+    alone.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
+    with pytest.raises(OpExecError, match=r"no node certainly has all data .* it has other writes"):
+        failover(alone, target_node="node3")
+    assert {data_on(alone, "node1"), data_on(alone, "node2")} == {"newer", "on the other side"}
+
+
+def test_the_risk_of_a_dead_primary_is_told_and_needs_no_option(pair: FakeCluster) -> None:
+    lose(pair, 1)
+    failover(pair)
+    assert guests(pair) == ["node2"]
+    assert pair.said("node node2.example.com lost node1.example.com at 2023-11-14 22:13:20 UTC")
+    assert pair.said("what it wrote after it is lost by going on without it; make sure")
+
+
+def test_a_dead_primary_that_is_not_marked_offline_is_named(pair: FakeCluster) -> None:
+    lose(pair, 1, offline=False)
+    text = r"cannot be asked what it wrote since; if that node is dead, .*--offline yes node1"
+    with pytest.raises(OpExecError, match=text):
+        failover(pair)
+    failover(pair, ignore_consistency=True)
+    assert guests(pair) == ["node2"]
+
+
+@pytest.mark.parametrize("params", [{}, {"ignore_consistency": True}, {"target_node": "node3"}])
+def test_a_node_marked_offline_that_is_at_work_is_noticed(
+    pair: FakeCluster, params: dict[str, Any]
+) -> None:
+    pair.config.node(1)["offline"] = True
+    pair.config.cluster["master_node"] = pair.config.node(4)["uuid"]
+    with pytest.raises(OpExecError, match=r"has the disk in use: switch it off.*nothing was chang"):
+        failover(pair, **params)
+    assert nodes_of(pair) == ["node1", "node2"]
+    assert sides(pair) == UP
+
+
+def test_a_copy_left_behind_is_marked_so_that_it_is_known_after_the_loss(
+    alone: FakeCluster,
+) -> None:
+    assert verify_disks(alone) == ({}, [], {})
+    assert alone.said(f"a copy of a disk of instance {NAME} lacks what was written")
+    lose(alone, 1)
+    with pytest.raises(OpExecError, match=r"its data is outdated: .*--ignore-consistency"):
+        failover(alone)
+    with pytest.raises(OpExecError, match=r"no node certainly has all data"):
+        failover(alone, target_node="node3")
+    assert nodes_of(alone) == ["node1", "node2"]
+    failover(alone, ignore_consistency=True)
+    assert (guests(alone), data_on(alone, "node2")) == (["node2"], "acknowledged")
+
+
+def test_a_marked_copy_is_as_good_as_before_once_it_has_caught_up(alone: FakeCluster) -> None:
+    for _ in range(2):  # a mark is made once, and told as long as it counts
+        alone.messages.clear()
+        verify_disks(alone)
+        assert alone.said("it is marked as outdated")
+    assert len(alone.rpc.called("drbd_outdate")) == 1
+    alone.rpc.is_link_cut = False
+    node = alone.rpc.node("node2")
+    for side in node.sides.values():
+        side.link = side.link.NONE
+    alone.execute("OP_INSTANCE_ACTIVATE_DISKS", instance_name=NAME, wait_for_sync=True)
+    assert sides(alone) == UP
+    failover(alone)
+    assert data_on(alone, "node2") == "newer"
+
+
+def test_a_mark_that_cannot_be_made_is_told(alone: FakeCluster) -> None:
+    alone.rpc.failure = lambda _node, call, _args: "it broke" if call == "drbd_outdate" else None
+    verify_disks(alone)
+    assert alone.said("cannot mark disk/0")
+    assert not alone.said("it is marked as outdated")
