@@ -113,10 +113,27 @@ def test_a_node_marked_offline_that_is_at_work_is_noticed(
 ) -> None:
     pair.config.node(1)["offline"] = True
     pair.config.cluster["master_node"] = pair.config.node(4)["uuid"]
-    with pytest.raises(OpExecError, match=r"has the disk in use: switch it off.*nothing was chang"):
+    with pytest.raises(
+        OpExecError, match=r"but its DRBD answers and has .*nothing was changed: switch"
+    ):
         failover(pair, **params)
     assert nodes_of(pair) == ["node1", "node2"]
     assert sides(pair) == UP
+
+
+def test_a_dead_node_that_is_not_missed_yet_is_waited_for(pair: FakeCluster) -> None:
+    pair.config.node(1)["offline"] = True
+    pair.config.cluster["master_node"] = pair.config.node(4)["uuid"]
+    start_s, looks = pair.clock, iter(range(10))
+
+    def die(_node: str, call: str, _args: Any) -> None:
+        if call == "drbd_sides" and next(looks) == 3:
+            pair.rpc.node("node1").cut_power()
+
+    pair.rpc.failure = die
+    failover(pair)
+    assert guests(pair) == ["node2"]
+    assert 1 <= pair.clock - start_s <= 20
 
 
 def test_a_copy_left_behind_is_marked_so_that_it_is_known_after_the_loss(

@@ -41,6 +41,9 @@ OWN_CALLS = {
     *(
         "config_read",
         "config_set_aside",
+        "drbd_accept",
+        "drbd_outdate",
+        "drbd_sides",
         "export_chains",
         "export_merge",
         "export_note",

@@ -30,9 +30,9 @@ from ganeti.logical_units.instance.storage.generations import (
     Age,
     compare,
     doubt,
+    sides_of_keeper,
     sides_or_none,
     tell_risk,
-    why_alive,
 )
 from ganeti.logical_units.instance.storage.replacing import NewNode, Replacement
 from ganeti.logical_units.instance.storage.syncing import sync_states
@@ -60,9 +60,8 @@ def find_keeper(context: JobContext, view: InstanceView) -> Node:
 def _find_keeper(context: JobContext, view: InstanceView, source: Node, other: Node) -> Node:
     copies, name = mirrored(view), view.name
     seen = {node.uuid: sides_or_none(context, view, node, copies) for node in (source, other)}
-    for side in seen[other.uuid]:
-        if (alive := why_alive(source, side)) is not None:
-            raise OpExecError(f"cannot fail over instance {name!r}: {alive}; nothing was changed")
+    if source.offline and not other.offline:
+        seen[other.uuid] = sides_of_keeper(context, view, other, copies)
     found = []
     for node, reference in ((other, source), (source, other)):
         if node.offline:

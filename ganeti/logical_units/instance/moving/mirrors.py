@@ -25,10 +25,10 @@ from ganeti.logical_units.instance.storage.copying import looks
 from ganeti.logical_units.instance.storage.disks import assemble_copies, deactivate, mirrored
 from ganeti.logical_units.instance.storage.generations import (
     doubt,
+    sides_of_keeper,
     sides_on,
     sides_or_none,
     tell_risk,
-    why_alive,
 )
 from ganeti.logical_units.instance.storage.syncing import SyncState, sync_states
 from ganeti.logical_units.instance.view import InstanceView
@@ -102,10 +102,7 @@ def _doubts(
     Raises:
         OpExecError: the primary node is marked offline, but uses the disks.
     """
-    writer, sides = view.primary, sides_on(context, view, target, copies)
-    for side in sides:
-        if (alive := why_alive(writer, side)) is not None:
-            raise OpExecError(f"cannot fail over: {alive}; nothing was changed")
+    writer, sides = view.primary, sides_of_keeper(context, view, target, copies)
     states = _states(context, view, target, copies)
     others = sides_or_none(context, view, writer, copies)
     tell_risk(context, target, writer, sides)

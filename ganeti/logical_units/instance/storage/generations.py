@@ -28,6 +28,8 @@ from ganeti.objects.rpc_instance import RpcDisk
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import CopySide
 
+_DEATH_S_MAX: Final = 25.0  # DRBD asks for a sign of life each 10 s, and waits 6 s for an answer
+_LOOK_S: Final = 0.5
 _PRIMARY_BIT: Final = 1  # of a generation: its side was the primary one; not part of its identity
 
 
@@ -78,14 +80,26 @@ def sides_or_none(
         return [None] * len(disks)
 
 
-def why_alive(node: Node, keeper: CopySide | None) -> str | None:
-    """Tell that a node which is marked offline is at work, as the other side of its disk sees."""
-    if keeper is None or not (node.offline and keeper.is_connected and keeper.is_open_there):
-        return None
-    return (
-        f"node {node.name} is marked offline, but its DRBD answers and has the disk in use: switch"
-        f" it off first, or type 'gnt-node modify --offline no {node.name}'"
-    )
+def sides_of_keeper(
+    context: JobContext, view: InstanceView, node: Node, disks: Sequence[Disk]
+) -> list[CopySide | None]:
+    """As `sides_on`, of the node that is to go on without the primary one.
+
+    Raises:
+        OpExecError: it does not answer; or the primary node is marked offline, but at work.
+    """
+    writer, deadline_s = view.primary, context.monotonic() + _DEATH_S_MAX
+    while True:
+        sides = sides_on(context, view, node, disks)
+        if not (writer.offline and any(side and side.is_open_there for side in sides)):
+            return sides
+        if context.monotonic() >= deadline_s:
+            raise OpExecError(
+                f"node {writer.name} is marked offline, but its DRBD answers and has disks of"
+                f" instance {view.name!r} in use; nothing was changed: switch it off first, or type"
+                f" 'gnt-node modify --offline no {writer.name}'"
+            )
+        context.wait(_LOOK_S)
 
 
 def doubt(node: Node, side: CopySide | None, writer: Node, other: CopySide | None) -> str | None:
