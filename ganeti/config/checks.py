@@ -109,9 +109,9 @@ _NAMED_MAX: Final = 5  # of the objects that have the same; each of them names t
 
 def _general(view: View, identity: ObjectId, record: Record) -> Iterator[str]:
     """Check the rules for all objects: identity, uniqueness, tags."""
-    table, uuid = identity
+    uuid = identity[1]
     own = getattr(record, "uuid", "")
-    if table != CLUSTER and own != uuid:
+    if uuid and own != uuid:
         yield f"its key {uuid} differs from its UUID {own}"
     for what, key in sorted(entries_of(identity, record), key=str):
         if what not in UNIQUE:

@@ -15,6 +15,7 @@ from ganeti.config.config_data import TABLES
 from ganeti.objects.disk_templates import DiskTemplate
 from ganeti.objects.model import Cluster, Disk, Instance
 from ganeti.objects.record import Record
+from ganeti.protocol.maintenance.stored import Maintenance
 
 ObjectId = tuple[str, str]  # table, uuid
 
@@ -27,10 +28,13 @@ DISKS: Final = "disks"
 FILTERS: Final = "filters"
 
 CLUSTER_ID: Final[ObjectId] = (CLUSTER, "")
-KINDS: Final[Mapping[str, type[Record]]] = {CLUSTER: Cluster, **TABLES}
+MAINTENANCE: Final = "maintenance"  # there only while it is switched on
+MAINTENANCE_ID: Final[ObjectId] = (MAINTENANCE, "")
+KINDS: Final[Mapping[str, type[Record]]] = {CLUSTER: Cluster, MAINTENANCE: Maintenance, **TABLES}
 
 WHAT: Final[Mapping[str, str]] = {
     CLUSTER: "cluster",
+    MAINTENANCE: "maintenance",
     NODES: "node",
     GROUPS: "node group",
     INSTANCES: "instance",
@@ -194,6 +198,7 @@ KEYS: Final[Mapping[str, Mapping[By, KeysOf]]] = {
         By.LV: _volumes,
     },
     FILTERS: {},
+    MAINTENANCE: {},
 }
 """For each kind of object its kinds of keys, each with a function that tells those of one."""
 
@@ -201,7 +206,7 @@ KEYS: Final[Mapping[str, Mapping[By, KeysOf]]] = {
 def entries_of(identity: ObjectId, record: Record) -> frozenset[Key]:
     """Return the entries of an object in WConfD's index."""
     table, uuid = identity
-    found: set[Key] = {(By.UUID, uuid)} if table != CLUSTER else set()
+    found: set[Key] = {(By.UUID, uuid)} if uuid else set()  # there is one of its kind
     for by, keys_of in KEYS[table].items():
         if by in _OF_ONE_TABLE:
             found.update((by, (table, key)) for key in keys_of(record))

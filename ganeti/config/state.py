@@ -18,7 +18,7 @@ from ganeti.base.errors import ConfigurationError, ProtocolError
 from ganeti.base.json import dumps, loads_as
 from ganeti.config.checks import cluster_problems, problems_of
 from ganeti.config.config_data import TABLES, split_config
-from ganeti.config.index import CLUSTER, ObjectId
+from ganeti.config.index import CLUSTER, MAINTENANCE, MAINTENANCE_ID, ObjectId
 from ganeti.config.overlay import Stored
 from ganeti.config.transaction import Transaction
 from ganeti.config.views import Base, Layer, View
@@ -99,7 +99,7 @@ class ConfigEncoder:
     def touch(self, identity: ObjectId, *, exists: bool) -> None:
         """Note that an object was changed, added or removed."""
         table, uuid = identity
-        if table != CLUSTER:
+        if table in self._tables:
             self._tables[table].touch(uuid, exists=exists)
 
     def pieces(self, lookup: Lookup, top: Mapping[str, bytes]) -> list[bytes]:
@@ -155,7 +155,7 @@ class ConfigState:
         self._open = Layer(self._base)
         self.serial_no = _top_value(int, split.top, "serial_no", 0)
         self.mtime = _top_value(float, split.top, "mtime", 0.0)
-        self._pieces = self._encoder.pieces(self._base.stored, self._top())
+        self._pieces = self._encoder.pieces(self._base.stored, self._top(self._base))
 
     @property
     def durable(self) -> Base:
@@ -193,7 +193,7 @@ class ConfigState:
         for identity, stored in layer.objects.items():
             self._encoder.touch(identity, exists=stored is not None)
         serial_no = self.serial_no + 1
-        top = self._top() | {"serial_no": dumps(serial_no), "mtime": dumps(now)}
+        top = self._top(layer) | {"serial_no": dumps(serial_no), "mtime": dumps(now)}
         pieces = self._encoder.pieces(layer.stored, top)
         self._flush = Flush(pieces, serial_no, layer.objects)
         self._flush_mtime = now
@@ -220,8 +220,10 @@ class ConfigState:
         self._flushing = None
         self._open = Layer(self._base)
 
-    def _top(self) -> dict[str, bytes]:
-        return {key: bytes(value) for key, value in self._base.top.items()}
+    def _top(self, view: View) -> dict[str, bytes]:
+        top = {key: bytes(value) for key, value in self._base.top.items()}
+        maintenance = view.stored(MAINTENANCE_ID)
+        return top if maintenance is None else {**top, MAINTENANCE: maintenance.raw}
 
 
 def _top_value(kind: type[T], top: Mapping[str, Raw], key: str, default: T) -> T:

@@ -27,6 +27,7 @@ from ganeti.config.index import (
     GROUPS,
     INSTANCES,
     KEYS,
+    MAINTENANCE,
     NETWORKS,
     NODES,
     WHAT,
@@ -37,6 +38,7 @@ from ganeti.config.index import (
 from ganeti.config.overlay import decode_record
 from ganeti.objects.model import Cluster, Disk, FilterRule, Instance, Network, Node, NodeGroup
 from ganeti.objects.record import Record
+from ganeti.protocol.maintenance.stored import Maintenance
 
 K = TypeVar("K", bound=str)
 R = TypeVar("R", bound=Record)
@@ -285,6 +287,16 @@ class Tables:
             ConfigurationError: it is not of its type.
         """
         return decode_record(self.split.cluster, Cluster)
+
+    @cached_property
+    def maintenance(self) -> Maintenance | None:
+        """The state of the maintenance daemon; None while maintenance is off.
+
+        Raises:
+            ConfigurationError: it is not of its type.
+        """
+        raw = self.split.top.get(MAINTENANCE)
+        return None if raw is None else decode_record(raw, Maintenance)
 
     @cached_property
     def serial_no(self) -> int:

@@ -112,8 +112,12 @@ class Base(View):
         self, cluster: Raw, tables: Mapping[str, Mapping[str, Raw]], top: Mapping[str, Raw]
     ) -> None:
         """Take the parts of a file; errors of `decode_record` name the object that is wrong."""
-        self.tables: dict[str, dict[str, Stored]] = {index.CLUSTER_ID[0]: {"": Stored(cluster)}}
         self.top = dict(top)
+        maintenance = self.top.pop(index.MAINTENANCE, None)
+        self.tables: dict[str, dict[str, Stored]] = {
+            index.CLUSTER: {"": Stored(cluster)},
+            index.MAINTENANCE: {} if maintenance is None else {"": Stored(maintenance)},
+        }
         self._index: dict[index.Key, Ids] = {}
         for table, objects in tables.items():
             self.tables[table] = {uuid: Stored(raw) for uuid, raw in objects.items()}

@@ -312,7 +312,8 @@ class LUClusterQuery(NamelessUnit[OpClusterQuery]):
     """
 
     def execute(self, plan: None) -> Mapping[str, object]:
-        return cluster_info(self.cluster, self.master.name, environment.architecture())
+        architecture, maintenance = environment.architecture(), self.config.get_maintenance()
+        return cluster_info(self.cluster, self.master.name, architecture, maintenance)
 
 
 class LUClusterConfigQuery(NamelessUnit[OpClusterConfigQuery]):

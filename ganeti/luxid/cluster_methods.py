@@ -20,6 +20,7 @@ from ganeti.luxid.queue.filters import Rule
 from ganeti.luxid.queue.replication import Replication
 from ganeti.luxid.queue.submission import Submissions
 from ganeti.objects.model import FilterRule
+from ganeti.protocol.maintenance.stored import Maintenance, canceled, incident_of
 from ganeti.protocol.wconfd import ClientId, ObjectKind
 from ganeti.query.cluster_values import Surroundings, cluster_info, config_values
 from ganeti.store import watcher_pause
@@ -42,7 +43,8 @@ class ClusterMethods:
 
     async def query_cluster_info(self) -> dict[str, object]:
         cluster, master = self._view.cluster, self._view.master
-        return cluster_info(cluster, master.name, environment.architecture())
+        maintenance = self._view.tables.maintenance
+        return cluster_info(cluster, master.name, environment.architecture(), maintenance)
 
     async def query_config_values(self, names: list[str]) -> list[object]:
         around = Surroundings(
@@ -100,6 +102,20 @@ class ClusterMethods:
     async def delete_filter(self, uuid: str) -> None:
         self._view.require(FILTERS, uuid)
         await self._ask(lambda client: client.delete(ObjectKind.FILTER, uuid))
+
+    async def query_maintenance(self) -> Maintenance | None:
+        self._view.refresh()
+        return self._view.tables.maintenance
+
+    async def cancel_repair(self, uuid: str) -> None:
+        def cancel(client: WConfClient) -> None:
+            found = incident_of(client.maintenance_incidents(), uuid)
+            client.update_maintd_incident(canceled(found))
+
+        await self._ask(cancel)
+
+    async def remove_repair(self, uuid: str) -> None:
+        await self._ask(lambda client: client.rm_maintd_incident(uuid))
 
     async def _ask(self, call: Callable[[WConfClient], T]) -> T:
         return await asyncio.to_thread(ask_wconfd, self._paths, self._owner, call)

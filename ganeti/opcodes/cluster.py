@@ -14,7 +14,14 @@ from ganeti.objects.record import PrivateParams
 from ganeti.objects.verify_errors import VerifyErrorCode
 from ganeti.opcodes import values
 from ganeti.opcodes.opcode import OpCode
-from ganeti.opcodes.values import JobIds, NonEmptyStr, NonNegativeInt, Params, PositiveInt
+from ganeti.opcodes.values import (
+    JobIds,
+    NonEmptyStr,
+    NonNegativeFloat,
+    NonNegativeInt,
+    Params,
+    PositiveInt,
+)
 
 
 class OptionalCheck(StrEnum):
@@ -157,6 +164,9 @@ class OpClusterSetParams(OpCode, frozen=True, kw_only=True):
     data_collector_interval: Mapping[str, int] | None = None
     diagnose_data_collector_filename: str | None = None
     max_disk_transfers: NonNegativeInt | None = None
+    maint_round_delay: NonNegativeInt | None = None
+    maint_balance: bool | None = None
+    maint_balance_threshold: NonNegativeFloat | None = None
 
 
 class OpClusterRepairVolumeGroups(OpCode, frozen=True, kw_only=True):

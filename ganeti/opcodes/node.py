@@ -174,3 +174,14 @@ class OpRestrictedCommand(OpCode, frozen=True, kw_only=True):
     nodes: list[NonEmptyStr]
     node_uuids: list[NonEmptyStr] | None = None
     command: NonEmptyStr
+
+
+class OpRepairCommand(OpCode, frozen=True, kw_only=True):
+    """Run one of the commands for repairs that a node allows, on an input; returns its output."""
+
+    SUMMARY_FIELD = "node_name"
+    RESULT = str
+
+    node_name: NonEmptyStr
+    command: NonEmptyStr
+    input: NonEmptyStr | None = None

@@ -15,6 +15,7 @@ from ganeti.objects.record import PrivateParams, explain_validation
 
 NonEmptyStr: TypeAlias = Annotated[str, Meta(min_length=1)]
 NonNegativeInt: TypeAlias = Annotated[int, Meta(ge=0)]
+NonNegativeFloat: TypeAlias = Annotated[float, Meta(ge=0)]
 PositiveInt: TypeAlias = Annotated[int, Meta(gt=0)]
 DiskIndex: TypeAlias = Annotated[int, Meta(ge=0, le=DISKS_MAX - 1)]
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from ganeti.base.ids import JobId
+from ganeti.protocol.maintenance.stored import Maintenance
 from ganeti.protocol.service import Method, Service, declare
 
 WAIT_FOR_JOB_CHANGE_S_MAX: Final = 89
@@ -263,6 +264,18 @@ class LuxiCalls(Service):
     @_change("DeleteFilter")
     def delete_filter(self, uuid: str) -> None:
         """Remove a job filter rule."""
+
+    @_ask("QueryMaintenance")
+    def query_maintenance(self) -> Maintenance | None:
+        """Return the settings and the state of the maintenance daemon; None while it is off."""
+
+    @_change("CancelRepair")
+    def cancel_repair(self, uuid: str) -> None:
+        """Have nobody act on an event of a node any more."""
+
+    @_change("RemoveRepair")
+    def remove_repair(self, uuid: str) -> None:
+        """Forget an event of a node; while it is still reported it begins anew."""
 
 
 def as_job_id(value: int | str) -> JobId:

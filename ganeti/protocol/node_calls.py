@@ -313,6 +313,10 @@ class ScriptCalls(Service):
     def restricted_command(self, cmd: str) -> str:
         """Run a command that this node's administrator has allowed, and return its output."""
 
+    @rpc.changes(rpc.SLOW_S)
+    def repair_command(self, cmd: str, inp: str | None) -> str:
+        """Run an allowed command for repairs on an input, and return its output; ours."""
+
     @rpc.changes(rpc.NORMAL_S)
     def run_oob(self, oob_program: str, command: str, remote_node: str, timeout: float) -> object:
         """Let an out-of-band program act on another node; returns its JSON answer, if any."""

@@ -20,7 +20,9 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from ganeti.base.errors import OpPrereqError
+from ganeti.base.ids import JobId
 from ganeti.objects.model import Cluster, Disk, FilterRule, Instance, Network, Node, NodeGroup
+from ganeti.protocol.maintenance.stored import Incident, Maintenance
 from ganeti.protocol.service import Call, Method, Service, declare
 
 MESSAGE_BYTES_MAX: Final = 32 << 20  # a whole configuration of 20,000 instances is 12 MB
@@ -160,6 +162,7 @@ class Need(StrEnum):
     BGL = "cluster/BGL shared"
     INSTANCE = "the exclusive lock of the instance"  # of the first argument
     OBJECT = "the lock of the object, cluster/BGL shared if it has none"  # of kind and key, or new
+    LIFE = "no lock, only an owner that lives"  # state of a daemon, written by nobody else
     OBJECTS = "the locks of all objects named, cluster/BGL shared for one that has none"
 
 
@@ -638,6 +641,68 @@ class WConfCalls(Service):
         self, priority: int, count: int, request: LockRequest, timeout_s: _Seconds
     ) -> list[str]:
         """Take the locks of a request that can be had, as soon as they are so many."""
+
+    # The state of the maintenance daemon
+
+    @_own("getMaintenance", _READ)
+    def get_maintenance(self) -> Maintenance | None:
+        """Answer all that the maintenance daemon keeps; null while maintenance is off."""
+
+    @_own("maintenanceRoundDelay", _READ)
+    def maintenance_round_delay(self) -> int:
+        """Answer the seconds between two looks at the balance."""
+
+    @_own("maintenanceJobs", _READ)
+    def maintenance_jobs(self) -> list[JobId]:
+        """Answer the jobs of the last round."""
+
+    @_own("maintenanceBalancing", _READ)
+    def maintenance_balancing(self) -> tuple[bool, float]:
+        """Answer whether the cluster is balanced, and the least gain that is worth it."""
+
+    @_own("maintenanceEvacuated", _READ)
+    def maintenance_evacuated(self) -> list[str]:
+        """Answer the names of instances that were moved away from nodes with an event."""
+
+    @_own("maintenanceIncidents", _READ)
+    def maintenance_incidents(self) -> list[Incident]:
+        """Answer the incidents."""
+
+    @_own("setMaintdRoundDelay", _CONFIG, Need.BGL)
+    def set_maintd_round_delay(self, seconds: _Amount) -> bool:
+        """Set the seconds between two rounds, which switches maintenance on; 0 switches it off."""
+
+    @_own("clearMaintdJobs", _CONFIG, Need.LIFE)
+    def clear_maintd_jobs(self) -> bool:
+        """Forget the jobs of the last round."""
+
+    @_own("appendMaintdJobs", _CONFIG, Need.LIFE)
+    def append_maintd_jobs(self, jobs: Annotated[Sequence[JobId], _Items]) -> bool:
+        """Add to the jobs of the last round."""
+
+    @_own("setMaintdBalance", _CONFIG, Need.BGL)
+    def set_maintd_balance(self, balance: bool) -> bool:
+        """Set whether the cluster is balanced; switches maintenance on."""
+
+    @_own("setMaintdBalanceThreshold", _CONFIG, Need.BGL)
+    def set_maintd_balance_threshold(self, score: Annotated[float, msgspec.Meta(ge=0)]) -> bool:
+        """Set the least gain for which the cluster is balanced; switches maintenance on."""
+
+    @_own("addMaintdEvacuated", _CONFIG, Need.LIFE)
+    def add_maintd_evacuated(self, names: Names) -> bool:
+        """Note instances that are moved away."""
+
+    @_own("rmMaintdEvacuated", _CONFIG, Need.LIFE)
+    def rm_maintd_evacuated(self, name: str) -> bool:
+        """Forget that an instance was moved away."""
+
+    @_own("updateMaintdIncident", _CONFIG, Need.LIFE)
+    def update_maintd_incident(self, incident: Incident) -> bool:
+        """Add an incident, or replace one unless it was changed since it was read."""
+
+    @_own("rmMaintdIncident", _CONFIG, Need.LIFE, repeat=Repeat.NEVER)
+    def rm_maintd_incident(self, uuid: str) -> bool:
+        """Remove an incident."""
 
     def modify(self, kind: ObjectKind, key: str, changes: Changes) -> Serial:
         """Replace fields of one object; the cluster needs no key."""

@@ -14,6 +14,7 @@ from ganeti.base import versions
 from ganeti.objects.fill import cluster_hvparams, fill_cluster_ipolicy
 from ganeti.objects.model import Cluster
 from ganeti.objects.record import plain
+from ganeti.protocol.maintenance.stored import Maintenance
 
 _VERSIONS: Final = {
     "software_version": versions.RELEASE_VERSION,
@@ -66,6 +67,7 @@ _SETTINGS: Final = (
     "modify_etc_hosts",
     "hv_state_static",
     "disk_state_static",
+    "diagnose_data_collector_filename",
 )
 
 
@@ -107,9 +109,12 @@ def config_values(cluster: Cluster, around: Surroundings) -> dict[str, object]:
 
 
 def cluster_info(
-    cluster: Cluster, master_name: str, architecture: Sequence[str]
+    cluster: Cluster,
+    master_name: str,
+    architecture: Sequence[str],
+    maintenance: Maintenance | None = None,
 ) -> dict[str, object]:
-    """Return everything about the cluster as a whole."""
+    """Return everything about the cluster as a whole; what is None is switched off."""
     collectors = cluster.data_collectors
     return {
         **_VERSIONS,
@@ -124,4 +129,7 @@ def cluster_info(
         "primary_ip_version": cluster.primary_ip_family.version,
         "enabled_data_collectors": {name: each.active for name, each in collectors.items()},
         "data_collector_interval": {name: each.interval for name, each in collectors.items()},
+        "maint_round_delay": maintenance and maintenance.round_delay,
+        "maint_balance": maintenance and maintenance.balance,
+        "maint_balance_threshold": maintenance and maintenance.balance_threshold,
     }

@@ -113,7 +113,7 @@ def needed_locks(view: View, call: Call[Rules], args: Sequence[Any]) -> list[Nee
     A call about an object that does not exist needs none: its handler refuses it by name.
     """
     match call.rules.needs:
-        case Need.NONE:
+        case Need.NONE | Need.LIFE:
             return []
         case Need.BGL:
             return [_ANY_BGL]

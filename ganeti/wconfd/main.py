@@ -46,6 +46,7 @@ from ganeti.wconfd.dispatch import Dispatcher
 from ganeti.wconfd.distribution import Distributor
 from ganeti.wconfd.keeper import Keeper, StateFiles
 from ganeti.wconfd.lock_methods import LockMethods
+from ganeti.wconfd.maintenance_methods import MaintenanceMethods
 from ganeti.wconfd.read_methods import ReadMethods
 from ganeti.wconfd.reservation_methods import ReservationMethods
 from ganeti.wconfd.signalling import decode_signalled
@@ -203,6 +204,7 @@ async def serve(context: DaemonContext) -> None:
                     ReservationMethods(keeper),
                     OwnChanges(keeper),
                     V3Changes(keeper, locks),
+                    MaintenanceMethods(keeper),
                 ],
                 changes_without_owner=context.options_as(Options).changes_without_owner,
             )

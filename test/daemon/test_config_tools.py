@@ -197,11 +197,13 @@ def test_downgrade(node: Node) -> None:
     config: Any = json.loads(config_bytes("2.16.upgraded"))["config"]
     node.put(json.dumps(config).encode())
     assert "nothing to do" in node.good("cfgupgrade", "--downgrade", "--force")
-    node.put(json.dumps(config | {"maintenance": {"jobs": [1]}}).encode())
-    assert "maintenance = an object of 1" in node.bad(1, "cfgupgrade", "--downgrade", "--force")
+    node.put(json.dumps(config | {"ours": {"jobs": [1]}}).encode())
+    assert "ours = an object of 1" in node.bad(1, "cfgupgrade", "--downgrade", "--force")
     assert node.backups == []
-    node.put(json.dumps(config | {"maintenance": {"jobs": []}}).encode())
-    assert "maintenance removed" in node.good("cfgupgrade", "--downgrade", "--force")
+    node.put(json.dumps(config | {"ours": {}, "maintenance": {"jobs": [1]}}).encode())
+    said = node.good("cfgupgrade", "--downgrade", "--force")
+    assert "ours removed, it was empty" in said
+    assert "maintenance removed, with its state" in said
     assert "maintenance" not in json.loads(node.data)
     assert len(node.backups) == 1
     node.put(config_bytes("2.12"))

@@ -52,6 +52,7 @@ from ganeti.wconfd.dispatch import Dispatcher
 from ganeti.wconfd.distribution import Distributor
 from ganeti.wconfd.keeper import Keeper, StateFiles
 from ganeti.wconfd.lock_methods import LockMethods
+from ganeti.wconfd.maintenance_methods import MaintenanceMethods
 from ganeti.wconfd.read_methods import ReadMethods
 from ganeti.wconfd.reservation_methods import ReservationMethods
 
@@ -291,6 +292,7 @@ def served_by(
         ReservationMethods(keeper),
         OwnChanges(keeper),
         V3Changes(keeper, locks),
+        MaintenanceMethods(keeper),
     )
     return Dispatcher(keeper, servers)
 

@@ -165,6 +165,10 @@ _MORE: Final[Sequence[Row]] = (
     ("Hypervisor state", "hv_state_static"),
     ("Disk state", "disk_state_static"),
     ("Disk transfers of a node at a time", "max_disk_transfers", lambda value: value or None),
+    ("Diagnose command of nodes", "diagnose_data_collector_filename", lambda value: value or None),
+    ("Maintenance interval (seconds)", "maint_round_delay"),
+    ("Maintenance balances the cluster", "maint_balance"),
+    ("Least gain to balance for", "maint_balance_threshold"),
 )
 """The facts that 3.0 does not show."""
 

@@ -32,6 +32,11 @@ def redist_conf(context: Context, options: Options, args: list[str]) -> None:
     follow(context, job_id)
 
 
+def remove_repair(context: Context, _options: Options, args: list[str]) -> None:
+    """Forget an event of a node that maintenance acts on."""
+    context.client.remove_repair(args[0])
+
+
 def rename(context: Context, options: Options, args: list[str]) -> None:
     """Rename the cluster."""
     opcode = bound(context.command, options, args)
@@ -109,6 +114,14 @@ take something is named.""",
 gnt-cluster redist-conf  # send the configuration to all nodes again""",
     ),
     command(
+        remove_repair,
+        "<uuid>:unknown=uuid",
+        description="""The incident is forgotten whatever its state is; its jobs and the tag of its
+node stay.  While the node still reports it, it is noted anew.  To have nobody act on it use
+gnt-maint cancel.""",
+        examples="gnt-cluster remove-repair 2f6b4b06-1b5c-4c0f-8f0e-6d2a2f6c1a55  # its id",
+    ),
+    command(
         rename,
         "<new-name>:host=name --dry-run --force",
         description="""The new name must resolve, to the address that the cluster has or to one
@@ -138,6 +151,17 @@ that is free; the address moves with the name.  Clients have to be told.""",
         opt.option(
             "--diagnose-data-collector-filename=FILE",
             "command in /etc/ganeti/node-diagnose-commands that diagnoses a node; '' for none",
+        ),
+        opt.number(
+            "--maintenance-interval=SECONDS -> maint_round_delay",
+            "switch maintenance on, and look at the balance so often; 0 switches it off",
+        ),
+        opt.yes_no(
+            "--auto-balance-cluster -> maint_balance", "whether maintenance balances the cluster"
+        ),
+        opt.number(
+            "--auto-balance-threshold=SCORE -> maint_balance_threshold",
+            "least gain of the cluster's score for which instances are moved",
         ),
         opt.option(
             "--instance-communication-network",
@@ -172,7 +196,10 @@ given.
 fe80::/10) and connects it to all groups, in jobs of its own, and to groups that are added later; an
 empty name disconnects it again.  Images are paths on nodes or URLs; they are kept, but the helper
 instances that use them are not supported yet.  A volume group and a helper of DRBD are looked for
-on every node before they are set.""",
+on every node before they are set.
+
+Maintenance is done by ganeti-maintd(8), once --maintenance-interval switches it on: nodes whose
+diagnose command asks for it are repaired, or emptied and set offline.""",
         examples="""
 gnt-cluster modify -B memory=512  # new instances get 512 MiB
 gnt-cluster modify -H kvm:vga=std  # a default of one hypervisor

@@ -1,4 +1,4 @@
-"""``gnt-node`` health, power, powercycle and restricted-command."""
+"""``gnt-node`` health, power, powercycle, restricted-command and repair-command."""
 
 from __future__ import annotations
 
@@ -23,7 +23,13 @@ from ganeti.cli.run.binding import bound, submit
 from ganeti.cli.run.jobs import execute, make_opcode
 from ganeti.cli.run.listing import rows_of_nodes, style_of
 from ganeti.cli.run.table import Cell, Column, format_table
-from ganeti.opcodes.node import OpNodePowercycle, OpNodeSetParams, OpOobCommand, OpRestrictedCommand
+from ganeti.opcodes.node import (
+    OpNodePowercycle,
+    OpNodeSetParams,
+    OpOobCommand,
+    OpRepairCommand,
+    OpRestrictedCommand,
+)
 from ganeti.opcodes.opcode import OpCode
 
 _NORMAL: Final = 0
@@ -151,5 +157,17 @@ gnt-node powercycle -f node3  # restart the machine by its hypervisor""",
         "<command>:unknown=command [<node>...] --node-group --show-machine-names SUBMISSION",
         opt.flag("--sync -> use_locking", "run while nothing else changes the nodes"),
         opcode=OpRestrictedCommand,
+    ),
+    job(
+        "repair-command: run a command for repairs that a node allows",
+        OpRepairCommand,
+        "<command>:unknown=command <node> SUBMISSION",
+        opt.option("--input", "text that the command reads, such as the report of a diagnosis"),
+        description="""The command is a file in /etc/ganeti/node-repair-commands of the node.  File
+and directory belong to root, and nobody else can write to them.  It gets no arguments and an empty
+environment; one runs at a time on a node, and a refusal takes ten seconds.""",
+        result=show_answer,
+        examples="""
+gnt-node repair-command --input '{"status": "live-repair"}' fix-raid node3  # by hand""",
     ),
 )

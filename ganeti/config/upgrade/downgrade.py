@@ -2,8 +2,9 @@
 
 New keys are written only for features that are switched on.  So a key that 3.0 does not
 know can go without loss when its value is empty or false; when it is not, somebody is using a
-feature that 3.0 lacks, and must decide to give it up first.  Parameters of hypervisors, disks and
-operating systems may have any name in 3.0, all other keys are fixed.
+feature that 3.0 lacks, and must decide to give it up first.  Only the state of the maintenance
+daemon goes in any case.  Parameters of hypervisors, disks and operating systems may have any name
+in 3.0, all other keys are fixed.
 
 Source: config.json, "unknown_keys" and "objects".
 """
@@ -17,6 +18,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.base.json import dumps, loads
 from ganeti.config.config_data import TABLES, ConfigData
+from ganeti.config.index import MAINTENANCE
 from ganeti.config.upgrade.draft import Fields
 from ganeti.config.upgrade.upgrading import Upgraded, check_result
 from ganeti.config.upgrade.versions import CURRENT, version_of
@@ -133,6 +135,7 @@ def _members(value: object) -> Iterator[tuple[str | int, object]]:
         yield from enumerate(value)
 
 
+_GIVEN_UP: Final = frozenset({MAINTENANCE})  # 3.0 has no daemon for it: it starts anew some day
 _NAMED_MAX: Final = 20  # keys in one refusal: as many as fit on a screen
 _VALUE_CHARS_MAX: Final = 40
 
@@ -164,11 +167,16 @@ def downgrade_config(config: Mapping[str, object], *, now: float | None = None) 
     draft["serial_no"] = draft["serial_no"] + 1
     if now is not None:
         draft["mtime"] = now
-    return Upgraded(draft, version, tuple(f"{key.label} removed, it was empty" for key in found))
+    return Upgraded(draft, version, tuple(map(_note, found)))
+
+
+def _note(key: ForeignKey) -> str:
+    reason = "it was empty" if _is_empty(key.value) else "with its state; nobody goes on with it"
+    return f"{key.label} removed, {reason}"
 
 
 def _refuse_loss(found: list[ForeignKey]) -> None:
-    in_use = [key for key in found if not _is_empty(key.value)]
+    in_use = [key for key in found if not (key.label in _GIVEN_UP or _is_empty(key.value))]
     if not in_use:
         return
     shown = [f"  {key.label} = {_shown(key.value)}" for key in in_use[:_NAMED_MAX]]

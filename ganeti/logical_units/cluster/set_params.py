@@ -40,6 +40,7 @@ BUILT_IN_ALLOCATOR: Final = "hail"
 _ABOUT_INSTANCES: Final = (
     *("enabled_hypervisors", "enabled_disk_templates", "nicparams", "vg_name", "drbd_helper"),
 )
+_OF_MAINTENANCE: Final = ("maint_round_delay", "maint_balance", "maint_balance_threshold")
 
 
 class ClusterObjects:
@@ -247,7 +248,7 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
 
     def plan(self, found: ClusterObjects) -> SettingsChange:
         """Refuse wrong values, and to disable something in use."""
-        if all(getattr(self.op, name) is None for name in SETTINGS):
+        if all(getattr(self.op, name) is None for name in (*SETTINGS, *_OF_MAINTENANCE)):
             raise OpPrereqError("please give at least one change")
         before = self.cluster
         after = laid_over(before, plan_changes(before, self.op))
@@ -263,6 +264,7 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
             *self._directory_remarks(after, nodes),
             *self._bridge_remarks(after, nodes),
             *self._communication_remarks(found.groups),
+            *self._maintenance_remarks(after),
         ):
             self.context.warn(remark)
         return SettingsChange(after, found)
@@ -348,6 +350,25 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
         if name := self.op.instance_communication_network:
             yield from communication.remarks(name, lookup.all_networks(self.config), groups)
 
+    def _maintenance_remarks(self, after: Cluster) -> Iterator[str]:
+        """Refuse to switch maintenance off and to set it up at once; say if nobody acts.
+
+        Raises:
+            OpPrereqError: so.
+        """
+        given = [name for name in _OF_MAINTENANCE if getattr(self.op, name) is not None]
+        if self.op.maint_round_delay == 0 and len(given) > 1:
+            raise OpPrereqError(
+                "a maintenance interval of 0 switches maintenance off, so it cannot be set up too"
+            )
+        command = after.diagnose_data_collector_filename
+        is_new = command not in ("", self.cluster.diagnose_data_collector_filename)
+        if is_new and not given and self.config.get_maintenance() is None:
+            yield (
+                "maintenance is switched off: nobody acts on what the command says, until"
+                " 'gnt-cluster modify --maintenance-interval=300' switches it on"
+            )
+
     def _os_remarks(self, after: Cluster) -> list[str]:
         """Return a remark for each change about an operating system that has no effect now."""
         found = [
@@ -378,11 +399,21 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
             move_address(self.context, self.master, self.cluster, after, undo)
             self._replace()
             undo.forget()
+        self._set_maintenance()
         if self.op.candidate_pool_size is not None:
             refill_pool(self.context, [])
         if set(node_files.files_of(after)) - set(node_files.files_of(self.cluster)):
             node_files.distribute(self.context, after, nodes)
         return self._see_to_network(after.instance_communication_network)
+
+    def _set_maintenance(self) -> None:
+        """Set up the maintenance daemon, whose state is no part of the cluster object."""
+        if self.op.maint_round_delay is not None:
+            self.config.set_maintd_round_delay(self.op.maint_round_delay)
+        if self.op.maint_balance is not None:
+            self.config.set_maintd_balance(self.op.maint_balance)
+        if self.op.maint_balance_threshold is not None:
+            self.config.set_maintd_balance_threshold(self.op.maint_balance_threshold)
 
     def _see_to_network(self, name: str) -> dict[str, object] | None:
         """Submit the jobs that make, connect and disconnect networks for communication."""

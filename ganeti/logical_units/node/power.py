@@ -20,7 +20,13 @@ from ganeti.logical_units.node.base import NodeUnit
 from ganeti.objects.fill import cluster_hvparams, fill_ndparams
 from ganeti.objects.model import Node
 from ganeti.objects.query_words import ResultStatus
-from ganeti.opcodes.node import OobCommand, OpNodePowercycle, OpOobCommand, OpRestrictedCommand
+from ganeti.opcodes.node import (
+    OobCommand,
+    OpNodePowercycle,
+    OpOobCommand,
+    OpRepairCommand,
+    OpRestrictedCommand,
+)
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.wconfd import ObjectKind
 
@@ -200,6 +206,20 @@ class LURestrictedCommand(SimpleUnit[OpRestrictedCommand, Sequence[Node]]):
         """Run it; returns (success, output or failure) in the nodes' order."""
         results = self.context.nodes.call_all(NodeCalls.restricted_command, plan, self.op.command)
         return [_row(results[node.name]) for node in plan]
+
+
+class LURepairCommand(SimpleUnit[OpRepairCommand, Node]):
+    """Run one of those for repairs on a node.
+
+    No lock is taken, as for `LURestrictedCommand`: instances run on meanwhile.
+    """
+
+    def resolve(self) -> Node:
+        return lookup.require_node(self.config, self.op.node_name)
+
+    def execute(self, plan: Node) -> str:
+        calls = self.context.nodes.on(plan, f"run the repair command {self.op.command!r}")
+        return calls.repair_command(self.op.command, self.op.input)
 
 
 def _row(result: RpcResult[str]) -> tuple[bool, str]:

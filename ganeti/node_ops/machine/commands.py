@@ -1,9 +1,10 @@
 """Programs of the administrator that the master has run here by name.
 
-Allocators, restricted commands, helpers for power (OOB), and the hooks of one phase.
+Allocators, restricted commands and those for repairs, helpers for power (OOB), and the hooks of
+one phase.
 
 Source: iallocator.json, "calling"; hooks_os_ext.json, "restricted_commands", "oob_helper" and
-"hooks".
+"hooks"; maintd.json, "paths".
 """
 
 import os
@@ -17,7 +18,7 @@ from ganeti.base.json import loads
 from ganeti.node_ops import scripts
 from ganeti.node_ops.context import NodeContext, NodeHandler
 from ganeti.protocol.node_rpc_values import HookResult
-from ganeti.system import process, programs
+from ganeti.system import clock, process, programs
 from ganeti.system.filelock import FileLock
 from ganeti.system.process import CommandResult, describe_end
 
@@ -25,6 +26,7 @@ PHASES: Final = frozenset({"pre", "post"})
 OOB_COMMANDS: Final = frozenset({"health", "power-cycle", "power-off", "power-on", "power-status"})
 _OOB_WITH_ANSWER: Final = frozenset({"health", "power-status"})
 _RESTRICTED_LOCK_TIMEOUT_S: Final = 30.0
+REFUSAL_DELAY_S: Final = 10.0  # as in 3.0
 _OPTION_NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_-]*")
 
 
@@ -45,11 +47,30 @@ class Commands(NodeHandler):
         return result.stdout.decode("utf-8", "replace")
 
     def restricted_command(self, cmd: str) -> str:
-        path = programs.find_allowed(self.paths.restricted_commands_dir, cmd, "restricted command")
-        lock = FileLock(self.paths.restricted_commands_lock)
+        directory, lock = self.paths.restricted_commands_dir, self.paths.restricted_commands_lock
+        return self._run_allowed(directory, lock, cmd, "restricted command", None)
+
+    def repair_command(self, cmd: str, inp: str | None) -> str:
+        directory, lock = self.paths.repair_commands_dir, self.paths.repair_commands_lock
+        return self._run_allowed(directory, lock, cmd, "repair command", inp)
+
+    def _run_allowed(
+        self, directory: str, lock_path: str, name: str, what: str, given: str | None
+    ) -> str:
+        """Run a command that the administrator of this node allows, one at a time.
+
+        A refusal takes a while, so that nobody finds out by trying what there is.
+        """
+        lock = FileLock(lock_path)
         lock.acquire(timeout_s=_RESTRICTED_LOCK_TIMEOUT_S)
         with lock:
-            result = process.run([path], timeout_s=self.node.script_timeout_s(), env={}, cwd="/")
+            try:
+                path = programs.find_allowed(directory, name, what)
+            except GenericError:
+                clock.pause(REFUSAL_DELAY_S)
+                raise
+            stdin, limit_s = None if given is None else given.encode(), self.node.script_timeout_s()
+            result = process.run([path], timeout_s=limit_s, env={}, cwd="/", stdin=stdin)
         return result.check().output
 
     def run_oob(self, oob_program: str, command: str, remote_node: str, timeout: float) -> object:

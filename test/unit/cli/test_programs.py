@@ -32,11 +32,13 @@ COMMANDS = [
 # Options and commands that 3.0 does not have (there).
 OUR_OPTIONS = {
     *("--before", "--depend", "--diagnose-data-collector-filename", "--incremental"),
+    *("--auto-balance-cluster", "--auto-balance-threshold", "--maintenance-interval"),
     *("--max-disk-transfers", "--point", "-n --target-node", "--quiesce", "--snapshot"),
 }
 OURS = {
-    "gnt-cluster": {"repair-volume-groups", "verify-config"},
+    "gnt-cluster": {"remove-repair", "repair-volume-groups", "verify-config"},
     "gnt-instance": {"repair", "snapshot"},
+    "gnt-node": {"repair-command"},
 }
 # Values of options that 3.0 does not have there.
 OUR_CHOICES = {"--storage-type": {"rados"}}

@@ -104,6 +104,14 @@ def test_images_that_3_0_would_take_for_raw_disks_are_a_reason_to_refuse() -> No
         downgrade_config(config)
 
 
+@pytest.mark.shows("maintd/store/in-config")
+def test_the_state_of_the_maintenance_daemon_goes_in_any_case() -> None:
+    config = clean() | {"maintenance": {"roundDelay": 300, "jobs": [1], "incidents": [{"x": 1}]}}
+    result = downgrade_config(config, now=NOW)
+    assert "maintenance" not in result.config
+    assert result.notes == ("maintenance removed, with its state; nobody goes on with it",)
+
+
 def test_many_reasons_are_not_all_shown() -> None:
     config = clean()
     config["cluster"].update({f"ours{number}": number + 1 for number in range(50)})

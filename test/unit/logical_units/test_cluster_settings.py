@@ -279,6 +279,34 @@ def test_the_diagnose_command_is_set_and_taken_away(cluster: FakeCluster) -> Non
     assert "diagnose_data_collector_filename" not in stored
 
 
+@pytest.mark.shows("maintd/store/in-config")
+def test_maintenance_is_switched_on_and_off(cluster: FakeCluster) -> None:
+    before = cluster.config.get_maintenance()
+    assert before is None
+    modify(cluster, maint_round_delay=60)
+    found = cluster.config.get_maintenance()
+    assert found is not None
+    assert (found.round_delay, found.balance, found.balance_threshold) == (60, False, 0.1)
+    modify(cluster, maint_balance=True, maint_balance_threshold=0.5)
+    found = cluster.config.get_maintenance()
+    assert found is not None
+    assert (found.round_delay, found.balance, found.balance_threshold) == (60, True, 0.5)
+    refused(cluster, "switches maintenance off", maint_round_delay=0, maint_balance=True)
+    refused(cluster, "maint_round_delay", maint_round_delay=-1)
+    refused(cluster, "maint_balance_threshold", maint_balance_threshold=-0.5)
+    modify(cluster, maint_round_delay=0)
+    assert cluster.config.get_maintenance() is None
+
+
+def test_a_diagnose_command_that_nobody_acts_on_is_told(cluster: FakeCluster) -> None:
+    modify(cluster, diagnose_data_collector_filename="check")
+    assert cluster.said("nobody acts on what the command says")
+    cluster.messages.clear()
+    modify(cluster, maint_round_delay=60)
+    modify(cluster, diagnose_data_collector_filename="check2")
+    assert not cluster.said("nobody acts")
+
+
 @pytest.mark.shows("2.1/allocator-default/default")
 def test_allocators_are_looked_for_on_the_master(cluster: FakeCluster) -> None:
     directory = cluster.context.paths.iallocator_search_path[0]

@@ -241,3 +241,13 @@ def test_a_command_that_nodes_allow(cluster: FakeCluster) -> None:
         (True, "up 3 days\n"),
         (False, "Node node3.example.com: there is none of that name"),
     ]
+
+
+@pytest.mark.shows("maintd/command/executed")
+def test_a_repair_command_gets_its_input(cluster: FakeCluster) -> None:
+    cluster.rpc.answers["repair_command"] = "fixed\n"
+    params = {"command": "fix", "node_name": "node2", "input": "{}"}
+    assert cluster.execute("OP_REPAIR_COMMAND", **params) == "fixed\n"
+    cluster.rpc.fail("repair_command", node="node2", text="there is none of that name")
+    with pytest.raises(OpExecError, match="there is none of that name"):
+        cluster.execute("OP_REPAIR_COMMAND", **params)

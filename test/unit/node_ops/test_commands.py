@@ -11,6 +11,7 @@ from ganeti.base.errors import CommandError, GenericError
 from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.machine import commands
 from ganeti.system import clock
+from ganeti.system.filelock import FileLock
 
 
 def test_an_allocator_gets_its_request_and_options(context: NodeContext) -> None:
@@ -67,6 +68,14 @@ def test_an_allocator_is_found_by_a_plain_name_only(context: NodeContext, name: 
         commands.Commands(context).iallocator_runner(name, "{}", None)
 
 
+@pytest.fixture(autouse=True)
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the delays that were waited for, which take no time here."""
+    found: list[float] = []
+    monkeypatch.setattr(clock, "pause", found.append)
+    return found
+
+
 @pytest.fixture
 def restricted(context: NodeContext) -> Path:
     path = Path(context.paths.restricted_commands_dir)
@@ -104,6 +113,93 @@ def test_restricted_commands_that_anybody_could_have_written_are_refused(
     restricted.chmod(0o777)
     with pytest.raises(GenericError, match="restricted-commands can be changed by others"):
         commands.Commands(context).restricted_command("fails")
+
+
+@pytest.fixture
+def repairs(context: NodeContext) -> Path:
+    path = Path(context.paths.repair_commands_dir)
+    path.mkdir(mode=0o755)
+    return path
+
+
+@pytest.mark.shows("maintd/security/stdin", "maintd/command/executed")
+def test_a_repair_command_reads_its_input_and_nothing_else(
+    context: NodeContext, repairs: Path
+) -> None:
+    assert str(repairs).endswith("/etc/ganeti/node-repair-commands")
+    write_script(
+        repairs / "fix",
+        'cat; echo "[$*]"; env | grep -v -e ^PWD= -e ^_= -e ^SHLVL= -e ^OLDPWD=; pwd',
+    )
+    found = commands.Commands(context).repair_command("fix", '{"status": "live-repair"}\n')
+    assert found == '{"status": "live-repair"}\n[]\n/\n'
+    assert commands.Commands(context).repair_command("fix", None) == "[]\n/\n"
+    large = "x" * (1 << 20)
+    write_script(repairs / "count", "wc -c")
+    assert commands.Commands(context).repair_command("count", large).strip() == str(len(large))
+    write_script(repairs / "deaf", "exit 0")
+    assert commands.Commands(context).repair_command("deaf", large) == ""
+
+
+@pytest.mark.shows("maintd/security/stdin", "maintd/security/restricted")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("open", "can be changed by others"),
+        ("group", "can be changed by others"),
+        ("plain", "not an executable file"),
+        ("link", "symbolic link"),
+        ("directory", "not an executable file"),
+        ("absent", "No such file"),
+        ("../fix", "not a valid name"),
+        ("/bin/true", "not a valid name"),
+        ("", "not a valid name"),
+        ("a b", "not a valid name"),
+        ("a\x00b", "not a valid name"),
+    ],
+)
+def test_a_repair_command_that_is_refused_is_not_run_and_takes_its_time(
+    context: NodeContext, repairs: Path, pauses: list[float], name: str, words: str
+) -> None:
+    write_script(repairs / "open", "touch ran", 0o757)
+    write_script(repairs / "group", "touch ran", 0o775)
+    write_script(repairs / "plain", "touch ran", 0o644)
+    write_script(repairs.parent / "fix", "touch ran")
+    (repairs / "link").symlink_to("/bin/true")
+    (repairs / "directory").mkdir()
+    with pytest.raises(GenericError, match=words):
+        commands.Commands(context).repair_command(name, "{}")
+    assert pauses == [commands.REFUSAL_DELAY_S]
+    assert commands.REFUSAL_DELAY_S == 10
+
+
+def test_a_repair_command_of_another_owner_is_refused(
+    context: NodeContext, repairs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_script(repairs / "fix", "echo fixed")
+    assert commands.Commands(context).repair_command("fix", None) == "fixed\n"
+    os.chown(repairs / "fix", 12345, -1)
+    with pytest.raises(GenericError, match="can be changed by others"):
+        commands.Commands(context).repair_command("fix", None)
+    os.chown(repairs / "fix", os.getuid(), -1)
+    os.chown(repairs, 12345, -1)
+    with pytest.raises(GenericError, match="node-repair-commands can be changed by others"):
+        commands.Commands(context).repair_command("fix", None)
+
+
+def test_repair_commands_run_one_at_a_time(
+    context: NodeContext, repairs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_script(repairs / "fix", "echo fixed")
+    write_script(repairs / "fails", "echo broken; exit 3")
+    monkeypatch.setattr(commands, "_RESTRICTED_LOCK_TIMEOUT_S", 0.05)
+    held = FileLock(context.paths.repair_commands_lock)
+    held.acquire(timeout_s=1.0)
+    with held, pytest.raises(GenericError, match="lock"):
+        commands.Commands(context).repair_command("fix", None)
+    with pytest.raises(CommandError, match="broken"):
+        commands.Commands(context).repair_command("fails", None)
+    assert commands.Commands(context).repair_command("fix", None) == "fixed\n"
 
 
 def test_out_of_band_helpers(context: NodeContext) -> None:

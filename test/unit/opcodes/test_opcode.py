@@ -22,12 +22,15 @@ GOLDEN: dict[str, dict[str, Any]] = load_sample("opcodes")
 OURS = {
     "OP_BACKUP_EXPORT": {"incremental", "quiesce", "snapshot"},
     "OP_BACKUP_REMOVE": {"before"},
-    "OP_CLUSTER_SET_PARAMS": {"diagnose_data_collector_filename", "max_disk_transfers"},
+    "OP_CLUSTER_SET_PARAMS": {
+        *("diagnose_data_collector_filename", "max_disk_transfers"),
+        *("maint_round_delay", "maint_balance", "maint_balance_threshold"),
+    },
     "OP_INSTANCE_CREATE": {"no_nics", "src_point"},
 }
 OWN_OPCODES = {
     *("OP_CLUSTER_REPAIR_VOLUME_GROUPS", "OP_INSTANCE_REPAIR"),
-    *("OP_INSTANCE_LIST_SNAPSHOTS", "OP_INSTANCE_SNAPSHOT"),
+    *("OP_INSTANCE_LIST_SNAPSHOTS", "OP_INSTANCE_SNAPSHOT", "OP_REPAIR_COMMAND"),
 }
 OF_3_0 = sorted({*all_op_ids()} - OWN_OPCODES)
 
