@@ -24,11 +24,13 @@ from ganeti.base.paths import Paths
 from ganeti.noded import child, helper, memory
 from ganeti.protocol.node_rpc import NodeCall, encode_failure
 from ganeti.system import nursery, process
+from ganeti.transport.flow import canceled_by
 
 logger = logging.getLogger(__name__)
 
 # How long a child may clean up after its deadline: killing a script's process group is quick.
 STOP_GRACE_S: Final = 5.0
+_STOP_TRIES: Final = 10
 # How long to wait for the helper's report about a child that ended without an answer.
 _END_REPORT_TIMEOUT_S: Final = 2.0
 # More deaths of the helper than this within the window mean that a restart does not help.
@@ -124,9 +126,17 @@ class Children:
         self._watch_control()
 
     async def call(
-        self, call: NodeCall, head: child.RequestHead, body: bytes, deadline_s: float
+        self,
+        call: NodeCall,
+        head: child.RequestHead,
+        body: bytes,
+        deadline_s: float,
+        gone: asyncio.Future[None] | None = None,
     ) -> bytes:
         """Run one call in a child and return the body of its answer.
+
+        Args:
+            gone: once done, nobody waits for the answer any more, and the child is stopped.
 
         Never raises for an error of the child: a crash or a deadline is an answer too.
         """
@@ -139,10 +149,17 @@ class Children:
             with theirs:
                 self._hand_over(number, theirs)
             async with asyncio.timeout(deadline_s):
-                await self._converse(running, child.encode_request(head, body))
+                with canceled_by(gone) if gone is not None else contextlib.nullcontext():
+                    await self._converse(running, child.encode_request(head, body))
             return await self._answer(call, running)
         except TimeoutError:
-            return await self._stop(call, running, deadline_s)
+            why = f"did not end within {deadline_s:g} s on node {self._hostname}"
+            return await self._stop(running, f"{call.name} {why} and was stopped")
+        except asyncio.CancelledError:
+            if gone is None or not gone.done():
+                raise  # the daemon ends; its children do not
+            _remain_at_work()
+            return await self._stop(running, f"{call.name} was stopped, as its caller hung up")
         except (OSError, TransportError) as err:
             logger.warning("%s was not run: %s", call.name, err)
             return encode_failure(f"{call.name} was not run on node {self._hostname}: {err}")
@@ -188,15 +205,17 @@ class Children:
         text = f"ended without an answer on node {self._hostname}, {how}"
         return encode_failure(f"{call.name} {text}; the node daemon's log may say why")
 
-    async def _stop(self, call: NodeCall, running: _Running, deadline_s: float) -> bytes:
-        """End a child whose time is over and return the answer for it."""
-        logger.error("%s ran into its deadline of %g s, stopping it", call.name, deadline_s)
-        running.signal_group(signal.SIGTERM, leader_only=True)
-        if not await running.wait_end(STOP_GRACE_S):
+    async def _stop(self, running: _Running, why: str) -> bytes:
+        """End a child, and with it the program that it waits for; returns the answer for it."""
+        logger.warning("%s", why)
+        for _ in range(_STOP_TRIES):  # one that was just born does not listen yet
+            running.signal_group(signal.SIGTERM, leader_only=True)
+            if await running.wait_end(STOP_GRACE_S / _STOP_TRIES):
+                break
+        else:
             running.signal_group(signal.SIGKILL)
             await running.wait_end(STOP_GRACE_S)
-        text = f"did not end within {deadline_s:g} s on node {self._hostname} and was stopped"
-        return encode_failure(f"{call.name} {text}")
+        return encode_failure(why)
 
     def _watch_control(self) -> None:
         """Begin to read the helper's reports."""
@@ -236,6 +255,13 @@ class Children:
             self._on_give_up(f"no new helper process can be started: {err.message}")
             return
         self._watch_control()
+
+
+def _remain_at_work() -> None:
+    """Take the request to cancel the current task as dealt with."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.uncancel()
 
 
 def _end_for_certain(pid: int) -> None:

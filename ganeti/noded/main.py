@@ -78,7 +78,9 @@ class NodeServer:
             return HttpResponse.text(404, f"there is no call {request.path!r}")
         head = _request_head(request, call)
         with log.job_context(head.job_id):
-            answer = await self._run(call, head, request.body)
+            watch = request.watch_client if call.rules.ends_with_caller else None
+            gone = watch() if watch is not None else None
+            answer = await self._run(call, head, request.body, gone)
         if call.rules.stops_daemon and answer.startswith(b"[true"):
             logger.info("%s asks this daemon to end", call.name)
             self._stop()
@@ -89,8 +91,10 @@ class NodeServer:
         for pool in (self._queue_threads, self._threads):
             pool.shutdown(wait=False, cancel_futures=True)
 
-    async def _run(self, call: NodeCall, head: RequestHead, body: bytes) -> bytes:
-        """Run a call where it belongs."""
+    async def _run(
+        self, call: NodeCall, head: RequestHead, body: bytes, gone: asyncio.Future[None] | None
+    ) -> bytes:
+        """Run a call where it belongs; ``gone``: once done, nobody waits for it any more."""
         if call.rules.place is node_rpc.Place.DAEMON:
             return await self._run_here(call, head, body)
         if call.rules.place is node_rpc.Place.LOOP:
@@ -112,7 +116,7 @@ class NodeServer:
         try:
             left_s = ends_s - clock.monotonic()
             told = structs.replace(head, deadline_s=ends_s)
-            return await self._children.call(call, told, body, left_s)
+            return await self._children.call(call, told, body, left_s, gone)
         finally:
             slot.release()
 

@@ -303,11 +303,11 @@ class ScriptCalls(Service):
         A script that fails is reported, and the next one runs nevertheless.
         """
 
-    @rpc.reads(rpc.NORMAL_S)
+    @rpc.reads(rpc.NORMAL_S, ends_with_caller=True)
     def iallocator_runner(
         self, name: str, idata: str, default_iallocator_params: Params | None
     ) -> str:
-        """Run an allocator on a request and return its output."""
+        """Run an allocator on a request and return its output; it is ended with its caller."""
 
     @rpc.changes(rpc.SLOW_S)
     def restricted_command(self, cmd: str) -> str:

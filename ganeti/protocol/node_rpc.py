@@ -56,6 +56,7 @@ class Rules(msgspec.Struct, frozen=True):
         to_offline: it is asked even of nodes marked offline.
         object_body: the body is the one argument itself, not a list of arguments.
         stops_daemon: the daemon ends once it has answered.
+        ends_with_caller: it is stopped when the caller hangs up; all others come to their end.
         extra_s: seconds by which it may exceed the time that its first argument says; then there
             is no other limit.
     """
@@ -66,6 +67,7 @@ class Rules(msgspec.Struct, frozen=True):
     to_offline: bool = False
     object_body: bool = False
     stops_daemon: bool = False
+    ends_with_caller: bool = False
     extra_s: float | None = None
 
 

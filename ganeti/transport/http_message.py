@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ganeti.base.versions import RELEASE_VERSION
 from ganeti.transport.tls import PeerCertificate
+
+if TYPE_CHECKING:
+    import asyncio
 
 JSON_TYPE: Final = "application/json"
 TEXT_TYPE: Final = "text/plain; charset=utf-8"
@@ -29,7 +32,10 @@ BODILESS: Final = frozenset({204, 304})  # such an answer has no body
 class HttpRequest:
     """One request; header names are in lower case, the target is as it stood in the request.
 
-    ``user`` is the user whom the handler found, for the log.
+    Attributes:
+        user: whom the handler found, for the log.
+        watch_client: begins to look whether the client hangs up before it is answered; the future
+            is done when it has.
     """
 
     method: str
@@ -40,6 +46,7 @@ class HttpRequest:
     client_address: str
     version: str = "1.1"
     user: str = ""
+    watch_client: Callable[[], asyncio.Future[None]] | None = None
 
     @property
     def path(self) -> str:

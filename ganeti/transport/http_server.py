@@ -213,6 +213,7 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
         self._request: HttpRequest | None = None
         self._keep_alive = True
         self._rejection: HttpResponse | None = None
+        self._gone: asyncio.Future[None] | None = None
 
     def __str__(self) -> str:
         name = f" ({self._peer.common_name})" if self._peer is not None else ""
@@ -235,8 +236,10 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take bytes that the client sent."""
         if self._phase is _Phase.ANSWERING:
-            # Little comes here: reading is paused, this was under way.
+            # Little comes here: reading is paused, or a client that says no more is watched.
             self._sent_ahead += data
+            if len(self._sent_ahead) > self._limits.head_bytes_max:
+                self._io.pause_reading()
         elif self._phase is not _Phase.CLOSED:
             body_bytes = len(self._body)
             self._feed(data)
@@ -250,10 +253,12 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
         return self._phase is _Phase.ANSWERING and self._server.has_half_close
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the client; a handler that runs for it goes on."""
+        """Forget the client; a handler that runs for it goes on, unless it asked to know."""
         if exc is not None:
             logger.debug("Lost %s: %s", self, exc)
         self._phase = _Phase.CLOSED
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
         if self._request is not None:
             self._release_body()  # it did not come to an answer
         self._reading_watch.lost()
@@ -295,6 +300,7 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
             self._peer,
             self._address,
             self._parser.get_http_version(),
+            watch_client=self._watch_client,
         )
         self._request = request
         refusal = self._server.authorize(request)
@@ -381,6 +387,16 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
         self._reject(self._server.refuse(408, f"the {part} of the request did not come in time"))
 
     # Answering.
+
+    def _watch_client(self) -> asyncio.Future[None]:
+        """Read on while an answer is worked out: that is how a hang-up is seen."""
+        if self._gone is None or self._gone.done():
+            self._gone = asyncio.get_running_loop().create_future()
+        if self._is_closed:
+            self._gone.set_result(None)
+        else:
+            self._io.resume_reading()
+        return self._gone
 
     async def _answer(self, request: HttpRequest) -> None:
         try:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
+from fakes.shell_scripts import write_script
 from fakes.virtual_cluster import TestCluster
 from fakes.waiting import wait_until
 
@@ -62,7 +64,8 @@ def cancel(cluster: TestCluster, job_id: int) -> None:
 
 def kill(cluster: TestCluster, job_id: int) -> None:
     cluster.gnt(f"job cancel --kill --yes-do-it {job_id}")
-    wait_until(lambda: cluster.job_status(job_id) == "error", f"the end of job {job_id}")
+    ended = ("error", "canceled")  # the latter before its work has begun
+    wait_until(lambda: cluster.job_status(job_id) in ended, f"the end of job {job_id}")
     # Whoever died holds nothing any more; a moment passes until that is seen.
     wait_until(lambda: not locks(cluster), "the locks to be free")
 
@@ -103,6 +106,38 @@ def test_a_killed_installation_is_not_taken_for_an_instance(
     cancel(cluster, again)
     wait_gone(other)
     cluster.gnt(f"instance remove -f {NAME}")
+    nothing_left(cluster)
+
+
+@pytest.fixture
+def thinker(cluster: TestCluster, tmp_path: Path) -> Iterator[Path]:
+    """An allocator that thinks for ever, with a process below it, and where it says so."""
+    program = Path(cluster.paths.iallocator_search_path[0]) / "thinker"
+    # The process below it says that it is there: whoever ends must end them both.
+    write_script(
+        program,
+        f"""sh -c 'echo $$ >{tmp_path}/new; mv {tmp_path}/new {tmp_path}/thinks
+    while :; do sleep 1; done'
+    :""",
+    )
+    yield tmp_path
+    program.unlink()
+
+
+@pytest.mark.parametrize("end", [cancel, kill])
+def test_an_allocator_ends_with_the_job_that_asked_it(
+    cluster: TestCluster, thinker: Path, end: Callable[[TestCluster, int], None]
+) -> None:
+    add = f"{ADD.replace('-n node2', '-I thinker')} --opportunistic-locking"
+    job_id = cluster.submit(f"{add} {NAME}")
+    below = begun(thinker, "thinks")
+    allocator = psutil.Process(below).ppid()
+    assert "thinker" in " ".join(psutil.Process(allocator).cmdline())
+    end(cluster, job_id)
+    wait_gone(below)
+    wait_gone(allocator)
+    questions = Path(cluster.paths.run_dir).glob("iallocator-request-*")
+    wait_until(lambda: not list(questions), "the question to be gone")
     nothing_left(cluster)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 from fakes.noded_node import NodedNode, children_at_work, refused_by_handshake, short_directory
+from fakes.shell_scripts import write_script
 from fakes.waiting import wait_until
 
 from ganeti.base.versions import PROTOCOL_VERSION
@@ -49,6 +50,37 @@ def test_a_call_in_a_child_is_answered_on_a_kept_alive_connection(node: NodedNod
     for _round in range(3):
         assert node.call("test_delay", 0, connection=connection) == [True, None]
     connection.close()
+
+
+def test_an_allocator_ends_when_its_caller_hangs_up_and_no_other_call_does(
+    node: NodedNode, tmp_path: Path
+) -> None:
+    directory = Path(node.paths.iallocator_search_path[0])
+    directory.mkdir(parents=True, exist_ok=True)
+    write_script(directory / "thinker", f"echo $$ > {tmp_path}/pid; exec sleep 3600")
+    connection = node.connect()
+    connection.request("POST", "/iallocator_runner", json.dumps(["thinker", "{}", None]))
+    told = tmp_path / "pid"
+    wait_until(lambda: told.exists() and told.read_text().strip(), "the allocator")
+    pid = int(told.read_text())
+    connection.close()
+    wait_until(lambda: not psutil.pid_exists(pid), "the end of the allocator")
+    # One that is waited for has its answer as ever, and the connection serves the next call.
+    write_script(directory / "quick", "echo 42")
+    connection = node.connect()
+    asked = ("iallocator_runner", "quick", "{}", None)
+    for _round in range(2):
+        assert node.call(*asked, connection=connection) == [True, "42\n"]
+    connection.close()
+    assert "iallocator_runner was stopped, as its caller hung up" in node.log()
+    # A call that changes things comes to its end.
+    hung_up = node.connect()
+    hung_up.request("POST", "/test_delay", "[1.5]")
+    helper = next(p for p in psutil.Process(node.pid).children() if p.name() == "noded-helper")
+    child = wait_until(lambda: children_at_work(helper), "the child")[0]
+    hung_up.close()
+    assert child.wait(60) in (0, None)
+    assert "test_delay was stopped" not in node.log()
 
 
 @pytest.mark.shows("backend/certificates/tls", "2.0/core/https")

@@ -129,6 +129,23 @@ def test_a_child_past_its_deadline_is_stopped(handle: HelperHandle) -> None:
     run(handle, use)
 
 
+def test_a_child_whose_caller_hangs_up_is_stopped(handle: HelperHandle) -> None:
+    async def use(children: Children) -> None:
+        gone = asyncio.get_running_loop().create_future()
+        call = asyncio.ensure_future(children.call(DELAY, HEAD, b"[3600]", 600.0, gone))
+        child = await the_child_of(handle.pid)
+        gone.set_result(None)
+        success, text = json.loads(await call)
+        assert (success, text) == (False, "test_delay was stopped, as its caller hung up")
+        await ended(child)
+        gone_before = asyncio.get_running_loop().create_future()
+        gone_before.set_result(None)
+        assert not json.loads(await children.call(DELAY, HEAD, b"[3600]", 600.0, gone_before))[0]
+        assert json.loads(await children.call(DELAY, HEAD, b"[0]", 60.0)) == [True, None]
+
+    run(handle, use)
+
+
 def test_a_stopped_child_that_does_not_listen_is_killed(
     handle: HelperHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
