@@ -160,7 +160,9 @@ class LUTestAllocator(LogicalUnit[OpTestAllocator, Snapshot, Test]):
         wanted = _REQUESTS[self.op.mode](self, found)
         if self.op.direction is IAllocatorDirection.IN:
             return Test(found, wanted, None)
-        allocator = asking.choose_allocator(self.cluster, self.op.iallocator, "this test")
+        allocator = asking.choose_allocator(
+            self.cluster, self.op.iallocator, "this test", self.op.mode
+        )
         return Test(found, wanted, allocator)
 
     def execute(self, plan: Test) -> str:

@@ -97,9 +97,10 @@ class Cluster(Record, frozen=True, kw_only=True):
         "disk_state_static": {},
         "diagnose_data_collector_filename": "",
         "max_disk_transfers": 0,
+        "default_iallocators": {},
     }
     OURS: ClassVar[frozenset[str]] = frozenset(
-        {"diagnose_data_collector_filename", "max_disk_transfers"}
+        {"diagnose_data_collector_filename", "max_disk_transfers", "default_iallocators"}
     )
 
     rsahostkeypub: str
@@ -154,6 +155,7 @@ class Cluster(Record, frozen=True, kw_only=True):
     data_collectors: Mapping[str, DataCollectorConfig]
     diagnose_data_collector_filename: str = ""
     max_disk_transfers: int = 0  # at once on each node; 0 for any number
+    default_iallocators: Mapping[str, list[str]] = {}  # by kind of request; see `allocation_modes`
     ssh_key_type: SshKeyType
     ssh_key_bits: int
     uuid: str

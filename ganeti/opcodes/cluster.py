@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from ganeti.base.json import JsonValue
+from ganeti.objects.allocation_modes import IAllocatorMode
 from ganeti.objects.disk_templates import DiskTemplate
 from ganeti.objects.hypervisors import Hypervisor
 from ganeti.objects.model import SshKeyType
@@ -167,6 +168,7 @@ class OpClusterSetParams(OpCode, frozen=True, kw_only=True):
     maint_round_delay: NonNegativeInt | None = None
     maint_balance: bool | None = None
     maint_balance_threshold: NonNegativeFloat | None = None
+    default_iallocators: Mapping[IAllocatorMode, list[NonEmptyStr]] | None = None
 
 
 class OpClusterRepairVolumeGroups(OpCode, frozen=True, kw_only=True):

@@ -68,6 +68,7 @@ _SETTINGS: Final = (
     "hv_state_static",
     "disk_state_static",
     "diagnose_data_collector_filename",
+    "default_iallocators",
 )
 
 

@@ -160,6 +160,13 @@ _DEFAULTS: Final[Sequence[Row]] = (
     ("Default disk parameters", "diskparams"),
     ("Instance policy - limits for instances", "ipolicy", lambda value: policy(value, value)),
 )
+
+
+def _lists(value: object) -> dict[str, str] | None:
+    lists = value if isinstance(value, Mapping) else {}
+    return {str(kind): _joined(names) for kind, names in lists.items()} or None
+
+
 _MORE: Final[Sequence[Row]] = (
     ("Modify /etc/hosts", "modify_etc_hosts"),
     ("Hypervisor state", "hv_state_static"),
@@ -169,6 +176,7 @@ _MORE: Final[Sequence[Row]] = (
     ("Maintenance interval (seconds)", "maint_round_delay"),
     ("Maintenance balances the cluster", "maint_balance"),
     ("Least gain to balance for", "maint_balance_threshold"),
+    ("Default instance allocators, by request", "default_iallocators", _lists),
 )
 """The facts that 3.0 does not show."""
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, command, job, opt
-from ganeti.cli.declaration.values import Intervals, Netmask, Settings, Switches, UidPool
+from ganeti.cli.declaration.values import (
+    AllocatorLists,
+    Intervals,
+    Netmask,
+    Settings,
+    Switches,
+    UidPool,
+)
 from ganeti.cli.policy import ipolicy_of
 from ganeti.cli.run.binding import ask, bound
 from ganeti.cli.run.failures import JobSubmitted
@@ -60,7 +67,10 @@ CLUSTER_PARAMETERS = (
     opt.HYPERVISORS_PARAMETERS,
     opt.number("-C --candidate-pool-size=N", "how many master candidates"),
     opt.names("--compression-tools", "compression tools for exports, separated by commas"),
-    opt.option("-I --default-iallocator=<NAME>", "allocator that . stands for"),
+    opt.option(
+        "-I --default-iallocator=<NAME>",
+        "allocator that . stands for; several, separated by commas, are tried in this order",
+    ),
     opt.option("--default-iallocator-params", "options of the default allocator", Settings),
     opt.option("--drbd-usermode-helper -> drbd_helper", "helper of DRBD", str),
     opt.names(
@@ -178,6 +188,12 @@ that is free; the address moves with the name.  Clients have to be told.""",
             "--max-tracked-jobs=N",
             "how many jobs have a process, to work or to wait for locks (more than work)",
         ),
+        opt.option(
+            "--iallocators-for -> default_iallocators",
+            "other default allocators for some kinds of requests, tried in this order; an empty"
+            " list for those of -I",
+            AllocatorLists,
+        ),
         opt.yes_no("--modify-etc-hosts", "whether /etc/hosts is kept up to date"),
         opt.names(
             "--reserved-lvs", "patterns of logical volumes to leave alone, separated by commas"
@@ -199,10 +215,17 @@ instances that use them are not supported yet.  A volume group and a helper of D
 on every node before they are set.
 
 Maintenance is done by ganeti-maintd(8), once --maintenance-interval switches it on: nodes whose
-diagnose command asks for it are repaired, or emptied and set offline.""",
+diagnose command asks for it are repaired, or emptied and set offline.
+
+Several default allocators are tried one after the other, until one gives an answer that can be
+used: one that fails, finds no place or talks nonsense is told in the job's log.  Requests are
+allocate, allocate-secondary, change-group, multi-allocate, node-evacuate and relocate.  Options of
+--default-iallocator-params go to the first of -I only.""",
         examples="""
 gnt-cluster modify -B memory=512  # new instances get 512 MiB
 gnt-cluster modify -H kvm:vga=std  # a default of one hypervisor
+gnt-cluster modify -I hail,spare  # spare is asked where hail finds no place
+gnt-cluster modify --iallocators-for=relocate=spare:hail  # the other way round for one request
 gnt-cluster modify --max-running-jobs=40  # more jobs at a time
 gnt-cluster modify --add-uids=5000-5999,7000  # more user ids for guests
 gnt-cluster modify --ipolicy-std-specs=memory-size=1g  # the usual instance has 1 GiB""",

@@ -298,6 +298,14 @@ def parse_switches(text: str) -> dict[str, bool]:
     return found
 
 
+def parse_lists(text: str) -> dict[str, list[str]]:
+    """Parse ``k=a:b,...``; an empty list is one, too."""
+    return {
+        key: [name for name in str(value).split(":") if name]
+        for key, value in parse_keyval_text(text).items()
+    }
+
+
 def parse_intervals(text: str) -> dict[str, int]:
     """Parse ``name=seconds,...`` to microseconds."""
     found = {}
@@ -346,4 +354,7 @@ Netmask = Annotated[int, TextForm(parse_netmask, "")]
 UidPool = Annotated[list[tuple[int, int]], TextForm(parse_ids, "")]
 Switches = Annotated[dict[str, bool], TextForm(parse_switches, _PAIRS)]
 Intervals = Annotated[dict[str, int], TextForm(parse_intervals, _PAIRS)]
+AllocatorLists = Annotated[
+    dict[str, list[str]], TextForm(parse_lists, "request=name[:name...][,request=...]")
+]
 Dependency = Annotated[list[object], TextForm(parse_dependency, "")]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -27,7 +27,7 @@ from ganeti.logical_units import lookup
 from ganeti.logical_units.allocator.question import NodeFacts, Snapshot, build_question, is_asked
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.locks import PriorityChangedError
-from ganeti.objects.allocation_modes import IAllocatorMode
+from ganeti.objects.allocation_modes import IAllocatorMode, default_allocators
 from ganeti.objects.model import AdminState, Cluster, Node
 from ganeti.opcodes.registry import decode_opcode
 from ganeti.protocol import iallocator
@@ -42,14 +42,25 @@ _NODE_INFO: Final = call_of(NodeCalls.node_info)
 
 @dataclass(frozen=True, slots=True)
 class Allocator:
-    """A program, and the options that it gets; an option without a value is None."""
+    """A program, and the options that it gets; an option without a value is None.
+
+    ``others`` are asked one after the other where this one gives no answer that can be used.
+    """
 
     name: str
     options: Mapping[str, object]
+    others: Sequence[Allocator] = ()
+
+    def with_option(self, name: str) -> Allocator:
+        """Return it with one more option, which the others get as well."""
+        options = {**self.options, name: None}
+        return Allocator(self.name, options, [each.with_option(name) for each in self.others])
 
 
-def choose_allocator(cluster: Cluster, asked: str | None, what: str) -> Allocator:
-    """Return the allocator asked for; none, or ".", means the cluster's default.
+def choose_allocator(
+    cluster: Cluster, asked: str | None, what: str, mode: IAllocatorMode
+) -> Allocator:
+    """Return the allocator asked for; none, or ".", means the cluster's defaults for the mode.
 
     Args:
         what: the purpose, as errors begin.
@@ -58,13 +69,17 @@ def choose_allocator(cluster: Cluster, asked: str | None, what: str) -> Allocato
         OpPrereqError: the cluster has no default.
     """
     default = cluster.default_iallocator
-    name = default if asked in (None, iallocator.DEFAULT_SHORTCUT) else asked
-    if not name:
+    names: Sequence[str] = [asked] if asked else []
+    if asked in (None, iallocator.DEFAULT_SHORTCUT):
+        names = default_allocators(default, cluster.default_iallocators, mode)
+    if not names:
         raise OpPrereqError(
             f"{what}: no node was given, and the cluster has no default allocator; give one with -I"
             " NAME, set one with 'gnt-cluster modify -I NAME', or name a node if that is possible"
         )
-    return Allocator(name, dict(cluster.default_iallocator_params) if name == default else {})
+    params = dict(cluster.default_iallocator_params)
+    first, *others = [Allocator(name, params if name == default else {}) for name in names]
+    return replace(first, others=others)
 
 
 def read_snapshot(config: WConfCalls) -> Snapshot:
@@ -79,18 +94,30 @@ def ask_allocator(
     snapshot: Snapshot,
     *,
     hypervisor: str | None = None,
-) -> Any:
-    """Return the answer of an allocator, of the type of the mode.
+) -> tuple[str, Any]:
+    """Return the name of the allocator that answered, and its answer, of the type of the mode.
 
     Args:
         hypervisor: whose view of the nodes' memory counts; the cluster's first by default.
 
     Raises:
-        OpPrereqError: it cannot be run, fails, finds no place, or talks nonsense.
+        OpPrereqError: each one asked cannot be run, fails, finds no place, or talks nonsense.
     """
     question = make_question(context, snapshot, wanted, hypervisor=hypervisor)
-    said = run_allocator(context, allocator, question)
-    return read_answer(allocator.name, question, said)
+    failures: list[OpPrereqError] = []
+    for each in (allocator, *allocator.others):
+        try:
+            return each.name, read_answer(
+                each.name, question, run_allocator(context, each, question)
+            )
+        except OpPrereqError as err:
+            failures.append(err)
+            if len(failures) <= len(allocator.others):
+                context.info(f"{err.message}; asking the next one")
+    # Where one of them finds no place, room is what is missing; the others could not even say.
+    codes = [err.ecode for err in failures]
+    ecode = ErrorCode.NORES if ErrorCode.NORES in codes else codes[0]
+    raise OpPrereqError("; ".join(err.message for err in failures), ecode) from failures[-1]
 
 
 def make_question(

@@ -23,6 +23,7 @@ from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance.view import InstanceView, is_planned
 from ganeti.logical_units.locks import LockLevel, LockNeed, shared
+from ganeti.objects.allocation_modes import IAllocatorMode
 from ganeti.objects.model import Instance, Node, NodeGroup
 from ganeti.opcodes import instance as instance_opcodes
 from ganeti.opcodes.group import OpGroupEvacuate
@@ -182,7 +183,9 @@ class _LeavingUnit(SimpleUnit[LeavingOpType, Leaving[LeaverType]]):
     def find(self, leaver: LeaverType, left: Mapping[str, str], what: str) -> Leaving[LeaverType]:
         """Look up the groups to go to, and the allocator."""
         targets = find_targets(self.config, self.op.target_groups, left, what)
-        allocator = asking.choose_allocator(self.cluster, self.op.iallocator, what)
+        allocator = asking.choose_allocator(
+            self.cluster, self.op.iallocator, what, IAllocatorMode.CHANGE_GROUP
+        )
         return Leaving(leaver, left, targets, allocator)
 
     def locks(self, found: Leaving[LeaverType]) -> LockNeed:
@@ -194,7 +197,7 @@ class _LeavingUnit(SimpleUnit[LeavingOpType, Leaving[LeaverType]]):
     ) -> Leaving[LeaverType]:
         """Ask the allocator how the instances of these names are to move."""
         wanted = ChangeGroup(instances=names, target_groups=found.target_uuids)
-        moves = asking.ask_allocator(self.context, found.allocator, wanted, snapshot)
+        _, moves = asking.ask_allocator(self.context, found.allocator, wanted, snapshot)
         return replace(found, moves=moves)
 
     def execute(self, plan: Leaving[LeaverType]) -> dict[str, object]:

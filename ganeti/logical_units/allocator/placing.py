@@ -64,10 +64,10 @@ def place(
     """
     for left in reversed(range(TRIES_MAX)):
         snapshot = read_snapshot(context.config)
-        names = ask_allocator(
+        name, names = ask_allocator(
             context, allocator, request(snapshot), snapshot, hypervisor=hypervisor
         )
-        context.info(f"allocator {allocator.name} chose {', '.join(names)}")
+        context.info(f"allocator {name} chose {', '.join(names)}")
         nodes = [lookup.require_node(context.config, name) for name in names]
         try:
             take_room(nodes)

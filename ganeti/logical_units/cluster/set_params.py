@@ -14,7 +14,7 @@ from ganeti.logical_units import lookup, node_files
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.cluster import block_storage, communication
 from ganeti.logical_units.cluster.identity import move_address
-from ganeti.logical_units.cluster.settings import SETTINGS, laid_over, plan_changes
+from ganeti.logical_units.cluster.settings import SETTINGS, allocator_names, laid_over, plan_changes
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance.parameters import spec_of
 from ganeti.logical_units.locks import LockLevel, LockNeed, all_shared
@@ -253,7 +253,7 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
         before = self.cluster
         after = laid_over(before, plan_changes(before, self.op))
         check_settings(before, after, found)
-        self._check_allocator()
+        self._check_allocators()
         nodes = [node for node in found.nodes if node.vm_capable and not node.offline]
         self._check_hypervisors_on_nodes(after, nodes)
         block_storage.check_nodes(self.context, before, after, nodes)
@@ -269,16 +269,21 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
             self.context.warn(remark)
         return SettingsChange(after, found)
 
-    def _check_allocator(self) -> None:
-        name = self.op.default_iallocator
-        if not name or name == BUILT_IN_ALLOCATOR:
-            return
+    def _check_allocators(self) -> None:
+        lists = (self.op.default_iallocators or {}).values()
+        named = {
+            "default_iallocator": allocator_names(self.op.default_iallocator or ""),
+            "default_iallocators": [name for names in lists for name in names],
+        }
         paths = self.context.paths.iallocator_search_path
-        if not is_plugin_name(name) or find_plugin(name, paths, "allocator") is None:
-            raise OpPrereqError(
-                f"default_iallocator: there is no allocator {name!r} on node {self.master.name!r};"
-                f" looked in {', '.join(paths)}"
-            )
+        for setting, names in named.items():
+            for name in names:
+                is_there = is_plugin_name(name) and find_plugin(name, paths, "allocator")
+                if not is_there and name != BUILT_IN_ALLOCATOR:
+                    raise OpPrereqError(
+                        f"{setting}: there is no allocator {name!r} on node"
+                        f" {self.master.name!r}; looked in {', '.join(paths)}"
+                    )
 
     def _check_hypervisors_on_nodes(self, cluster: Cluster, nodes: Sequence[Node]) -> None:
         """Ask nodes whether changed hypervisor parameters are usable there."""

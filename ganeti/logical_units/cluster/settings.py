@@ -27,6 +27,7 @@ from ganeti.logical_units.instance.parameters import (
     check_hvparams,
 )
 from ganeti.objects import model
+from ganeti.objects.allocation_modes import EVERY_KIND
 from ganeti.objects.disk_templates import IMAGES, DiskTemplate, image_problem, supported_templates
 from ganeti.objects.fill import fill_beparams
 from ganeti.objects.hypervisors import HVPARAMS, SUPPORTED_HYPERVISORS
@@ -295,9 +296,36 @@ def _collectors(
     return change
 
 
+def allocator_names(value: str) -> list[str]:
+    """Return the default allocators that a text names, the first one first."""
+    return [name.strip() for name in value.split(",")] if value else []
+
+
+def _default_allocator(cluster: Cluster, value: str) -> Fields:
+    """The first is that of 3.0; where there are several, all of them stand in a list of ours."""
+    names = _each_once("default_iallocator", allocator_names(value))
+    lists = {kind: each for kind, each in cluster.default_iallocators.items() if kind != EVERY_KIND}
+    if len(names) > 1:
+        lists = {EVERY_KIND: names, **lists}
+    return {"default_iallocator": next(iter(names), ""), "default_iallocators": lists}
+
+
+def _default_allocators(cluster: Cluster, value: Mapping[str, Sequence[str]]) -> Fields:
+    given = {str(kind): _each_once("default_iallocators", names) for kind, names in value.items()}
+    lists = {**cluster.default_iallocators, **given}
+    return {"default_iallocators": {kind: names for kind, names in lists.items() if names}}
+
+
+def _each_once(what: str, names: Sequence[str]) -> list[str]:
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise OpPrereqError(f"{what}: allocator {twice[0]!r} is named twice")
+    return [*names]
+
+
 _STORED_AS_GIVEN: Final = (
     *("maintain_node_health", "prealloc_wipe_disks", "candidate_pool_size", "max_running_jobs"),
-    *("max_tracked_jobs", "default_iallocator", "default_iallocator_params", "modify_etc_hosts"),
+    *("max_tracked_jobs", "default_iallocator_params", "modify_etc_hosts"),
     *("use_external_mip_script", "enabled_user_shutdown", "max_disk_transfers"),
 )
 _DIRECTORIES: Final = ("file_storage_dir", "shared_file_storage_dir", "gluster_storage_dir")
@@ -308,6 +336,8 @@ _COMMUNICATION: Final = "instance_communication_network"
 SETTINGS: Final[Mapping[str, Setting]] = {
     **{name: _checked(name) for name in _STORED_AS_GIVEN},
     **{name: _checked(name, partial(image, name)) for name in IMAGES},
+    "default_iallocator": _default_allocator,
+    "default_iallocators": _default_allocators,
     "reserved_lvs": _checked("reserved_lvs", volume_patterns),
     "compression_tools": _checked("compression_tools", compression_tools),
     "enabled_hypervisors": _enabled_hypervisors,

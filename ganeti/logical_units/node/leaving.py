@@ -7,8 +7,8 @@ under its own locks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from dataclasses import dataclass
+from typing import ClassVar, Final, TypeVar
 
 from ganeti.base.errors import wrong_state
 from ganeti.base.text import shown
@@ -22,7 +22,7 @@ from ganeti.logical_units.instance.creation.choosing import check_one_way
 from ganeti.logical_units.instance.view import is_planned
 from ganeti.logical_units.locks import LockLevel, LockNeed, shared
 from ganeti.logical_units.node.base import instances_of
-from ganeti.objects.allocation_modes import EvacMode
+from ganeti.objects.allocation_modes import EvacMode, IAllocatorMode
 from ganeti.objects.disk_templates import traits_of
 from ganeti.objects.model import Instance, Node
 from ganeti.objects.rpc_instance import disk_template
@@ -33,7 +33,12 @@ from ganeti.opcodes.instance import (
     ReplaceDisksMode,
 )
 from ganeti.opcodes.node import OpNodeEvacuate, OpNodeMigrate
-from ganeti.protocol.iallocator import IGNORE_SOFT_ERRORS, EvacuateResult, NodeEvacuate
+from ganeti.protocol.iallocator import (
+    DEFAULT_SHORTCUT,
+    IGNORE_SOFT_ERRORS,
+    EvacuateResult,
+    NodeEvacuate,
+)
 from ganeti.protocol.wconfd import WConfCalls
 
 MoveOp = OpInstanceFailover | OpInstanceMigrate | OpInstanceReplaceDisks
@@ -124,6 +129,8 @@ class Moves:
 class LeavingUnit(LogicalUnit[LeavingOpType, Leaving, Moves]):
     """The common part of both ways to empty a node."""
 
+    request_kind: ClassVar[IAllocatorMode] = IAllocatorMode.NODE_EVACUATE
+
     def find(
         self, target_uuid: str | None, target_name: str | None, *, primary: bool, secondary: bool
     ) -> Leaving:
@@ -148,7 +155,9 @@ class LeavingUnit(LogicalUnit[LeavingOpType, Leaving, Moves]):
             target = lookup.require_node(self.config, key)
             check_target(node, target)
         elif self.needs_allocator(first) or second:
-            allocator = asking.choose_allocator(self.cluster, self.op.iallocator, what)
+            allocator = asking.choose_allocator(
+                self.cluster, self.op.iallocator, what, self.request_kind
+            )
         return Leaving(node, first, second, planned, target, allocator)
 
     def needs_allocator(self, instances: Sequence[Instance]) -> bool:
@@ -187,6 +196,7 @@ class LeavingUnit(LogicalUnit[LeavingOpType, Leaving, Moves]):
 class LUNodeMigrate(LeavingUnit[OpNodeMigrate]):
     """Migrate the primary instances of a node; the ones that do not run are failed over."""
 
+    request_kind = IAllocatorMode.RELOCATE
     hooks = HookPoint("node-migrate", ObjectType.NODE)
 
     def resolve(self) -> Leaving:
@@ -199,7 +209,8 @@ class LUNodeMigrate(LeavingUnit[OpNodeMigrate]):
     def plan(self, found: Leaving) -> Moves:
         """Try every instance: the job of one that cannot move says why, and holds no other back."""
         op, pairs = self.op, with_copies(self.config, found.primary)
-        allocator = found.allocator.name if found.allocator else None
+        # Each job asks for itself, and so tries the default allocators in order.
+        allocator = (op.iallocator or DEFAULT_SHORTCUT) if found.allocator else None
         self.warn_of_planned(found)
         return Moves(
             found.node,
@@ -266,11 +277,10 @@ class LUNodeEvacuate(LeavingUnit[OpNodeEvacuate]):
     def _ask(self, found: Leaving, allocator: Allocator) -> EvacuateResult:
         names = [instance.name for instance in (*found.primary, *found.secondary)]
         if self.op.ignore_soft_errors:
-            options = {**allocator.options, IGNORE_SOFT_ERRORS: None}
-            allocator = replace(allocator, options=options)
+            allocator = allocator.with_option(IGNORE_SOFT_ERRORS)
         wanted = NodeEvacuate(instances=names, evac_mode=self.op.mode)
         snapshot = asking.read_snapshot(self.config)
-        answer: EvacuateResult = asking.ask_allocator(self.context, allocator, wanted, snapshot)
+        answer: EvacuateResult = asking.ask_allocator(self.context, allocator, wanted, snapshot)[1]
         return answer
 
     def _move(self, found: Leaving, instance: Instance) -> MoveOp:

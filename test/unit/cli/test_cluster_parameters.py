@@ -69,6 +69,11 @@ BOUNDS = (
         (f"--ipolicy-bounds-specs={BOUNDS}", {"ipolicy": {"minmax": [{"min": MIN, "max": MAX}]}}),
         ("--hypervisor-state=kvm:cpu_total=4", {"hv_state": {"kvm": {"cpu_total": "4"}}}),
         ("--disk-state=plain/vg:a=4", {"disk_state": {"plain": {"vg": {"a": "4"}}}}),
+        ("-I a,b", {"default_iallocator": "a,b"}),
+        (
+            "--iallocators-for=allocate=a:b,relocate=",
+            {"default_iallocators": {"allocate": ["a", "b"], "relocate": []}},
+        ),
         ("--default-iallocator-params=a=1", {"default_iallocator_params": {"a": "1"}}),
     ],
 )

@@ -164,6 +164,66 @@ def test_without_a_default_it_is_said_what_to_do(cluster: FakeCluster) -> None:
             create(cluster, **params)
 
 
+# Several default allocators.
+
+
+def say(word: str) -> Callable[[dict[str, Any], dict[str, Any]], str]:
+    return lambda _question, _options: word
+
+
+NO_PLACE = '{"success": false, "info": "no place", "result": []}'
+
+
+@pytest.mark.shows("2.1/allocator-default/several")
+def test_default_allocators_are_tried_in_their_order(cluster: FakeCluster, hail: Allocator) -> None:
+    cluster.config.cluster["default_iallocators"] = {"default": ["hail", "full", "mad", "good"]}
+    cluster.config.cluster["default_iallocator_params"] = {"x": 1}
+    asked: list[dict[str, Any]] = []
+
+    def good(_question: dict[str, Any], options: dict[str, Any]) -> str:
+        asked.append(options)
+        return json.dumps({"success": True, "info": "", "result": [name(3)]})
+
+    cluster.rpc.allocators |= {"full": say(NO_PLACE), "mad": say("what?"), "good": good}
+    cluster.rpc.allocators["hail"] = say('{"success": true, "info": "", "result": ["nowhere"]}')
+    assert create(cluster, nics=[]) == [name(3)]
+    assert asked == [{}], "the options are those of the first one"
+    assert cluster.said("there is no node 'nowhere'; asking the next one")
+    assert cluster.said("allocator 'full', mode allocate: no place; asking the next one")
+    assert cluster.said("allocator good chose node3.example.com")
+    # Who is named is asked alone; "." are the defaults.
+    with pytest.raises(OpPrereqError, match=r"'mad'.*invalid JSON") as caught:
+        create(cluster, instance_name="b", iallocator="mad")
+    assert caught.value.ecode == "internal_error"
+    assert create(cluster, instance_name="b", iallocator=".", nics=[]) == [name(3)]
+
+
+def test_if_no_default_allocator_finds_a_place_each_says_why(
+    cluster: FakeCluster, hail: Allocator
+) -> None:
+    cluster.config.cluster["default_iallocators"] = {"allocate": ["mad", "full"]}
+    cluster.rpc.allocators |= {"full": say(NO_PLACE), "mad": say("what?")}
+    with pytest.raises(OpPrereqError, match=r"'mad'.*; allocator 'full'.*no place$") as caught:
+        create(cluster)
+    assert caught.value.ecode == "insufficient_resources"
+    assert not hail.asked
+
+
+def test_each_kind_of_request_can_have_its_own_default_allocators(
+    cluster: FakeCluster, hail: Allocator
+) -> None:
+    config = cluster.config.cluster
+    config["default_iallocators"] = {"default": ["hail", "full"], "relocate": ["other"]}
+    cluster.rpc.allocators |= {"full": say(NO_PLACE), "other": say("asked")}
+    cluster.add_instance()
+    ask = {"direction": "out", "name": "web1.example.com"}
+    assert cluster.execute("OP_TEST_ALLOCATOR", mode="relocate", **ask) == "asked"
+    assert not hail.asked
+    config["default_iallocator"] = "full"  # by somebody who knows nothing of the lists
+    with pytest.raises(OpPrereqError, match=r"^allocator 'full', mode allocate: no place$"):
+        create(cluster)
+
+
 # What becomes of the answer.
 
 
@@ -448,7 +508,7 @@ def test_a_node_is_migrated_by_jobs_that_ask_for_themselves(
 ) -> None:
     moving.execute("OP_NODE_MIGRATE", node_name="node1")
     [[op]] = moving.jobs
-    assert (op.iallocator, op.target_node) == ("hail", None)
+    assert (op.iallocator, op.target_node) == (".", None)  # it tries the defaults in their order
     assert not hail.asked
 
 

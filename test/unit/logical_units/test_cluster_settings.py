@@ -68,6 +68,11 @@ def refused(cluster: FakeCluster, text: str, **params: Any) -> None:
         ({"uid_pool": [[0, 4294967296]]}, "does not lie between"),
         ({"default_iallocator": "nonsense"}, "no allocator 'nonsense' on node"),
         ({"default_iallocator": "../hail"}, "no allocator"),
+        ({"default_iallocator": "hail,mine"}, "no allocator 'mine' on node"),
+        ({"default_iallocator": "hail,"}, "no allocator ''"),
+        ({"default_iallocator": "hail,hail"}, "allocator 'hail' is named twice"),
+        ({"default_iallocators": {"relocate": ["mine"]}}, "default_iallocators: .* 'mine' on node"),
+        ({"default_iallocators": {"relocate": ["hail", "hail"]}}, "named twice"),
         ({"os_hvp": {"d": {"kvm": {"migration_port": 1}}}}, "only be set for the whole cluster"),
         ({"os_hvp": {"d": {"kvm": 1}}}, "must have an object"),
         ({"install_image": "x.img"}, "install_image: 'x.img' is neither an absolute path nor"),
@@ -316,6 +321,25 @@ def test_allocators_are_looked_for_on_the_master(cluster: FakeCluster) -> None:
     assert modify(cluster, default_iallocator="mine")["default_iallocator"] == "mine"
     assert modify(cluster, default_iallocator="hail")["default_iallocator"] == "hail"
     assert modify(cluster, default_iallocator="")["default_iallocator"] == ""
+
+
+@pytest.mark.shows("2.1/allocator-default/several")
+def test_lists_of_allocators_are_kept_beside_the_first_one(cluster: FakeCluster) -> None:
+    directory = cluster.context.paths.iallocator_search_path[0]
+    os.makedirs(directory)
+    for name in ("mine", "other"):
+        with open(f"{directory}/{name}", "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), 0o755)
+    stored = modify(cluster, default_iallocator="mine,hail")
+    assert stored["default_iallocator"] == "mine"
+    assert stored["default_iallocators"] == {"default": ["mine", "hail"]}
+    stored = modify(cluster, default_iallocators={"relocate": ["other"], "allocate": ["hail"]})
+    own = {"relocate": ["other"], "allocate": ["hail"]}
+    assert stored["default_iallocators"] == {"default": ["mine", "hail"], **own}
+    stored = modify(cluster, default_iallocator="hail")
+    assert (stored["default_iallocator"], stored["default_iallocators"]) == ("hail", own)
+    stored = modify(cluster, default_iallocators={"relocate": [], "allocate": []})
+    assert "default_iallocators" not in stored  # 3.0 would not know it
 
 
 def test_ipv6_prefixes_are_longer() -> None:

@@ -23,7 +23,7 @@ OURS = {
     "OP_BACKUP_EXPORT": {"incremental", "quiesce", "snapshot"},
     "OP_BACKUP_REMOVE": {"before"},
     "OP_CLUSTER_SET_PARAMS": {
-        *("diagnose_data_collector_filename", "max_disk_transfers"),
+        *("diagnose_data_collector_filename", "max_disk_transfers", "default_iallocators"),
         *("maint_round_delay", "maint_balance", "maint_balance_threshold"),
     },
     "OP_INSTANCE_CREATE": {"no_nics", "src_point"},

@@ -16,6 +16,7 @@ from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.guest import reserve_memory, space_on_node_mib
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.logical_units.locks import LockLevel, exclusive, take_locks
+from ganeti.objects.allocation_modes import IAllocatorMode
 from ganeti.objects.disk_templates import traits_of
 from ganeti.objects.fill import cluster_hvparams, fill_beparams
 from ganeti.objects.model import AdminState, Cluster, Disk, Node
@@ -56,7 +57,7 @@ def choose_for_new(
         OpPrereqError: there is no allocator, or it finds no place.
     """
     what = f"instance {name!r}"
-    allocator = choose_allocator(cluster, op.iallocator, what)
+    allocator = choose_allocator(cluster, op.iallocator, what, IAllocatorMode.ALLOCATE)
     first = request_for_new(context.config, cluster, op, name)
 
     sizes = [size for disk in first.disks if isinstance(size := disk["size"], int)]
@@ -100,7 +101,7 @@ def choose_target(context: JobContext, view: InstanceView, iallocator: str | Non
     """
     cluster, instance = view.cluster, view.instance
     what = f"instance {instance.name!r}"
-    allocator = choose_allocator(cluster, iallocator, what)
+    allocator = choose_allocator(cluster, iallocator, what, IAllocatorMode.RELOCATE)
     is_up = instance.admin_state is AdminState.UP
     memory_mib = fill_beparams(cluster, instance)["minmem"] if is_up else 0
 
@@ -123,7 +124,8 @@ def choose_for_disks(
         OpPrereqError: there is no such allocator, or it finds no place.
     """
     cluster, instance = view.cluster, view.instance
-    allocator = choose_allocator(cluster, iallocator, f"instance {instance.name!r}")
+    what = f"instance {instance.name!r}"
+    allocator = choose_allocator(cluster, iallocator, what, IAllocatorMode.ALLOCATE)
 
     def request(snapshot: Snapshot) -> Allocate:
         return _as_request(like_existing(snapshot, snapshot.instance(instance.name), disks))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from msgspec import structs
 
@@ -24,6 +24,7 @@ from ganeti.logical_units.allocator.moves import submitted
 from ganeti.logical_units.allocator.placing import nodes_to_choose_from
 from ganeti.logical_units.allocator.question import request_for_new
 from ganeti.logical_units.base import LogicalUnit
+from ganeti.objects.allocation_modes import IAllocatorMode
 from ganeti.opcodes.instance import OpInstanceCreate, OpInstanceMultiAlloc
 from ganeti.opcodes.registry import decode_opcode
 from ganeti.protocol.iallocator import MultiAllocate, MultiAllocateResult
@@ -64,7 +65,12 @@ class LUInstanceMultiAlloc(LogicalUnit[OpInstanceMultiAlloc, Creations, Creation
             raise OpPrereqError(f"given more than once: {', '.join(twice)}")
         first = next((op.instance_name for op in creations if not _has_node(op)), None)
         if first is not None:
-            allocator = choose_allocator(self.cluster, self.op.iallocator, f"instance {first!r}")
+            allocator = choose_allocator(
+                self.cluster,
+                self.op.iallocator,
+                f"instance {first!r}",
+                IAllocatorMode.MULTI_ALLOCATE,
+            )
             return Creations(creations, allocator)
         if self.op.iallocator is not None:
             raise OpPrereqError(
@@ -105,12 +111,10 @@ class LUInstanceMultiAlloc(LogicalUnit[OpInstanceMultiAlloc, Creations, Creation
             wanted = MultiAllocate(
                 instances=[structs.replace(each, restrict_to_nodes=names) for each in requests]
             )
-            result: MultiAllocateResult = ask_allocator(
-                self.context, allocator, wanted, read_snapshot(self.config)
-            )
-        placed, failed = result
+            by, result = ask_allocator(self.context, allocator, wanted, read_snapshot(self.config))
+        placed, failed = cast(MultiAllocateResult, result)
         for name, nodes in placed:
-            self.context.info(f"allocator {allocator.name} chose {', '.join(nodes)} for {name}")
+            self.context.info(f"allocator {by} chose {', '.join(nodes)} for {name}")
         return dict(placed), failed
 
     def execute(self, plan: Creations) -> dict[str, object]:
