@@ -22,7 +22,7 @@ from ganeti.system import filelock, files, process, systemd
 from ganeti.system.environment import HOSTNAME_VARIABLE, node_environment
 from ganeti.system.programs import is_runnable
 
-START_TIMEOUT_S: Final = 90.0  # a daemon may ask for 60 s whether its node is the master
+START_TIMEOUT_S: Final = 300.0  # as systemd has; an emulated or swapping machine takes minutes
 STOP_TIMEOUT_S: Final = 15.0
 UNIT_STOP_TIMEOUT_S: Final = 120.0  # systemd itself gives up after 90 s, and kills
 

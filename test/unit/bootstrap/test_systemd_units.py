@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ganeti.system.daemon_control import START_TIMEOUT_S
+
 ROOT = Path(__file__).resolve().parents[3]
 SERVICES = sorted((ROOT / "systemd").glob("*.service"))
 
@@ -30,6 +32,11 @@ def test_unit_runs_its_daemon_in_the_foreground(path: Path) -> None:
     variable = f"{path.stem.removeprefix('ganeti-').upper()}_ARGS"
     assert service["ExecStart"] == f"/usr/sbin/{path.stem} --foreground ${variable} $ONCE_ARGS"
     assert f"EnvironmentFile=-/run/ganeti/{path.stem}.once\n" in path.read_text()
+
+
+@pytest.mark.parametrize("path", SERVICES, ids=lambda path: path.stem)
+def test_a_slow_machine_has_minutes_to_start_a_daemon(path: Path) -> None:
+    assert float(read(path)["Service"]["TimeoutStartSec"]) == START_TIMEOUT_S
 
 
 @pytest.mark.parametrize("path", SERVICES, ids=lambda path: path.stem)
