@@ -323,6 +323,8 @@ class DrbdVolume(Volume):
 
     def disconnect(self) -> None:
         """Give the connection up, by force if the other node does not answer."""
+        if owner_of(self.place, self._look()) is Owner.NOBODY:
+            return
         found, _device = self._ours()
         if found.resource is None or not found.resource.local:
             return

@@ -392,6 +392,15 @@ def test_a_connected_side_cannot_be_outdated(pair: Pair) -> None:
         second.outdate()
 
 
+def test_what_is_shut_down_has_no_connection_to_give_up(pair: Pair) -> None:
+    first, _second = pair.in_sync()
+    pair.on(1)
+    first.close()
+    first.shutdown()
+    first.disconnect()
+    assert first.find() is None
+
+
 def test_a_split_brain_is_told_and_not_decided(pair: Pair) -> None:
     first, second = pair.in_sync()
     ids = []
