@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from rig.virtual_machines import VOLUME_GROUP, VirtualMachine, VirtualMachines
+from rig.virtual_machines import SYNC_DATA, VOLUME_GROUP, VirtualMachine, VirtualMachines
 
 DISK = f"/dev/{VOLUME_GROUP}/rig"
 BLOCKS = 64
@@ -18,7 +18,7 @@ def machine(nodes: VirtualMachines) -> Iterator[VirtualMachine]:
     machine = nodes.machines[2]
     machine.run(f"lvcreate --yes --size 64m --name rig {VOLUME_GROUP} && sync {DISK}")
     yield machine
-    machine.run(f"lvremove --yes {DISK}; sync /dev/disk/by-id/virtio-data")
+    machine.run(f"lvremove --yes {DISK}; {SYNC_DATA}")
 
 
 def cut_and_start(nodes: VirtualMachines, machine: VirtualMachine) -> None:

@@ -11,12 +11,11 @@ from pathlib import Path
 from ganeti.objects.disk_templates import supported_templates
 
 from . import store
-from .installed import commands, machine_files
+from .installed import commands
+from .store import CHECKOUT
 from .virtual_machines import VOLUME_GROUP, VirtualMachine, VirtualMachines, run_directory
 
-_RECIPE = "".join(
-    Path(__file__).with_name(name).read_text() for name in ("cluster.py", "virtual_machines.py")
-)
+_MADE_BY = "bootstrap/*.py"
 # All have the host keys of their image; ssh-keyscan is too hasty for these machines.
 _KNOW_HOSTS = "sed 's/^/{names} /' /etc/ssh/ssh_host_*_key.pub >> /root/.ssh/known_hosts"
 _TEMPLATES = {"diskless", "drbd", "file", "plain"}
@@ -51,28 +50,34 @@ def make_cluster(machines: Sequence[VirtualMachine]) -> None:
 
 
 def _fingerprint(count: int) -> str:
-    return hashlib.sha256(f"{count} {machine_files()} {_RECIPE}".encode()).hexdigest()[:16]
+    """Return what changes when a cluster has to be made anew; other new sources go on with a saved one."""
+    digest = hashlib.sha256(repr((count, store.PACKAGES)).encode())
+    here = Path(__file__)
+    made_by = [here, here.with_name("virtual_machines.py"), *(CHECKOUT / "ganeti").glob(_MADE_BY)]
+    for path in sorted(made_by):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
-def _save(count: int, directory: Path) -> None:
-    with run_directory() as place, VirtualMachines(count, place) as running:
-        make_cluster(running.machines)
-        running.save(directory)
+def saved(count: int) -> Path | None:
+    """Return the disks of machines that are a cluster, if the store has them."""
+    return store.found("clusters", _fingerprint(count))
 
 
-def saved(count: int) -> Path:
-    """Return the disks of machines that are a cluster, made once and kept in the store."""
-    return store.version("clusters", _fingerprint(count), lambda target: _save(count, target))
-
-
-def wait_for_cluster(machines: VirtualMachines) -> None:
-    """Wait until the first machine is master."""
-    machines.machines[0].wait_until("gnt-job list")
+def make_or_wait(machines: VirtualMachines) -> None:
+    """Wait until the first machine is master; where nothing was saved, make the cluster and save it."""
+    first, count = machines.machines[0], len(machines.machines)
+    if machines.is_saved:
+        first.wait_until("gnt-job list")
+        return
+    make_cluster(machines.machines)
+    machines.at_all(lambda machine: machine.run("touch /etc/ssh/ssh_host_*"))  # not of the image
+    store.version("clusters", _fingerprint(count), machines.save)
 
 
 @contextlib.contextmanager
 def cluster(count: int) -> Iterator[VirtualMachines]:
     """Yield running machines that are a cluster."""
     with run_directory() as directory, VirtualMachines(count, directory, saved(count)) as running:
-        wait_for_cluster(running)
+        make_or_wait(running)
         yield running

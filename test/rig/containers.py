@@ -109,8 +109,10 @@ class Machine:
         return Answer(outcome.returncode, out, err)
 
     def run(self, command: str, stdin: str | bytes = "", timeout_s: float = TIMEOUT_S) -> str:
-        """Run a shell command as root over SSH; it has to succeed."""
+        """Run a shell command as root over SSH; it has to succeed.  Prints how long it took."""
+        begun = time.monotonic()
         answer = self.try_run(command, stdin, timeout_s)
+        print(f"{time.monotonic() - begun:6.1f} s  {self.name}: {command[:200]}")
         assert answer.status == 0, f"{self.name}: {command}: {answer}\n{self.console()}"
         return answer.out
 

@@ -6,6 +6,7 @@ Run without arguments it says what it can do.  `make nodes-up` and its like are 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from .cluster import saved, wait_for_cluster
+from .cluster import make_or_wait, saved
 from .virtual_machines import MEMORY_MB, VirtualMachine, VirtualMachines
 
 COUNT = 3
@@ -45,18 +46,16 @@ def up(directory: Path) -> None:
     if directory.exists():
         sys.exit(f"{directory} exists: run 'make nodes-down' first, or name another by DIR=")
     directory.mkdir(parents=True)
-    try:
-        nodes = VirtualMachines(COUNT, directory, saved(COUNT))
-        nodes.make()
-    except BaseException:
-        shutil.rmtree(directory)
-        raise
+    with contextlib.ExitStack() as undo:
+        undo.callback(shutil.rmtree, directory)
+        nodes = undo.enter_context(VirtualMachines(COUNT, directory, saved(COUNT)))
+        make_or_wait(nodes)
+        undo.pop_all()
     cases = [_CASE.format(node.number, shlex.join(node.ssh())) for node in nodes.machines]
     names = " ".join(f"node{node.number}" for node in nodes.machines)
     script = directory / "on"
     script.write_text(_SCRIPT.format(cases="\n".join(cases), names=names))
     script.chmod(0o755)
-    wait_for_cluster(nodes)
     print(_WELCOME.format(count=COUNT, directory=directory))
 
 

@@ -106,6 +106,12 @@ def _cached(name: str, recipe: object, make: Callable[[Path], object]) -> Path:
     return target
 
 
+def found(kind: str, fingerprint: str) -> Path | None:
+    """Return the directory of one version of something, if it is there."""
+    path = DIRECTORY / kind / fingerprint
+    return path if path.exists() else None
+
+
 def version(kind: str, fingerprint: str, make: Callable[[Path], None]) -> Path:
     """Return the directory of one version of something, made when missing; few are kept of a kind."""
     with _alone():

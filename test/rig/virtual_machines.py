@@ -55,10 +55,9 @@ _COMMAND_LINE: Final = (
     " systemd.default_timeout_start_sec=900 systemd.hostname={name}"
     " eth0={address} eth1={secondary} " + " ".join(f"systemd.mask={unit}" for unit in _LEFT_OUT)
 )
-# LVM does not flush what it writes.
+SYNC_DATA: Final = "sync /dev/disk/by-id/virtio-data"  # LVM does not flush what it writes
 _MAKE_GROUP: Final = (
-    f"vgs {VOLUME_GROUP} || vgcreate {VOLUME_GROUP} /dev/disk/by-id/virtio-data;"
-    " sync /dev/disk/by-id/virtio-data"
+    f"vgs {VOLUME_GROUP} || vgcreate {VOLUME_GROUP} /dev/disk/by-id/virtio-data; {SYNC_DATA}"
 )
 
 
@@ -153,6 +152,11 @@ class VirtualMachines:
             VirtualMachine(n, directory / f"node{n}", self.network) for n in range(1, count + 1)
         ]
 
+    @property
+    def is_saved(self) -> bool:
+        """Whether the machines go on from saved disks."""
+        return self._saved is not None
+
     @classmethod
     def of(cls, directory: Path) -> Self:
         """Return the machines that another process has made in a directory."""
@@ -202,7 +206,7 @@ class VirtualMachines:
 
     def save(self, directory: Path) -> None:
         """Copy the disks as a power cut would leave them now, all of it written out before."""
-        self.at_all(lambda machine: machine.run("sync; sync /dev/disk/by-id/virtio-data"))
+        self.at_all(lambda machine: machine.run(f"sync; {SYNC_DATA}"))
         for machine in self.machines:
             disks, _ = machine.processes()
             disks.suspend()

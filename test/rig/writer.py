@@ -22,6 +22,7 @@ _CREATE: Final = f"""#!/bin/sh
 exec dd if={_DIRECTORY}/image of="$DISK_0_PATH" bs=64k conv=notrunc,fsync status=none
 """
 _PAUSE_S: Final = 0.2
+SYNC_TIMEOUT_S: Final = 300.0
 
 
 def install_os(machine: Machine) -> None:
@@ -39,6 +40,7 @@ class Writer:
         self.master = machines[0]
         self.last = 0  # the highest number that it has said
         self.machines = machines
+        self._log = f"/var/log/ganeti/kvm/{name}.serial.log"
         self._files = tempfile.TemporaryDirectory(prefix="writer-")
         self._tails: list[tuple[subprocess.Popen[bytes], Path]] = []
 
@@ -64,12 +66,26 @@ class Writer:
     def _machine(self, name: str) -> Machine:
         return next(machine for machine in self.machines if machine.name == name)
 
+    def holders(self) -> list[Machine]:
+        """Return the machines with its disks, the primary one first."""
+        names = [self.field("pnode"), *self.field("snodes").split(",")]
+        return [self._machine(name) for name in names if name]
+
+    def begins_anew(self) -> None:
+        """Forget what it said, when its disks are new and it is down."""
+        for tail, _path in self._tails:
+            tail.kill()
+            tail.wait(TIMEOUT_S)
+        self._tails, self.last = [], 0
+        for machine in self.machines:
+            machine.run(f"rm -f {self._log}")
+
     def listen(self, machine: Machine) -> None:
         """Hear from now on what it says on this machine."""
         path = Path(self._files.name) / str(len(self._tails))
         with path.open("wb") as file:
             tail = subprocess.Popen(
-                machine.ssh("--", f"tail -F -c +1 /var/log/ganeti/kvm/{self.name}.serial.log"),
+                machine.ssh("--", f"tail -F -c +1 {self._log}"),
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.DEVNULL,
@@ -117,3 +133,24 @@ def read(machine: Machine, device: str) -> bytes:
     blocks = -(-pattern.IMAGE_BYTES // (64 << 10))
     command = f"dd if={device} bs=64k count={blocks} iflag=direct status=none | base64 --wrap=0"
     return base64.b64decode(machine.run(command))
+
+
+def data_volume(machine: Machine) -> str:
+    """Return the path of the only volume with data that is half of a copied disk on a machine."""
+    (name,) = {name for name in volumes(machine) if name.endswith(".disk0_data")}
+    return f"/dev/{VOLUME_GROUP}/{name}"
+
+
+def wait_for_sync(writer: Writer) -> None:
+    """Wait until both copies are the same."""
+    writer.master.wait_until(
+        f"gnt-instance activate-disks --wait-for-sync {writer.name}", timeout_s=SYNC_TIMEOUT_S
+    )
+
+
+def both_copies_have_all(writer: Writer) -> None:
+    """Stop the guest and check the volumes below DRBD on both machines; start it again."""
+    last = writer.check()
+    for machine in writer.holders():
+        assert pattern.check(read(machine, data_volume(machine)), last) == last
+    writer.start()

@@ -1,0 +1,165 @@
+"""Disks that return errors, both nodes lost, split brain, and minors of others, on real nodes.
+
+An instance on the second and the third node; the first one is the master.  Its guest writes a pattern all
+the time, and has to go on, or to have on its disk all that it said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from rig.containers import Machine
+from rig.virtual_machines import SYNC_DATA, VOLUME_GROUP, VirtualMachines
+from rig.writer import ADD, Writer, both_copies_have_all, data_volume, volumes, wait_for_sync
+
+SIZE_MIB = 32
+FIRST, SECOND, THIRD = (f"node{n}.example.com" for n in (1, 2, 3))
+ERRORS = "0 {size} error"
+WRITE_ERRORS = "0 {size} flakey {place} 0 600 1 error_writes"
+
+
+@pytest.fixture(scope="module")
+def writer(nodes: VirtualMachines) -> Iterator[Writer]:
+    with Writer("errors.example.com", nodes.machines) as writer:
+        options = f"-t drbd -s {SIZE_MIB}m -n {SECOND}:{THIRD} -H kvm:disk_cache=writethrough"
+        writer.master.run(f"{ADD} {options} {writer.name}")
+        writer.listen(writer.primary())
+        writer.goes_on()
+        yield writer
+        writer.master.run(f"gnt-instance remove --force {writer.name}")
+
+
+def break_volume(machine: Machine, volume: str, table: str) -> None:
+    """Let a volume return errors from now on."""
+    _, size, _, *place = machine.run(f"dmsetup table {volume}").split()
+    new = table.format(size=size, place=" ".join(place))
+    machine.run(
+        f"dmsetup suspend --noflush {volume} && dmsetup load {volume} --table '{new}'"
+        f" && dmsetup resume {volume}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("side", "table", "command"),
+    [(0, ERRORS, "repair"), (1, WRITE_ERRORS, "replace-disks --auto")],
+    ids=["primary", "secondary"],
+)
+def test_a_disk_with_errors_is_detached_told_and_replaced(
+    writer: Writer, side: int, table: str, command: str
+) -> None:
+    machine = writer.holders()[side]
+    break_volume(machine, data_volume(machine), table)
+    writer.goes_on()
+    said = writer.master.try_run("gnt-cluster verify --error-codes").out
+    assert f"EINSTANCEFAULTYDISK:instance:{writer.name}:disk/0 on {machine.name}" in said
+    assert f"gnt-instance replace-disks -a {writer.name}" in said
+    assert writer.field("disk.copies") != "['up to date']"
+    writer.master.run(f"gnt-instance {command} {writer.name}")
+    before = writer.goes_on()
+    assert writer.field("disk.copies") == "['up to date']"
+    both_copies_have_all(writer)
+    assert writer.goes_on() > before
+
+
+def test_both_nodes_are_lost_and_the_secondary_one_comes_back(
+    nodes: VirtualMachines, writer: Writer
+) -> None:
+    _, second, third = nodes.machines
+    writer.goes_on()
+    nodes.pull_plug(second)
+    nodes.pull_plug(third)
+    said = writer.acknowledged()
+    nodes.start(third)
+    writer.master.run(f"gnt-node modify --offline=yes {SECOND}")
+    nodes.wait_for(third)
+    writer.master.run(f"gnt-instance failover --force --ignore-consistency {writer.name}")
+    assert (writer.field("pnode"), writer.field("snodes")) == (THIRD, SECOND)
+    writer.listen(writer.primary())
+    assert writer.goes_on() > said
+    assert writer.check() > said
+    writer.start()
+    nodes.start(second)
+    nodes.wait_for(second)
+    writer.master.run(f"gnt-node modify --offline=no {SECOND}")
+    wait_for_sync(writer)
+    both_copies_have_all(writer)
+
+
+def test_both_nodes_are_lost_and_the_primary_one_comes_back(
+    nodes: VirtualMachines, writer: Writer
+) -> None:
+    _, second, third = nodes.machines
+    writer.goes_on()
+    nodes.pull_plug(second)
+    nodes.pull_plug(third)
+    said = writer.acknowledged()
+    nodes.start(third)
+    writer.master.run(f"gnt-node modify --offline=yes {SECOND}")
+    nodes.wait_for(third)
+    writer.start()
+    assert writer.primary() is third
+    assert writer.goes_on() > said
+    assert writer.check() > said
+    writer.start()
+    nodes.start(second)
+    nodes.wait_for(second)
+    writer.master.run(f"gnt-node modify --offline=no {SECOND}")
+    wait_for_sync(writer)
+    both_copies_have_all(writer)
+
+
+def test_a_split_brain_is_told_and_decided_by_a_person(writer: Writer) -> None:
+    primary, secondary = writer.holders()
+    parted = "until grep -q 'cs:WFConnection' /proc/drbd; do sleep 0.2; done"
+    secondary.run(f"ip link set eth1 down; {parted}")
+    primary.run(parted)
+    writer.goes_on()
+    strange = "dd if=/dev/urandom of=/dev/drbd0 bs=4k count=1 seek=1000 oflag=direct status=none"
+    secondary.run(f"drbdsetup primary 0 && {strange} && drbdsetup secondary 0")
+    secondary.run("ip link set eth1 up")
+    for machine in (primary, secondary):
+        machine.wait_until("grep -q 'cs:\\(StandAlone\\|WFConnection\\)' /proc/drbd")
+    primary.wait_until("dmesg | grep -q 'Split-Brain detected'")
+    answer = writer.master.try_run(f"gnt-instance activate-disks {writer.name}")
+    assert answer.status != 0
+    generations = {
+        machine.run("drbdsetup show-gi 0 | grep -o '^[ ]*[0-9A-F]\\{16\\}' | head -1").strip()
+        for machine in (primary, secondary)
+    }
+    assert len(generations) == 2
+    assert "split brain" in answer.err
+    assert all(generation[:-1] in answer.err for generation in generations)
+    assert f"gnt-instance replace-disks -s {writer.name}" in answer.err
+    before = writer.goes_on()
+    writer.master.run(f"gnt-instance replace-disks --on-secondary {writer.name}")
+    assert writer.goes_on() > before
+    both_copies_have_all(writer)
+
+
+def test_a_minor_of_others_is_left_alone(writer: Writer) -> None:
+    first, before = writer.machines[0], writer.holders()
+    first.run(
+        f"lvcreate --yes --size 32m --name other_data {VOLUME_GROUP};"
+        f" lvcreate --yes --size 128m --name other_meta {VOLUME_GROUP};"
+        f" drbdmeta --force 0 v08 /dev/{VOLUME_GROUP}/other_meta 0 create-md;"
+        " drbdsetup new-resource other && drbdsetup new-minor other 0 0 &&"
+        f" drbdsetup attach 0 /dev/{VOLUME_GROUP}/other_data /dev/{VOLUME_GROUP}/other_meta 0"
+    )
+    seen = first.run("cat /proc/drbd")
+    answer = writer.master.try_run(f"gnt-instance replace-disks -n {FIRST} {writer.name}")
+    assert answer.status != 0
+    assert "DRBD minor 0 is in use" in answer.err
+    assert "drbdsetup down other" in answer.err
+    assert first.run("cat /proc/drbd") == seen
+    assert writer.holders() == before
+    assert volumes(first) == {"other_data", "other_meta"}
+    writer.goes_on()
+    assert writer.field("disk.copies") == "['up to date']"
+    first.run(
+        "drbdsetup down other && lvremove --yes"
+        f" {VOLUME_GROUP}/other_data {VOLUME_GROUP}/other_meta; {SYNC_DATA}"
+    )
+    writer.master.run(f"gnt-instance replace-disks -n {FIRST} {writer.name}")
+    assert writer.field("snodes") == FIRST
+    both_copies_have_all(writer)
