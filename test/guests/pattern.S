@@ -2,8 +2,8 @@
  *
  *  - it says "up" on COM1, and goes on from the number in sector 1;
  *  - each round adds one to the number N, writes a sector full of N at sector 64 + (N & 4095), then one
- *    to sector 1, says N in hexadecimal on COM1 when both were written, and rests until the next tick of
- *    the clock (18 a second), for its node has other things to do;
+ *    to sector 1, says N in hexadecimal on COM1 when both were written, and rests for four ticks of the
+ *    clock (18 a second), for its node has other things to do;
  *  - it says "!" and tries again when a sector was not written;
  *  - when the ACPI power button is pressed it says "off" and powers the machine off.
  */
@@ -54,7 +54,9 @@ next:
     loop 2b
     mov $text_end, %si
     call print
-    hlt
+    mov $4, %cx
+8:  hlt
+    loop 8b
     jmp next
 off:
     mov $0x600, %dx

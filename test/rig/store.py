@@ -97,12 +97,19 @@ def _cached(name: str, recipe: object, make: Callable[[Path], object]) -> Path:
     """Return a directory of the store; it is made anew when its recipe has changed."""
     target, stamp = DIRECTORY / name, DIRECTORY / f"{name}.recipe"
     wanted = hashlib.sha256(repr(recipe).encode()).hexdigest()
-    if not (stamp.exists() and stamp.read_text() == wanted):
-        print(f"--- rig: making {target}", file=sys.stderr)
-        shutil.rmtree(target, ignore_errors=True)
-        target.mkdir()
-        make(target)
-        stamp.write_text(wanted)
+
+    def is_made() -> bool:
+        return stamp.exists() and stamp.read_text() == wanted
+
+    if is_made():  # whoever makes something else is not waited for
+        return target
+    with _alone():
+        if not is_made():
+            print(f"--- rig: making {target}", file=sys.stderr)
+            shutil.rmtree(target, ignore_errors=True)
+            target.mkdir()
+            make(target)
+            stamp.write_text(wanted)
     return target
 
 
@@ -114,37 +121,40 @@ def found(kind: str, fingerprint: str) -> Path | None:
 
 def version(kind: str, fingerprint: str, make: Callable[[Path], None]) -> Path:
     """Return the directory of one version of something, made when missing; few are kept of a kind."""
-    with _alone():
-        target = DIRECTORY / kind / fingerprint
-        if not target.exists():
-            print(f"--- rig: making {target}", file=sys.stderr)
-            unready = target.with_suffix(".unready")
-            shutil.rmtree(unready, ignore_errors=True)
-            unready.mkdir(parents=True)
-            make(unready)
-            unready.rename(target)
-        os.utime(target)
-        newest_first = sorted(target.parent.iterdir(), key=lambda path: -path.stat().st_mtime)
-        for old in newest_first[_KEPT:]:
-            shutil.rmtree(old)
-        return target
+    target = DIRECTORY / kind / fingerprint
+    if not target.exists():
+        with _alone():
+            if not target.exists():
+                _make_version(target, make)
+    os.utime(target)
+    return target
+
+
+def _make_version(target: Path, make: Callable[[Path], None]) -> None:
+    print(f"--- rig: making {target}", file=sys.stderr)
+    unready = target.with_suffix(".unready")
+    shutil.rmtree(unready, ignore_errors=True)
+    unready.mkdir(parents=True)
+    make(unready)
+    unready.rename(target)
+    newest_first = sorted(target.parent.iterdir(), key=lambda path: -path.stat().st_mtime)
+    for old in newest_first[_KEPT:]:
+        shutil.rmtree(old)
 
 
 def key() -> Path:
     """Return the SSH key that opens the virtual machines."""
-    with _alone():
-        directory = _cached(
-            "key",
-            "ed25519",
-            lambda path: run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path / "key"),
-        )
+    directory = _cached(
+        "key",
+        "ed25519",
+        lambda path: run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path / "key"),
+    )
     return directory / "key"
 
 
 def tools() -> Path:
     """Return the directory with the unpacked tools."""
-    with _alone():
-        return _cached("tools", (TOOLS, "depmod"), _make_tools)
+    return _cached("tools", (TOOLS, "depmod"), _make_tools)
 
 
 def _make_tools(target: Path) -> None:
@@ -160,8 +170,7 @@ def kernel_name() -> str:
 def kernel() -> Path:
     """Return the directory with the unpacked kernel package: ``boot`` and ``lib/modules``."""
     name = kernel_name()
-    with _alone():
-        return _cached("kernel", name, lambda path: _unpack(path, (name,)))
+    return _cached("kernel", name, lambda path: _unpack(path, (name,)))
 
 
 def _unpack(target: Path, packages: tuple[str, ...]) -> None:
@@ -181,8 +190,7 @@ def nspawn() -> Path:
 def wheels() -> Path:
     """Return a directory with the packages that Ganeti needs of PyPI: the nodes have no network."""
     recipe = [(CHECKOUT / name).read_text() for name in ("setup.py", "pyproject.toml")]
-    with _alone():
-        return _cached("wheels", recipe, _download_wheels)
+    return _cached("wheels", recipe, _download_wheels)
 
 
 def _download_wheels(target: Path) -> None:
@@ -195,10 +203,9 @@ def _download_wheels(target: Path) -> None:
 def root() -> Path:
     """Return a file system with Debian and what Ganeti needs of it, but no Ganeti."""
     programs = tools()
-    with _alone():
-        return _cached(
-            "root", (SUITE, PACKAGES, _USELESS_UNITS), lambda path: _bootstrap(programs, path)
-        )
+    return _cached(
+        "root", (SUITE, PACKAGES, _USELESS_UNITS), lambda path: _bootstrap(programs, path)
+    )
 
 
 def _bootstrap(programs: Path, target: Path) -> None:

@@ -98,7 +98,7 @@ class Writer:
         self.last = max([self.last, *said])
         return self.last
 
-    def goes_on(self, numbers: int = 20) -> int:
+    def goes_on(self, numbers: int = 10) -> int:
         """Wait until it has written more; returns how far it is."""
         until, wanted = time.monotonic() + TIMEOUT_S, self.acknowledged() + numbers
         while self.acknowledged() < wanted:
@@ -110,7 +110,7 @@ class Writer:
         """Stop it, and check that all it said is on its disk; returns the highest number there."""
         self.master.run(f"gnt-instance shutdown {self.name}")
         last = self.acknowledged()
-        place = self.master.run(f"gnt-instance activate-disks {self.name}").split()[0]
+        place = self.master.run(f"gnt-instance activate-disks {self.name}").split()[-1]
         node, _, device = place.split(":")
         found = pattern.check(read(self._machine(node), device), last)
         self.master.run(f"gnt-instance deactivate-disks {self.name}")
