@@ -24,7 +24,7 @@ EDITABLE := --config-settings editable_mode=compat
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt $(EDITABLE)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo demo-stop nodes-up nodes-shell nodes-cut nodes-start nodes-down test test-real test-storage test-long golden conformance lint format bench docs install clean
+.PHONY: help venv demo demo-stop nodes-up nodes-shell nodes-cut nodes-start nodes-down test test-nodes test-real test-storage test-long golden conformance lint format bench docs install clean
 
 help:  ## Say what there is to make
 	@echo "Ganeti cluster manager.  Targets:"
@@ -93,9 +93,16 @@ test: lint  ## Run everything that must pass: style, types, contracts, all tests
 	@$(BIN)/pytest --numprocesses=$(TEST_PROCESSES) --dist=loadfile $(PYTEST_ARGS)
 	@echo "--- tests as on a machine without QEMU, Chromium and the htools of Ganeti 3.0"
 	@env -u GANETI_TEST_REQUIRE_QEMU -u GANETI_TEST_REQUIRE_BROWSER GANETI_TEST_WITHOUT=1 $(BIN)/pytest --numprocesses=$(TEST_PROCESSES) --dist=loadfile $(WITHOUT)
+	@$(MAKE) --no-print-directory test-nodes
 
 test-real: $(VENV)/.installed-for-tests  ## Install it on real machines (containers, virtual ones) and try it there; needs root
 	@GANETI_TEST_REAL=1 $(BIN)/pytest test/real --ignore-glob='*/test_storage*' $(PYTEST_ARGS)
+
+test-nodes: $(VENV)/.installed-for-tests  ## The shortest form of test-storage, where this machine can have real nodes
+	@if why=$$(PYTHONPATH=test $(BIN)/python -m rig.nodes possible); then \
+		echo "--- tests on three real nodes: DRBD, live migration, power cuts"; \
+		GANETI_TEST_REAL=1 $(BIN)/pytest -m short test/real/test_storage.py; \
+	else echo "--- no tests on real nodes: $$why"; fi
 
 test-storage: $(VENV)/.installed-for-tests  ## Try LVM and DRBD on three real nodes, with power cuts (TEST_NODES=.nodes: on those of nodes-up); needs root
 	@GANETI_TEST_REAL=1 GANETI_TEST_NODES=$(TEST_NODES) $(BIN)/pytest test/real/test_storage*.py $(PYTEST_ARGS)

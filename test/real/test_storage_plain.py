@@ -13,7 +13,6 @@ import pytest
 from rig.virtual_machines import VirtualMachines
 from rig.writer import ADD, Writer, volumes
 
-pytestmark = pytest.mark.short
 SIZE_MIB = 16
 
 

@@ -100,6 +100,8 @@ class Writer:
 
     def goes_on(self, numbers: int = 10) -> int:
         """Wait until it has written more; returns how far it is."""
+        if not self._tails:
+            self.listen(self.primary())
         until, wanted = time.monotonic() + TIMEOUT_S, self.acknowledged() + numbers
         while self.acknowledged() < wanted:
             assert time.monotonic() < until, f"{self.name} stands still at {self.last}"
