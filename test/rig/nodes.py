@@ -16,11 +16,12 @@ from pathlib import Path
 
 import psutil
 
+from . import store
 from .cluster import make_or_wait, saved
 from .virtual_machines import MEMORY_MB, VirtualMachine, VirtualMachines
 
 COUNT = 3
-_MEMORY_MB = MEMORY_MB + 400  # QEMU and the cache of its disks
+_MEMORY_MB = MEMORY_MB + 1200  # QEMU keeps 1 GB of translated code, and the cache of its disks
 _PROGRAMS = ("qemu-system-x86_64", "apt-get", "apt-cache", "dpkg", "ip", "unshare", "mke2fs", "ssh")
 _CASE = 'node{0}|root@node{0}) shift; exec {1} "$@";;'
 _SCRIPT = """#!/bin/sh
@@ -109,6 +110,12 @@ def why_not() -> str:
         return f"there is no {' and no '.join(missing)}"
     if not Path("/dev/net/tun").exists():
         return "there is no /dev/net/tun"
+    try:
+        store.kernel_name()
+    except (RuntimeError, IndexError):
+        return (
+            f"apt knows no package {store.KERNEL}: run 'apt-get update', with the archive of Debian"
+        )
     if (free_mb := psutil.virtual_memory().available >> 20) < COUNT * _MEMORY_MB:
         return f"it needs {COUNT * _MEMORY_MB} MB of memory, and {free_mb} are free"
     tried = subprocess.run(
