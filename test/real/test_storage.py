@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 from rig.virtual_machines import SYNC_DATA, VOLUME_GROUP, VirtualMachines
-from rig.writer import ADD, Writer, both_copies_have_all, volumes, wait_for_sync
+from rig.writer import ADD, OS_TYPE, Writer, both_copies_have_all, volumes, wait_for_sync
 
 SIZE_MIB = 64
 HALVES = {"disk0_data", "disk0_meta"}
@@ -33,7 +33,7 @@ def imported(writer: Writer) -> Iterator[Writer]:
         f" --src-node={FIRST} --src-dir={writer.name}"
     )
     with Writer("three.example.com", writer.machines) as copy:
-        command = ADD.replace("gnt-instance add", "gnt-backup import")
+        command = ADD.replace("gnt-instance add", "gnt-backup import").replace(OS_TYPE, "")
         writer.master.run(f"{command} --no-start {options} {copy.name}")
         yield copy
         writer.master.run(f"gnt-instance remove --force {copy.name}")

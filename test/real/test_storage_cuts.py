@@ -55,7 +55,8 @@ class Life:
     def jobs_end(self) -> None:
         """Wait until no job is running or waiting."""
         self.writer.master.wait_until(
-            "! gnt-job list --no-headers -o status | grep -E 'running|waiting|queued|canceling'"
+            "! gnt-job list --no-headers -o status | grep -E 'running|waiting|queued|canceling'",
+            TIMEOUT_S,
         )
 
 
@@ -129,13 +130,16 @@ def play(life: Life, number: int) -> None:
         life.cut(machine)
         process.wait(TIMEOUT_S)
     life.jobs_end()
-    resume(life)
+    resume(life, command, succeeded=process.returncode == 0)
     print(f"    ended after {time.monotonic() - begun:.0f} s")
 
 
-def resume(life: Life) -> None:
+def resume(life: Life, command: str, *, succeeded: bool) -> None:
     """Do what a person does after a power cut, and look at the disk."""
     writer = life.writer
+    for action in ("migrate", "failover"):
+        if action in command and not succeeded:
+            writer.master.run(f"gnt-instance {action} --cleanup --force {writer.name}")
     if writer.field("status") == "running":
         writer.listen(writer.primary())
         writer.goes_on(1)

@@ -16,7 +16,8 @@ from .containers import TIMEOUT_S, Machine
 from .virtual_machines import VOLUME_GROUP
 
 OS_NAME: Final = "pattern"
-ADD: Final = f"gnt-instance add --os-type={OS_NAME}+default --no-nics --no-name-check --no-ip-check -B memory=32"
+OS_TYPE: Final = f"--os-type={OS_NAME}+default "
+ADD: Final = f"gnt-instance add {OS_TYPE}--no-nics --no-name-check --no-ip-check -B memory=32"
 _DIRECTORY: Final = f"/srv/ganeti/os/{OS_NAME}"
 _CREATE: Final = f"""#!/bin/sh
 exec dd if={_DIRECTORY}/image of="$DISK_0_PATH" bs=64k conv=notrunc,fsync status=none
