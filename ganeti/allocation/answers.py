@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ganeti.allocation import moves
+from ganeti.allocation.balancing import balancing_moves
 from ganeti.allocation.model import Instance, Rules
 from ganeti.allocation.placing import GroupChoice, choose_group, find_secondary
 from ganeti.allocation.questions import TagMeanings, mirrored_size, new_instance
@@ -224,6 +225,46 @@ def opcode(instance: str, step: moves.Step) -> dict[str, JsonValue]:
     }
 
 
+def _capacity(question: Question, wanted: wire.Capacity) -> Answer:
+    places: list[list[str]] = []
+    after, number = question.cluster, 0
+    while len(places) < wanted.count_max:
+        number += 1
+        name = f"{wanted.name}-{number}"
+        if name in after.instances:
+            continue
+        choice, after = _place_new(replace(question, cluster=after), replace(wanted, name=name))
+        if choice.best is None:
+            text = f"more instances that fit: {len(places)}; then {choice.text}"
+            return _success(text, places, after)
+        places.append(list(choice.best.nodes))
+    text = f"more instances that fit: {len(places)}, as many as were asked for"
+    return _success(text, places, after)
+
+
+def _balance(question: Question, wanted: wire.Balance) -> Answer:
+    cluster = question.cluster
+    _check_known(wanted.groups, cluster.groups, "node group")
+    groups = wanted.groups or list(cluster.groups)
+    done = list(balancing_moves(cluster, groups, question.rules, wanted.moves_max))
+    after = done[-1].after if done else cluster
+    moved = {move.instance.name: move for move in done}  # the last place of each
+    scores = "; ".join(
+        f"group {cluster.groups[uuid].group.name}: score {cluster.groups[uuid].score:.6f},"
+        f" then {after.groups[uuid].score:.6f}"
+        for uuid in groups
+    )
+    return _success(
+        f"moves that make it better: {len(done)}; {scores}",
+        [
+            [(name, move.group, list(move.instance.nodes)) for name, move in moved.items()],
+            [],
+            [[opcode(move.instance.name, step) for step in move.steps] for move in done],
+        ],
+        after,
+    )
+
+
 def _instance(cluster: ClusterState, name: str) -> Instance:
     found = cluster.instances.get(name)
     if found is None:
@@ -240,6 +281,8 @@ def _check_known(names: Iterable[str], known: Mapping[str, object], what: str) -
 _MODES: Final[Mapping[type, Callable[[Question, Any], Answer]]] = {
     wire.Allocate: _allocate,
     wire.AllocateSecondary: _allocate_secondary,
+    wire.Balance: _balance,
+    wire.Capacity: _capacity,
     wire.ChangeGroup: _change_group,
     wire.MultiAllocate: _multi_allocate,
     wire.NodeEvacuate: _node_evacuate,

@@ -134,6 +134,7 @@ class LUTestOsParams(NamelessUnit[OpTestOsParams]):
 
 
 COUNT_MAX: Final = 1000
+MOVES_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +251,25 @@ class LUTestAllocator(LogicalUnit[OpTestAllocator, Snapshot, Test]):
         uuids: list[str] = [group.uuid for group in targets] if self.op.target_groups else []
         return iallocator.ChangeGroup(instances=self._instances(), target_groups=uuids)
 
+    def balance(self, _snapshot: Snapshot) -> Wanted:
+        """Ask which moves make groups better balanced; the groups are named like instances."""
+        groups = [
+            lookup.require_group(self.config, name).uuid
+            for name in self.op.instances or [self.op.name]
+        ]
+        return iallocator.Balance(groups=[*groups], moves_max=self._limit(MOVES_MAX))
+
+    def capacity(self, _snapshot: Snapshot) -> Wanted:
+        """Ask how many more instances of a kind fit."""
+        request = self.request(self.op.name)
+        return iallocator.Capacity(
+            count_max=self._limit(COUNT_MAX),
+            **{name: getattr(request, name) for name in iallocator.NewInstance.__struct_fields__},
+        )
+
+    def _limit(self, otherwise: int) -> int:
+        return otherwise if self.op.limit is None else self.op.limit
+
     def _instances(self) -> list[str]:
         if not self.op.instances:
             raise _missing(self.op, "instances")
@@ -263,6 +283,8 @@ def _missing(op: OpTestAllocator, key: str) -> OpPrereqError:
 _REQUESTS: Final[Mapping[IAllocatorMode, Callable[[LUTestAllocator, Snapshot], Wanted]]] = {
     IAllocatorMode.ALLOCATE: LUTestAllocator.allocate,
     IAllocatorMode.ALLOCATE_SECONDARY: LUTestAllocator.allocate_secondary,
+    IAllocatorMode.BALANCE: LUTestAllocator.balance,
+    IAllocatorMode.CAPACITY: LUTestAllocator.capacity,
     IAllocatorMode.CHANGE_GROUP: LUTestAllocator.change_group,
     IAllocatorMode.MULTI_ALLOCATE: LUTestAllocator.multi_allocate,
     IAllocatorMode.NODE_EVACUATE: LUTestAllocator.node_evacuate,

@@ -11,10 +11,12 @@ from typing import Final
 
 
 class IAllocatorMode(StrEnum):
-    """The kinds of request to an allocator."""
+    """The kinds of request to an allocator; ``balance`` and ``capacity`` are not in 3.0."""
 
     ALLOCATE = "allocate"
     ALLOCATE_SECONDARY = "allocate-secondary"
+    BALANCE = "balance"
+    CAPACITY = "capacity"
     CHANGE_GROUP = "change-group"
     MULTI_ALLOCATE = "multi-allocate"
     NODE_EVACUATE = "node-evacuate"

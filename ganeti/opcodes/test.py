@@ -35,6 +35,7 @@ class OpTestAllocator(OpCode, frozen=True, kw_only=True):
     spindle_use: NonNegativeInt = 1
     count: NonNegativeInt = 1
     group_name: NonEmptyStr | None = None
+    limit: NonNegativeInt | None = None
 
 
 class OpTestDelay(OpCode, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ An allocator is started with the path of a file that holds the question as JSON,
 it prints its answer as one JSON object and exits with 0.  The form of the answer depends on the
 mode of the question (`RESULTS`).
 
-Source: iallocator.json.
+Source: iallocator.json; for balance and capacity design-2.1, "IAllocator changes".
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DEFAULT_SHORTCUT: Final = "."
 # An option for the allocator, given in mode node-evacuate when the operator asks for it.
 IGNORE_SOFT_ERRORS: Final = "ignore-soft-errors"
 
-# The opcodes that an allocator may ask for in modes node-evacuate and change-group.
+# The opcodes that an allocator may ask for in modes node-evacuate, change-group and balance.
 JOB_OPCODES: Final = frozenset(
     {"OP_INSTANCE_FAILOVER", "OP_INSTANCE_MIGRATE", "OP_INSTANCE_REPLACE_DISKS"}
 )
@@ -192,8 +192,36 @@ class AllocateSecondary(
     name: str
 
 
+class Balance(Struct, frozen=True, kw_only=True, tag_field="type", tag="balance"):
+    """Which moves make groups better balanced, in the order in which they are to be made?
+
+    Attributes:
+        groups: UUIDs; none means all groups.  No instance leaves its group.
+        moves_max: how many jobs there may be at most.
+    """
+
+    groups: list[str]
+    moves_max: int
+
+
+class Capacity(NewInstance, frozen=True, kw_only=True, tag_field="type", tag="capacity"):
+    """How many more instances of this kind fit, and on which nodes, one after the other?
+
+    ``count_max``: as many are enough.
+    """
+
+    count_max: int
+
+
 Wanted: TypeAlias = (
-    Allocate | MultiAllocate | Relocate | NodeEvacuate | ChangeGroup | AllocateSecondary
+    Allocate
+    | MultiAllocate
+    | Relocate
+    | NodeEvacuate
+    | ChangeGroup
+    | AllocateSecondary
+    | Balance
+    | Capacity
 )
 
 
@@ -220,11 +248,15 @@ class AllocatorRequest(Struct, frozen=True, kw_only=True):
 
 
 class AllocatorResponse(Struct, frozen=True, kw_only=True):
-    """The whole answer; ``result`` is of the mode's type in `RESULTS`, or [] on failure."""
+    """The whole answer; ``result`` is of the mode's type in `RESULTS`, or [] on failure.
+
+    ``explanation``: lines for people, from allocators of our own that are asked for them.
+    """
 
     success: bool
     info: str
     result: Any = []
+    explanation: list[str] | UnsetType = UNSET
 
 
 NodeNames: TypeAlias = list[str]
@@ -241,9 +273,14 @@ EvacuateResult: TypeAlias = tuple[
 A job is a list of opcodes in their JSON form.
 """
 
+CapacityResult: TypeAlias = list[NodeNames]
+"""[nodes of the first instance, nodes of the second, ...]."""
+
 RESULTS: Final[Mapping[IAllocatorMode, Any]] = {
     IAllocatorMode.ALLOCATE: NodeNames,
     IAllocatorMode.ALLOCATE_SECONDARY: str,
+    IAllocatorMode.BALANCE: EvacuateResult,
+    IAllocatorMode.CAPACITY: CapacityResult,
     IAllocatorMode.CHANGE_GROUP: EvacuateResult,
     IAllocatorMode.MULTI_ALLOCATE: MultiAllocateResult,
     IAllocatorMode.NODE_EVACUATE: EvacuateResult,

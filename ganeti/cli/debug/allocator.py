@@ -12,13 +12,13 @@ from ganeti.cli.run.binding import submit
 from ganeti.objects.allocation_modes import IAllocatorMode
 from ganeti.opcodes.test import OpTestAllocator
 
-_OF_INSTANCES = (IAllocatorMode.CHANGE_GROUP, IAllocatorMode.NODE_EVACUATE)
+_OF_SEVERAL = (IAllocatorMode.BALANCE, IAllocatorMode.CHANGE_GROUP, IAllocatorMode.NODE_EVACUATE)
 _NIC_PARTS = ("mac", "ip", "link")
 
 
 def ask(context: Context, options: Options, args: list[str]) -> None:
     """Make the question, and print it or the answer."""
-    several = options.mode in _OF_INSTANCES
+    several = options.mode in _OF_SEVERAL
     if len(args) > 1 and not several:
         raise OpPrereqError(f"mode {options.mode} is about one instance, {len(args)} were given")
     said = submit(
@@ -77,6 +77,10 @@ COMMANDS: Final = (
             choices=("all", "primary-only", "secondary-only"),
             default="all",
         ),
+        opt.number(
+            "--limit=N",
+            "at most so many moves (balance; 10 by default) or instances (capacity; 1000)",
+        ),
         opt.size("--memory", "memory", default=128),
         opt.option(
             "-m --mode",
@@ -88,6 +92,8 @@ COMMANDS: Final = (
                 "allocate",
                 "allocate-secondary",
                 "node-evacuate",
+                "balance",
+                "capacity",
             ),
             default="relocate",
         ),
@@ -98,11 +104,16 @@ COMMANDS: Final = (
         title="iallocator: ask an allocator, or show the question for it",
         aliases=("allocator",),
         opcode=OpTestAllocator,
-        description="""Modes allocate and multi-allocate are about instances that do not exist,
-and take their size from the options; the others are about existing ones.  Nothing is changed: the
+        description="""Modes allocate, multi-allocate and capacity are about instances that do not
+exist, and take their size from the options; balance is about node groups, whose names are given
+instead of those of instances; the others are about existing ones.  Capacity asks how many more
+instances of a size fit, and where, and balance which moves make the use of nodes more even: these
+two are asked of our own hail, or of allocators that know them.  Nothing is changed: the
 question (--dir=in) or the answer of the allocator (--dir=out) is shown as it is.""",
         examples="""
 gnt-debug iallocator -m allocate --dir=out --disks=1g -t file new1  # where would it go
+gnt-debug iallocator -m capacity --dir=out --disks=10g --memory=2g -t drbd more  # how many fit
+gnt-debug iallocator -m balance --dir=out --limit=5 default  # five moves within group default
 gnt-debug iallocator -m relocate web1  # the question to relocate web1""",
     ),
 )

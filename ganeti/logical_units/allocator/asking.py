@@ -313,6 +313,19 @@ def _check(question: iallocator.AllocatorRequest, result: Any) -> None:
             _check_secondary(question, name, result)
         case iallocator.NodeEvacuate(instances=names) | iallocator.ChangeGroup(instances=names):
             _check_moves(question, names, result)
+        case iallocator.Balance() as balance:
+            _check_moves(question, list(question.instances), result)
+            if len(result[2]) > balance.moves_max:
+                raise _WrongAnswerError(
+                    f"{len(result[2])} jobs, and at most {balance.moves_max} were asked for"
+                )
+        case iallocator.Capacity() as kind:
+            for names in result:
+                _check_place(question, kind, names)
+            if len(result) > kind.count_max:
+                raise _WrongAnswerError(
+                    f"{len(result)} instances, and at most {kind.count_max} were asked for"
+                )
         case iallocator.Allocate() as wanted:
             _check_place(question, wanted, result)
 

@@ -27,6 +27,7 @@ OURS = {
         *("maint_round_delay", "maint_balance", "maint_balance_threshold"),
     },
     "OP_INSTANCE_CREATE": {"no_nics", "src_point"},
+    "OP_TEST_ALLOCATOR": {"limit"},
 }
 OWN_OPCODES = {
     *("OP_CLUSTER_REPAIR_VOLUME_GROUPS", "OP_INSTANCE_REPAIR"),
