@@ -41,6 +41,51 @@ NDPARAMS = {
 DYNAMIC = ("total_", "free_", "reserved_", "i_pri_")
 
 
+# Examples of the modes that 3.0 does not have, beside those in data/model/iallocator.json.
+OWN_EXAMPLES: dict[str, Json] = {
+    "balance": {
+        "request": {"type": "balance", "groups": [], "moves_max": 3},
+        "response": {
+            "success": True,
+            "info": "text",
+            "result": [
+                [["inst1", "default", ["node2"]]],
+                [],
+                [
+                    [
+                        {
+                            "OP_ID": "OP_INSTANCE_MIGRATE",
+                            "instance_name": "inst1",
+                            "target_node": "node2",
+                        }
+                    ]
+                ],
+            ],
+        },
+    },
+    "capacity": {
+        "request": {
+            "type": "capacity",
+            "name": "more",
+            "memory": 128,
+            "vcpus": 1,
+            "spindle_use": 1,
+            "disks": [{"size": 1024, "mode": "rw", "dev_type": "file"}],
+            "disk_space_total": 1024,
+            "disk_template": "file",
+            "group_name": None,
+            "os": "debian",
+            "tags": [],
+            "nics": [],
+            "required_nodes": 1,
+            "hypervisor": "fake",
+            "count_max": 2,
+        },
+        "response": {"success": True, "info": "text", "result": [["node1"], ["node2"]]},
+    },
+}
+
+
 def ipolicy(**changes: object) -> Json:
     policy = {
         "minmax": [{"min": SMALLEST, "max": LARGEST}],

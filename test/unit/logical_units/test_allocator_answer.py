@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.allocator_questions import OWN_EXAMPLES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +23,8 @@ MODEL: dict[str, Any] = json.loads(
 )
 FULL = MODEL["example_full_request"]
 
+EXAMPLES: dict[str, Any] = MODEL["examples"] | OWN_EXAMPLES
+
 
 def question(mode: str, **changes: Any) -> AllocatorRequest:
     """Return the recorded question of a mode, in a cluster that has all nodes of the answers."""
@@ -31,13 +34,13 @@ def question(mode: str, **changes: Any) -> AllocatorRequest:
         **FULL,
         "nodes": {f"node{number}": node for number in range(1, 6)},
         "instances": dict.fromkeys(("inst1", "inst2", "inst3"), instance),
-        "request": {**MODEL["examples"][mode]["request"], **changes},
+        "request": {**EXAMPLES[mode]["request"], **changes},
     }
     return decode_request(json.dumps(wire).encode())
 
 
 def response(mode: str, **changes: Any) -> dict[str, Any]:
-    return {**MODEL["examples"][mode]["response"], **changes}
+    return {**EXAMPLES[mode]["response"], **changes}
 
 
 def read(mode: str, said: Any, **changes: Any) -> Any:
@@ -116,6 +119,15 @@ def moved(**changes: Any) -> list[Any]:
         ("change-group", response("change-group", result=moved(instance_name="x")), "instance 'x'"),
         ("change-group", response("change-group", result=moved(foo=1)), "'foo' is unknown"),
         ("change-group", response("change-group", result=moved(OP_ID=[])), "not allowed"),
+        ("balance", response("balance", result=moved(instance_name="x")), "instance 'x'"),
+        (
+            "balance",
+            response("balance", result=[[], [], moved()[2] * 4]),
+            "4 jobs, and at most 3 were asked for",
+        ),
+        ("capacity", response("capacity", result=[["node1", "node2"]]), r"1 node\(s\) are needed"),
+        ("capacity", response("capacity", result=[["x"]]), "there is no node 'x'"),
+        ("capacity", response("capacity", result=[["node1"]] * 3), "3 instances, and at most 2"),
     ],
 )
 def test_what_is_wrong_is_named(mode: str, said: Any, text: str) -> None:

@@ -416,6 +416,25 @@ def test_a_new_priority_that_comes_while_the_allocator_thinks(
     assert len(hail.asked) == 2
 
 
+@pytest.mark.shows("2.1/balance/balance", "2.1/capacity/capacity")
+def test_the_two_requests_that_3_0_does_not_have(cluster: FakeCluster, hail: Allocator) -> None:
+    def show(mode: str, **params: Any) -> Any:
+        question = cluster.execute("OP_TEST_ALLOCATOR", direction="in", mode=mode, **params)
+        return json.loads(question)["request"]
+
+    group = cluster.config.node(1)["group"]
+    wanted = {"type": "balance", "groups": [group], "moves_max": 10}
+    assert show("balance", name="default") == wanted
+    assert show("balance", name="default", instances=[group], limit=3) == {**wanted, "moves_max": 3}
+    with pytest.raises(OpPrereqError, match="east"):
+        show("balance", name="default", instances=["default", "east"])
+    size = {"memory": 512, "vcpus": 2, "disks": [{"size": 1024}], "disk_template": "file"}
+    found = show("capacity", name="more", limit=7, **size)
+    place = show("allocate", name="more", **size)
+    assert found == {**place, "type": "capacity", "count_max": 7}
+    assert not hail.asked
+
+
 # Moves.
 
 

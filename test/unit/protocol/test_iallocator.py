@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from fakes.allocator_questions import OWN_EXAMPLES
 
 from ganeti.base.errors import ProtocolError
 from ganeti.objects.allocation_modes import EvacMode, IAllocatorMode
@@ -14,15 +15,16 @@ from ganeti.protocol import iallocator
 MODEL: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "data" / "model" / "iallocator.json").read_text()
 )
+EXAMPLES: dict[str, Any] = MODEL["examples"] | OWN_EXAMPLES
 
 
 def question(mode: str) -> dict[str, Any]:
     """Return a whole question of a mode."""
-    return {**MODEL["example_full_request"], "request": MODEL["examples"][mode]["request"]}
+    return {**MODEL["example_full_request"], "request": EXAMPLES[mode]["request"]}
 
 
 def test_every_mode_has_an_example_and_a_type_of_result() -> None:
-    assert list(IAllocatorMode) == MODEL["modes"] == sorted(MODEL["examples"])
+    assert list(IAllocatorMode) == sorted([*MODEL["modes"], *OWN_EXAMPLES]) == sorted(EXAMPLES)
     assert list(EvacMode) == MODEL["evac_modes"]
     assert set(iallocator.RESULTS) == set(IAllocatorMode)
     assert sorted(iallocator.JOB_OPCODES) == MODEL["result_per_mode"]["job_opcodes_allowed"]
@@ -40,7 +42,7 @@ def test_recorded_questions_survive_reading_and_writing(mode: IAllocatorMode) ->
 
 @pytest.mark.parametrize("mode", IAllocatorMode)
 def test_recorded_results_are_of_their_type(mode: IAllocatorMode) -> None:
-    result = MODEL["examples"][mode]["response"]["result"]
+    result = EXAMPLES[mode]["response"]["result"]
     typed = msgspec.convert(result, iallocator.RESULTS[mode])
     assert json.loads(msgspec.json.encode(typed)) == result
 
