@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from ganeti.allocation import moves
 from ganeti.allocation.balancing import balancing_moves
+from ganeti.allocation.explaining import explain
 from ganeti.allocation.model import Instance, Rules
 from ganeti.allocation.placing import GroupChoice, choose_group, find_secondary
 from ganeti.allocation.questions import TagMeanings, mirrored_size, new_instance
@@ -63,7 +64,16 @@ def _allocate(question: Question, wanted: wire.Allocate) -> Answer:
     return _success(text, list(choice.best.nodes), after)
 
 
-def _place_new(question: Question, wanted: wire.NewInstance) -> tuple[GroupChoice, ClusterState]:
+class _Wish(Struct, frozen=True):
+    """A new instance, the rules for it, and the UUIDs of the groups that it may go to."""
+
+    instance: Instance
+    rules: Rules
+    groups: list[str]
+    is_explicit: bool
+
+
+def _wish(question: Question, wanted: wire.NewInstance) -> _Wish:
     cluster, rules = question.cluster, question.rules
     if wanted.name in cluster.instances:
         raise GenericError(f"there is an instance {wanted.name!r} already")
@@ -76,16 +86,36 @@ def _place_new(question: Question, wanted: wire.NewInstance) -> tuple[GroupChoic
     if rules.only is None and isinstance(wanted.restrict_to_nodes, list):
         rules = replace(rules, only=frozenset(wanted.restrict_to_nodes))
     _check_known(rules.only or (), cluster.nodes, "node")
+    groups = _groups_named(cluster, wanted.group_name)
+    return _Wish(instance, rules, groups, wanted.group_name is not None)
+
+
+def _place_new(question: Question, wanted: wire.NewInstance) -> tuple[GroupChoice, ClusterState]:
+    cluster, wish = question.cluster, _wish(question, wanted)
     choice = choose_group(
-        cluster,
-        instance,
-        rules,
-        _groups_named(cluster, wanted.group_name),
-        is_explicit=wanted.group_name is not None,
+        cluster, wish.instance, wish.rules, wish.groups, is_explicit=wish.is_explicit
     )
     if choice.best is None:
         return choice, cluster
-    return choice, cluster.with_instance(replace(instance, nodes=choice.best.nodes))
+    return choice, cluster.with_instance(replace(wish.instance, nodes=choice.best.nodes))
+
+
+def explanation(question: Question, wanted: wire.Wanted, said: wire.AllocatorResponse) -> list[str]:
+    """Return lines for people on an answer: of a new instance why it goes there, and not elsewhere.
+
+    Other kinds of requests have the text of their answer only.
+    """
+    if not isinstance(wanted, wire.Allocate):
+        return said.info.split("; ")
+    wish = _wish(question, wanted)
+    return explain(
+        question.cluster,
+        wish.instance,
+        wish.rules,
+        wish.groups,
+        said.result,
+        is_explicit=wish.is_explicit,
+    )
 
 
 def _groups_named(cluster: ClusterState, name: str | None) -> list[str]:

@@ -55,7 +55,22 @@ class Outcome(Struct):
     refused: Counter[tuple[Role, Obstacle]] = field(default_factory=Counter)
 
     def reasons(self) -> str:
-        """Say why there is no place."""
+        """Say why there is no place, with a count for each reason."""
+        left_out = self._left_out()
+        return f"{self._refusals()}; left out {left_out}" if left_out else self._refusals()
+
+    def _left_out(self) -> str:
+        """Count the nodes that nobody looked at."""
+        nodes = [load.node for load in self.state.loads.values()]
+        counts = Counter(
+            "offline" if node.is_offline else "drained or not vm_capable"
+            for node in nodes
+            if not node.is_usable
+        )
+        counts["ruled out by the request"] = len(nodes) - counts.total() - self.looked_at
+        return ", ".join(f"({why}: {count})" for why, count in counts.items() if count > 0)
+
+    def _refusals(self) -> str:
         if not self.looked_at:
             return "no usable node to choose from"
         total = f"{self.looked_at} node" + "s" * (self.looked_at > 1)
@@ -264,7 +279,7 @@ def choose_group(
     texts: list[str] = []
     for uuid in among:
         state = cluster.groups[uuid]
-        why_not = _refusal(state.group, instance, is_explicit=is_explicit)
+        why_not = refusal(state.group, instance, is_explicit=is_explicit)
         if why_not is None:
             outcome = find_place(state, instance, rules, source=source)
             if outcome.nodes:
@@ -293,7 +308,7 @@ def describe(outcome: Outcome) -> str:
     )
 
 
-def _refusal(group: Group, instance: Instance, *, is_explicit: bool) -> str | None:
+def refusal(group: Group, instance: Instance, *, is_explicit: bool) -> str | None:
     """Return why no node of a group can have an instance, free resources apart; or None."""
     if group.alloc_policy is AllocPolicy.UNALLOCABLE and not is_explicit:
         return "closed for new instances (unallocable)"

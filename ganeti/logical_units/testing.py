@@ -164,6 +164,8 @@ class LUTestAllocator(LogicalUnit[OpTestAllocator, Snapshot, Test]):
         allocator = asking.choose_allocator(
             self.cluster, self.op.iallocator, "this test", self.op.mode
         )
+        if self.op.explain:
+            allocator = allocator.with_option(iallocator.EXPLAIN)
         return Test(found, wanted, allocator)
 
     def execute(self, plan: Test) -> str:

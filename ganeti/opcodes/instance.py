@@ -127,6 +127,7 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True):
     helper_startup_timeout: int | None = None
     helper_shutdown_timeout: int | None = None
     no_nics: bool | None = None
+    explain: bool | None = None
 
 
 class OpInstanceDeactivateDisks(InstanceOpCode, frozen=True, kw_only=True):

@@ -36,6 +36,7 @@ class OpTestAllocator(OpCode, frozen=True, kw_only=True):
     count: NonNegativeInt = 1
     group_name: NonEmptyStr | None = None
     limit: NonNegativeInt | None = None
+    explain: bool | None = None
 
 
 class OpTestDelay(OpCode, frozen=True, kw_only=True):

@@ -28,6 +28,9 @@ DEFAULT_SHORTCUT: Final = "."
 # An option for the allocator, given in mode node-evacuate when the operator asks for it.
 IGNORE_SOFT_ERRORS: Final = "ignore-soft-errors"
 
+# One of ours, given when the operator asks for it: the answer has an `explanation` then.
+EXPLAIN: Final = "explain"
+
 # The opcodes that an allocator may ask for in modes node-evacuate, change-group and balance.
 JOB_OPCODES: Final = frozenset(
     {"OP_INSTANCE_FAILOVER", "OP_INSTANCE_MIGRATE", "OP_INSTANCE_REPLACE_DISKS"}
@@ -257,6 +260,13 @@ class AllocatorResponse(Struct, frozen=True, kw_only=True):
     info: str
     result: Any = []
     explanation: list[str] | UnsetType = UNSET
+
+
+class Explained(Struct, frozen=True):
+    """The part of an answer that is for people only."""
+
+    info: str = ""
+    explanation: list[str] = []
 
 
 NodeNames: TypeAlias = list[str]

@@ -146,6 +146,31 @@ def test_instances_live_and_move_without_a_node_being_named(
     assert set(places(cluster).values()) <= set(west)
 
 
+@pytest.mark.shows("2.1/allocator-dry/nodes", "2.1/allocator-dry/simulated")
+def test_a_place_is_rehearsed_and_explained(cluster: TestCluster) -> None:
+    said = cluster.gnt(f"instance add --dry-run --explain -I hail {NEW} dry.example.com").out
+    assert "dry.example.com" not in cluster.instance_names()
+    chosen = next(
+        line.rpartition(" ")[2] for line in said.splitlines() if "would be made on" in line
+    )
+    assert chosen in cluster.nodes
+    assert f"instance dry.example.com goes to {chosen} in group " in said
+    assert all(f"node {node}: " in said for node in cluster.nodes if node != chosen)
+    job_id = cluster.submit(f"instance add --dry-run -I hail {NEW} dry.example.com")
+    assert cluster.run(["gnt-job", "watch", str(job_id)]).status == 0
+    results = cluster.gnt(f"job list --no-headers -o opresult {job_id}").out
+    assert any(node in results for node in cluster.nodes)
+    size = "--disks=1 --memory=16 -t file"
+    ask = f"debug iallocator -I hail --dir=out {size}"
+    lines = cluster.gnt(f"{ask} -m allocate --explain far.example.com").lines
+    assert "goes to" in lines[0]
+    answer = json.loads(cluster.gnt(f"{ask} -m capacity --limit=3 far.example.com").out)
+    assert (answer["success"], len(answer["result"])) == (True, 3)
+    answer = json.loads(cluster.gnt("debug iallocator -I hail --dir=out -m balance default").out)
+    assert answer["success"]
+    assert len(answer["result"]) == 3
+
+
 @pytest.mark.parametrize("allocator", BAD)
 def test_what_a_bad_allocator_does_is_said(cluster: TestCluster, allocator: str) -> None:
     said = cluster.refused(f"instance add -I {allocator} {NEW} x.example.com", BAD[allocator][1])

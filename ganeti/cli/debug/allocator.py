@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from ganeti.base.errors import OpPrereqError
+from ganeti.base.json import loads_as
 from ganeti.base.units import parse_unit
 from ganeti.cli.command import Context, Options, command, opt
 from ganeti.cli.instance.devices import DISK_TEMPLATE
 from ganeti.cli.run.binding import submit
-from ganeti.objects.allocation_modes import IAllocatorMode
+from ganeti.objects.allocation_modes import IAllocatorDirection, IAllocatorMode
 from ganeti.opcodes.test import OpTestAllocator
+from ganeti.protocol.iallocator import Explained
 
 _OF_SEVERAL = (IAllocatorMode.BALANCE, IAllocatorMode.CHANGE_GROUP, IAllocatorMode.NODE_EVACUATE)
 _NIC_PARTS = ("mac", "ip", "link")
@@ -18,6 +20,8 @@ _NIC_PARTS = ("mac", "ip", "link")
 
 def ask(context: Context, options: Options, args: list[str]) -> None:
     """Make the question, and print it or the answer."""
+    if options.explain and options.direction != IAllocatorDirection.OUT:
+        raise OpPrereqError("--explain is about an answer: it needs --dir=out")
     several = options.mode in _OF_SEVERAL
     if len(args) > 1 and not several:
         raise OpPrereqError(f"mode {options.mode} is about one instance, {len(args)} were given")
@@ -31,7 +35,18 @@ def ask(context: Context, options: Options, args: list[str]) -> None:
         nics=nics_of(options.nics),
         os=options.os_type,
     )
-    context.write(str(said).rstrip("\n"))
+    text = str(said).rstrip("\n")
+    context.write("\n".join(_explained(text)) if options.explain else text)
+
+
+def _explained(answer: str) -> list[str]:
+    """Return what an answer says for people.
+
+    Raises:
+        ProtocolError: it is no answer.
+    """
+    said = loads_as(Explained, answer.encode())
+    return said.explanation or [said.info]
 
 
 def disks_of(text: str) -> list[dict[str, object]]:
@@ -71,6 +86,9 @@ COMMANDS: Final = (
         ),
         DISK_TEMPLATE,
         opt.option("--disks", "sizes of the disks", default="4096,4096"),
+        opt.flag(
+            "--explain", "print why, and why not elsewhere, instead of the answer (with --dir=out)"
+        ),
         opt.option(
             "--evac-mode",
             "which instances of the node",

@@ -12,7 +12,9 @@ import gc
 import sys
 from typing import Final
 
-from ganeti.allocation.answers import Question, answer
+from msgspec.structs import replace
+
+from ganeti.allocation.answers import Question, answer, explanation
 from ganeti.allocation.model import Rules
 from ganeti.allocation.questions import meanings_of, state_of
 from ganeti.allocation.state import ClusterState
@@ -34,6 +36,11 @@ OPTIONS: Final = (
     ),
     opt.commas(
         "--restrict-allocation-to=NODE,...", "place instances on these nodes only, for any question"
+    ),
+    opt.flag(
+        "--explain",
+        "say of a new instance why it goes to its nodes, and why not to the others: for people on"
+        " the standard error, and in the answer",
     ),
     opt.flag("--ignore-dynu", "leave the number of instances out of the score"),
     opt.number(
@@ -97,11 +104,17 @@ def answer_file(context: Context, options: Options, args: list[str]) -> None:
         only=None if only is None else frozenset(only),
     )
     meanings = meanings_of(request.cluster_tags)
-    found = answer(Question(cluster, meanings, rules), request.request)
-    _remark(options, found.response.info)
+    question = Question(cluster, meanings, rules)
+    found = answer(question, request.request)
+    response = found.response
+    _remark(options, response.info)
+    if options.explain:
+        lines = explanation(question, request.request, response)
+        response = replace(response, explanation=lines)
+        sys.stderr.writelines(f"{line}\n" for line in lines)
     if options.save is not None:
         _save(options.save, request, cluster, found.after)
-    context.write(encode_response(found.response))
+    context.write(encode_response(response))
 
 
 def _check_supported(options: Options) -> None:

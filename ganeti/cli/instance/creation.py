@@ -17,7 +17,9 @@ from ganeti.opcodes.registry import encode_opcode
 def add(context: Context, options: Options, args: list[str]) -> None:
     """Create an instance, install its operating system and start it."""
     more = {**devices.settings_of_new(options), **_devices(options)}
-    submit(context, options, args, **more, start=options.start and not options.forthcoming)
+    result = submit(context, options, args, **more, start=options.start and not options.forthcoming)
+    if options.dry_run and isinstance(result, list) and result:
+        context.write(f"{args[0]} would be made on {' and '.join(map(str, result))}")
 
 
 def _devices(options: Options) -> dict[str, object]:
@@ -111,6 +113,11 @@ COMMANDS: Final = (
         "<instance>:host=instance_name NEW_INSTANCE --communication --force-variant --os-type",
         devices.DISK_KIND,
         opt.flag("--commit", "make a forthcoming instance; other settings are as planned"),
+        opt.flag(
+            "--explain",
+            "have the allocator say why it goes where it goes, and why not elsewhere; with"
+            " --dry-run nothing is made (hail can)",
+        ),
         opt.flag("--forthcoming", "only plan it: keep its name, node and addresses"),
         opt.flag("--no-install", "do not run the operating system's create script"),
         opt.unflag("--no-start", "do not start it"),
@@ -124,6 +131,8 @@ gnt-instance add -t file -s 1g -o debootstrap+default -n node1 web1.example.com 
 gnt-instance add -t sharedfile --disk 0:size=10g --disk 1:size=512,name=swap \
 -B memory=1g,vcpus=2 -o test -n node1 db1.example.com \
  # two disks, 1 GiB of memory, two CPUs
+gnt-instance add --dry-run --explain -I hail -t drbd -s 10g -o test db2.example.com \
+ # where would it go, and why not to the other nodes
 gnt-instance add -t diskless -H fake -o test --no-name-check --no-ip-check -n node2 x \
  # no disks; a name that no name server knows""",
         opcode=OpInstanceCreate,

@@ -107,9 +107,11 @@ def ask_allocator(
     failures: list[OpPrereqError] = []
     for each in (allocator, *allocator.others):
         try:
-            return each.name, read_answer(
-                each.name, question, run_allocator(context, each, question)
-            )
+            said = run_allocator(context, each, question)
+            if iallocator.EXPLAIN in each.options:
+                for line in read_explanation(said):
+                    context.info(line)
+            return each.name, read_answer(each.name, question, said)
         except OpPrereqError as err:
             failures.append(err)
             if len(failures) <= len(allocator.others):
@@ -264,6 +266,14 @@ def read_answer(allocator: str, question: iallocator.AllocatorRequest, content: 
             ErrorCode.FAULT,
         ) from err
     return result
+
+
+def read_explanation(content: str) -> list[str]:
+    """Return the lines for people in an answer; none where there are none to be found."""
+    try:
+        return msgspec.json.decode(content, type=iallocator.Explained).explanation
+    except msgspec.DecodeError:
+        return []
 
 
 def _fields(content: str) -> dict[str, Any]:

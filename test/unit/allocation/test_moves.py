@@ -133,7 +133,13 @@ def test_each_move_is_planned_in_the_state_that_those_before_leave() -> None:
     moved, failed, _ = result(question(evacuation("all", *"abcd"), nodes, instances))
     assert [name for name, *_ in moved] == ["a", "b", "c"]
     assert failed == [
-        ("d", "group default: 2 nodes to choose from, refused as primary node (memory: 2)")
+        (
+            "d",
+            (
+                "group default: 2 nodes to choose from, refused as primary node (memory: 2); left out"
+                " (ruled out by the request: 1)"
+            ),
+        )
     ]
 
 

@@ -130,7 +130,7 @@ def test_a_refusal_counts_what_was_in_the_way_on_how_many_nodes() -> None:
     assert not found.success
     assert found.info == (
         "instance new fits nowhere: group default: 3 nodes to choose from, refused as primary node"
-        " (memory: 1, disk: 1, virtual CPUs: 1)"
+        " (memory: 1, disk: 1, virtual CPUs: 1); left out (drained or not vm_capable: 1)"
     )
 
 

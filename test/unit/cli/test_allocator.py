@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ganeti.base.errors import GenericError
-from ganeti.cli.debug.allocator import disks_of, nics_of
+from ganeti.cli.debug.allocator import _explained, disks_of, nics_of
 from ganeti.cli.run.jobs import split_submitted, submitted_jobs
 
 
@@ -18,6 +18,13 @@ def test_disks_and_nics_by_short_words() -> None:
         {"mac": "x", "ip": "192.0.2.1"},
     ]
     assert nics_of("") == []
+
+
+def test_the_part_of_an_answer_that_is_for_people() -> None:
+    assert _explained('{"info": "a; b", "explanation": ["x", "y"], "result": []}') == ["x", "y"]
+    assert _explained('{"success": true, "info": "no more", "result": []}') == ["no more"]
+    with pytest.raises(GenericError, match="invalid JSON"):
+        _explained("nonsense")
 
 
 def test_words_that_mean_nothing() -> None:

@@ -103,6 +103,16 @@ def test_the_cluster_can_be_saved_read_and_made_up(run: Run, tmp_path: Path) -> 
     assert made_up["result"] == ["node-01-001", "node-01-002"]
 
 
+def test_it_explains_a_place_to_people_and_in_the_answer(run: Run) -> None:
+    nodes = {"a": node(), "b": node(free_memory=1)}
+    status, out, err = run(question(new(template="plain"), nodes), "--explain")
+    said = json.loads(out)
+    assert (status, said["result"]) == (0, ["a"])
+    assert said["explanation"] == err.splitlines()
+    assert err.splitlines()[-1].startswith("node b: refused as primary node memory (1 MiB free")
+    assert "explanation" not in run.answer(question(new(template="plain"), nodes))
+
+
 def test_it_says_more_when_asked(run: Run) -> None:
     status, _, err = run(question(new(), NODES), "-v")
     assert status == 0

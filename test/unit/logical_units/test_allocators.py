@@ -164,6 +164,24 @@ def test_without_a_default_it_is_said_what_to_do(cluster: FakeCluster) -> None:
             create(cluster, **params)
 
 
+def test_an_allocator_explains_where_it_is_asked_to(cluster: FakeCluster, hail: Allocator) -> None:
+    def answer(question: dict[str, Any], options: dict[str, Any]) -> str:
+        said = {"success": False, "info": "full", "result": [], "explanation": ["node x: memory"]}
+        return json.dumps(said if "explain" in options else {**said, "explanation": 7})
+
+    cluster.rpc.allocators["hail"] = answer
+    with pytest.raises(OpPrereqError, match="mode allocate: full"):
+        create(cluster, explain=True)
+    assert cluster.said("node x: memory")
+    cluster.messages.clear()
+    with pytest.raises(OpPrereqError, match="mode allocate: full"):
+        create(cluster)
+    assert not cluster.said("node x")
+    ask = {"direction": "out", "mode": "relocate", "name": "web1.example.com", "explain": True}
+    cluster.add_instance()
+    assert "node x: memory" in cluster.execute("OP_TEST_ALLOCATOR", **ask)
+
+
 # Several default allocators.
 
 

@@ -26,8 +26,8 @@ OURS = {
         *("diagnose_data_collector_filename", "max_disk_transfers", "default_iallocators"),
         *("maint_round_delay", "maint_balance", "maint_balance_threshold"),
     },
-    "OP_INSTANCE_CREATE": {"no_nics", "src_point"},
-    "OP_TEST_ALLOCATOR": {"limit"},
+    "OP_INSTANCE_CREATE": {"explain", "no_nics", "src_point"},
+    "OP_TEST_ALLOCATOR": {"explain", "limit"},
 }
 OWN_OPCODES = {
     *("OP_CLUSTER_REPAIR_VOLUME_GROUPS", "OP_INSTANCE_REPAIR"),

@@ -21,7 +21,7 @@ from ganeti.objects.disk_templates import traits_of
 from ganeti.objects.fill import cluster_hvparams, fill_beparams
 from ganeti.objects.model import AdminState, Cluster, Disk, Node
 from ganeti.opcodes.instance import OpInstanceCreate
-from ganeti.protocol.iallocator import Allocate, NewInstance
+from ganeti.protocol.iallocator import EXPLAIN, Allocate, NewInstance
 from ganeti.protocol.wconfd import LockMode
 
 
@@ -58,6 +58,8 @@ def choose_for_new(
     """
     what = f"instance {name!r}"
     allocator = choose_allocator(cluster, op.iallocator, what, IAllocatorMode.ALLOCATE)
+    if op.explain:
+        allocator = allocator.with_option(EXPLAIN)
     first = request_for_new(context.config, cluster, op, name)
 
     sizes = [size for disk in first.disks if isinstance(size := disk["size"], int)]
