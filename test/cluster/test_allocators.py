@@ -155,7 +155,7 @@ def test_a_place_is_rehearsed_and_explained(cluster: TestCluster) -> None:
     )
     assert chosen in cluster.nodes
     assert f"instance dry.example.com goes to {chosen} in group " in said
-    assert all(f"node {node}: " in said for node in cluster.nodes if node != chosen)
+    assert all(node in said for node in cluster.nodes)
     job_id = cluster.submit(f"instance add --dry-run -I hail {NEW} dry.example.com")
     assert cluster.run(["gnt-job", "watch", str(job_id)]).status == 0
     results = cluster.gnt(f"job list --no-headers -o opresult {job_id}").out
