@@ -32,7 +32,7 @@ Source: node_rpc.json, "result_objects" and calls instance_*, migration_*; const
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import IntEnum, StrEnum
 from functools import cache
@@ -292,10 +292,19 @@ class Snapshots(Protocol):
     def kept(self, instance: RpcInstance) -> list[list[KeptSnapshot]]:
         """Return the snapshots that each disk of a running instance keeps within itself."""
 
-    def keep(self, instance: RpcInstance, name: str, *, quiesce: bool) -> bool:
+    def keep(
+        self,
+        instance: RpcInstance,
+        name: str,
+        *,
+        quiesce: bool,
+        beside: Callable[[], None] | None = None,
+    ) -> bool:
         """Let each disk of a running instance keep its contents, all as of one instant.
 
         Args:
+            beside: takes the snapshots of disks that do not keep them in their files; the guest
+                stands still for so long.
             quiesce: fail if no agent in the guest can hold its file systems still meanwhile;
                 otherwise one that answers does so.
 

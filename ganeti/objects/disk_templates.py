@@ -115,6 +115,7 @@ class Traits(Struct, frozen=True, kw_only=True):
         child_count: how many disks it is put together from.
         extra_mib: space on each node besides the disk's own size.
         can_copy: a disk can move to another node only by copying it there.
+        keeps_snapshots: a disk keeps snapshots of its own, under names.
         has_access: the hypervisor may reach it without a device of the node.
         has_own_directory: the files lie in a directory named after the instance.
         takes_physical_volumes: fits nodes that give whole physical volumes to one instance.
@@ -131,6 +132,7 @@ class Traits(Struct, frozen=True, kw_only=True):
     can_grow: bool = True
     can_copy: bool = False
     has_snapshots: bool = False
+    keeps_snapshots: bool = False
     has_access: bool = False
     has_own_directory: bool = False
     takes_physical_volumes: bool = False
@@ -281,6 +283,7 @@ class DiskTemplate(Row):
         adoption=Adoption.POSSIBLE,
         can_copy=True,
         has_snapshots=True,
+        keeps_snapshots=True,
         takes_physical_volumes=True,
     )
     RBD = _template(
@@ -290,6 +293,7 @@ class DiskTemplate(Row):
         logical_id={"driver": str, "name": str},
         mirroring=_EXTERNAL,
         has_snapshots=True,
+        keeps_snapshots=True,
         has_access=True,
         counts_as_usage=False,
     )
@@ -363,9 +367,17 @@ def thin_pool_of(params: Mapping[str, object] | None) -> str:
     return "" if pool in _NO_POOL else pool
 
 
-def keeps_snapshots(format_: DiskFormat) -> bool:
-    """Tell whether disks with files of a format keep snapshots within themselves."""
-    return format_ is DiskFormat.QCOW2
+def keeps_snapshots(template: str, format_: DiskFormat) -> bool:
+    """Tell whether disks of a template, with files of a format, keep snapshots of their own."""
+    return traits_of(template).keeps_snapshots or format_ is DiskFormat.QCOW2
+
+
+KEPT: Final = ".kept."  # in names of volumes, between that of a disk and that of a snapshot of it
+
+
+def volume_of_kept(path: str) -> str:
+    """Return the volume that has a snapshot, or the one named if that is no snapshot."""
+    return path.partition(KEPT)[0]
 
 
 class DiskMode(StrEnum):

@@ -302,12 +302,16 @@ class Volume(ABC):
         self._refuse("wiped")
 
     def snapshots(self) -> list[KeptSnapshot]:
-        """Return the snapshots that the disk keeps within itself, the oldest first."""
+        """Return the snapshots that the disk keeps, the oldest first."""
         return []
+
+    def as_kept(self, name: str) -> Volume | None:
+        """Return the disk that a snapshot is, which is only read; None if it lies in our file."""
+        return None
 
     def keep(self, name: str) -> None:
         """Keep the contents as they are under a name, which no other snapshot has."""
-        self._refuse("kept as a snapshot within themselves")
+        self._refuse("kept as snapshots of their own")
 
     def restore(self, name: str) -> None:
         """Give the disk the contents of a snapshot, which stays."""
@@ -383,6 +387,10 @@ class Storage:
     def dimensions(self, volumes: Sequence[Volume]) -> list[Dimensions | None]:
         """Return the real sizes of many disks; None for one that does not exist."""
         return [volume.dimensions() for volume in volumes]
+
+    def snapshots(self, volumes: Sequence[Volume]) -> list[list[KeptSnapshot]]:
+        """Return the snapshots that each of many disks keeps, the oldest first."""
+        return [volume.snapshots() for volume in volumes]
 
     def space(self, name: str) -> StorageUnit:
         """Return the space of a storage unit."""

@@ -8,6 +8,7 @@ Source: config.json, "disk_logical_id"; design of 2.0, "Better LVM allocation"; 
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,7 +16,8 @@ from contextlib import contextmanager, suppress
 from typing import Final, TypeVar, cast
 
 from ganeti.base.errors import BlockDeviceError, GenericError, LockError, StorageError, failing_as
-from ganeti.objects.disk_templates import LocalDiskStatus, thin_pool_of
+from ganeti.objects.disk_templates import KEPT, LocalDiskStatus, thin_pool_of
+from ganeti.protocol.node_rpc_values import KeptSnapshot
 from ganeti.storage import lvm_placement, lvm_reports
 from ganeti.storage.data import wipe
 from ganeti.storage.holders import holders
@@ -29,6 +31,7 @@ from ganeti.storage.lvm_reports import (
     run,
     said,
 )
+from ganeti.system import clock
 from ganeti.system.filelock import FileLock
 from ganeti.system.files import closing, ensure_directory
 
@@ -38,6 +41,7 @@ TAG_LENGTH_MAX: Final = 1024
 _NAME: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_+.][A-Za-z0-9_+.-]*")  # lvm(8), VALID NAMES
 _NOT_IN_TAGS: Final = re.compile(r"[^A-Za-z0-9_+.\-/=!:&#]")
 _ALLOCATION_TIMEOUT_S: Final = 300.0  # another allocation on this node may take so long
+_KEPT_TAG: Final = "ganeti-kept+"  # the beginning of the tag that has the time of a snapshot
 SNAPSHOT_MIB_MIN: Final = 64  # less is full in a moment
 
 T = TypeVar("T")
@@ -202,13 +206,14 @@ class PlainVolume(Volume):
         """
         with _failing(f"cannot remove {self._what}"):
             volumes = lvm_reports.logical_volumes()
-            found = next((each for each in volumes if each.path == self.path), None)
-            if found is None:
-                return
-            _check_no_snapshots(found, volumes)
-            if found.is_open:
-                _check_not_held(found)
-            self._change("remove", "lvremove", "--force", self.path)
+            kept = self._kept_among(volumes)
+            found = _at(volumes, self.path)
+            if found is not None:
+                _check_no_snapshots(found, [each for each in volumes if each not in kept])
+                if found.is_open:
+                    _check_not_held(found)
+            for each in (*kept, *([] if found is None else [found])):
+                self._change("remove", "lvremove", "--force", each.path)
 
     def find(self) -> BlockDevStatus | None:
         """Look at the volume; None when there is none."""
@@ -259,6 +264,7 @@ class PlainVolume(Volume):
         with _failing(f"cannot grow {self._what}"), self._allocation():
             found = self._existing()
             if not found.pool:  # a thin volume takes its space when it is written
+                self._check_can_grow()
                 argv += self._growing_on(found, amount_mib * MIB)
             result = run(argv)
             if result.status != 0 and found.stripes > 1 and not result.timed_out:
@@ -268,6 +274,15 @@ class PlainVolume(Volume):
                 raise StorageError(said(result))
             if not dryrun:
                 flush_group(self._group)
+
+    def _check_can_grow(self) -> None:
+        """Refuse a volume with snapshots, which LVM does not enlarge while it is active."""
+        kept = [name for name, _time in self.snapshots()]
+        if kept:
+            raise StorageError(
+                f"it has the snapshot(s) {', '.join(kept)}, so LVM does not enlarge it; remove them"
+                " first with 'gnt-instance snapshot remove', or keep such disks in a thin pool"
+            )
 
     def _growing_on(self, found: LogicalVolume, amount_bytes: int) -> Sequence[str]:
         return lvm_placement.place_growth(
@@ -314,6 +329,136 @@ class PlainVolume(Volume):
                 _make(path, f"--size={room_mib}m", "--snapshot", self.path)
             flush_group(self._group)
         return logical_id
+
+    # Snapshots that the volume keeps: volumes beside it, tagged with their time.
+
+    def _kept_path(self, name: str) -> str:
+        return f"{self.path}{KEPT}{name}"
+
+    def _kept_among(self, volumes: Sequence[LogicalVolume]) -> list[LogicalVolume]:
+        return [each for each in volumes if each.path.startswith(self._kept_path(""))]
+
+    def snapshots_among(self, volumes: Sequence[LogicalVolume]) -> list[KeptSnapshot]:
+        """Return the snapshots that the volume keeps, the oldest first."""
+        prefix = len(self._kept_path(""))
+        found = [
+            KeptSnapshot(each.path[prefix:], _time_of(each)) for each in self._kept_among(volumes)
+        ]
+        return sorted(found, key=lambda each: each.ctime)
+
+    def snapshots(self) -> list[KeptSnapshot]:
+        """Do so by one run of lvs."""
+        with _failing(f"cannot look for snapshots of {self._what}"):
+            return self.snapshots_among(lvm_reports.logical_volumes())
+
+    def as_kept(self, name: str) -> PlainVolume:
+        """Return the volume that a snapshot is."""
+        found = copy.copy(self)
+        found._name = f"{self._name}{KEPT}{name}"  # noqa: SLF001 - a copy of this one
+        return found
+
+    def keep(self, name: str) -> None:
+        """Take a snapshot, with room for changes of the whole volume, or in its thin pool."""
+        path = self._kept_path(name)
+        with _failing(f"cannot keep snapshot {name!r} of {self._what}"), self._allocation():
+            volumes = lvm_reports.logical_volumes()
+            _check_free(volumes, path)
+            self._take(path, _there(volumes, self.path), [f"{_KEPT_TAG}{clock.now():.0f}"])
+
+    def _take(self, path: str, origin: LogicalVolume, tags: Iterable[str]) -> None:
+        options = [f"--addtag={tag}" for tag in tags]
+        if origin.pool:
+            pool = lvm_reports.existing_pool(f"{self._group}/{origin.pool}")
+            if pool.pool_problem:
+                raise StorageError(f"thin pool {pool.path} {pool.pool_problem}")
+        else:
+            group, size_mib = group_of(self._group), origin.size_bytes // MIB
+            if group.free_mib < size_mib:
+                raise StorageError(
+                    f"volume group {group.name!r} has {group.free_mib} MiB left; a snapshot that is"
+                    f" kept may take as much as its disk, {size_mib} MiB (those of disks in a thin"
+                    " pool take what was changed)"
+                )
+            options.append("--extents=100%ORIGIN")
+        _make(path, *options, "--snapshot", self.path)
+        flush_group(self._group)
+
+    def restore(self, name: str) -> None:
+        """Give the volume the contents of a snapshot; it keeps its size."""
+        path = self._kept_path(name)
+        with _failing(f"cannot restore snapshot {name!r} of {self._what}"), self._allocation():
+            volumes = lvm_reports.logical_volumes()
+            before, snapshot = _at(volumes, self.path), _there(volumes, path)
+            if before is not None and before.is_open:
+                _check_not_held(before)
+            if snapshot.pool:
+                self._replace(before, snapshot, volumes)
+            else:
+                self._merge(_there(volumes, self.path), snapshot)
+
+    def _merge(self, before: LogicalVolume, snapshot: LogicalVolume) -> None:
+        """Merge a snapshot into the volume, then take it again.
+
+        LVM uses a snapshot up by that: if this process is ended between the two, the contents are
+        restored and the snapshot is gone.
+        """
+        self.assemble()  # LVM merges at once into a volume that is active
+        self._change("merge", "lvconvert", "--merge", "--yes", snapshot.path)
+        self._take(snapshot.path, before, snapshot.tags)
+
+    def _replace(
+        self,
+        before: LogicalVolume | None,
+        snapshot: LogicalVolume,
+        volumes: Sequence[LogicalVolume],
+    ) -> None:
+        """Put a copy of a thin snapshot, which shares its blocks, in the place of the volume.
+
+        (LVM's own merge would use the snapshot up, and make the others unfit for another one.)  If
+        this process is ended before the copy has its name, the next attempt gives it.
+        """
+        new = f"{self.path}.restored"
+        is_left = _at(volumes, new) is not None
+        if before is not None:
+            if is_left:
+                self._change("restore", "lvremove", "--force", new)
+            tags = [f"--addtag={tag}" for tag in before.tags]
+            _make(new, *tags, "--setactivationskip=n", "--snapshot", snapshot.path)
+            if (lost := before.size_bytes - snapshot.size_bytes) > 0:
+                self._change("enlarge", "lvextend", f"--size=+{lost}b", new)
+            self._change("replace", "lvremove", "--force", self.path)
+        elif not is_left:
+            raise StorageError(f"there is no {self._what}")
+        self._change("restore", "lvrename", self._group, new.partition("/")[2], self._name)
+        self.assemble()
+
+    def forget(self, name: str) -> None:
+        """Remove a snapshot; does nothing when there is none of that name."""
+        path = self._kept_path(name)
+        with _failing(f"cannot remove snapshot {name!r} of {self._what}"):
+            found = _at(lvm_reports.logical_volumes(), path)
+            if found is None:
+                return
+            if found.is_open:
+                _check_not_held(found)
+            self._change("remove a snapshot of", "lvremove", "--force", path)
+
+
+def _at(volumes: Iterable[LogicalVolume], path: str) -> LogicalVolume | None:
+    return next((each for each in volumes if each.path == path), None)
+
+
+def _there(volumes: Iterable[LogicalVolume], path: str) -> LogicalVolume:
+    found = _at(volumes, path)
+    if found is None:
+        raise StorageError(f"there is no logical volume {path}")
+    return found
+
+
+def _time_of(kept: LogicalVolume) -> float:
+    """Return the time of a snapshot from its tag; 0 for one that somebody else made."""
+    times = [tag.removeprefix(_KEPT_TAG) for tag in kept.tags if tag.startswith(_KEPT_TAG)]
+    return float(times[0]) if times and times[0].isdigit() else 0.0
 
 
 def _check_size(what: str, size_mib: int) -> None:
@@ -410,6 +555,11 @@ class PlainStorage(Storage):
     def look(self, volumes: Sequence[Volume]) -> list[Look]:
         """Look at many volumes by one run of lvs."""
         return _read(cast("Sequence[PlainVolume]", volumes), PlainVolume.status)
+
+    def snapshots(self, volumes: Sequence[Volume]) -> list[list[KeptSnapshot]]:
+        """Return the snapshots of many volumes by one run of lvs."""
+        found = lvm_reports.logical_volumes()
+        return [volume.snapshots_among(found) for volume in cast("Sequence[PlainVolume]", volumes)]
 
     def dimensions(self, volumes: Sequence[Volume]) -> list[Dimensions | None]:
         """Return the real sizes of many volumes by one run of lvs."""

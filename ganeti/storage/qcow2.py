@@ -150,11 +150,13 @@ class RawView(msgspec.Struct, frozen=True):
     Attributes:
         image: the name of the disk: the path of a qcow2 image, or an address.
         blockdev: QEMU's description of what has the bytes; of no image if it is empty.
+        read_only: nobody can write to them.
     """
 
     image: str
     path: str
     blockdev: dict[str, Any] = {}
+    read_only: bool = False
 
     @contextmanager
     def shown(self) -> Iterator[None]:
@@ -171,7 +173,7 @@ class RawView(msgspec.Struct, frozen=True):
                 pass
         try:
             with _running(self._command(), self._pid_file, f"the disk in {self.image}"):
-                if self.blockdev:
+                if self.blockdev and not self.read_only:
                     self._allow_write_back()
                 yield
         finally:
@@ -189,9 +191,9 @@ class RawView(msgspec.Struct, frozen=True):
 
     def _command(self) -> list[str]:
         file = {"driver": "file", "filename": self.image}
-        image = {"driver": "qcow2", "backing": None, "file": file}
-        image = {**(self.blockdev or image), "node-name": "disk"}
-        place = {"mountpoint": self.path, "writable": True}
+        image: dict[str, object] = {"driver": "qcow2", "backing": None, "file": file}
+        image = {**(self.blockdev or image), "node-name": "disk", "read-only": self.read_only}
+        place: dict[str, object] = {"mountpoint": self.path, "writable": not self.read_only}
         export = {"type": "fuse", "id": "raw", "node-name": "disk", **place}
         options = ("--blockdev", dumps(image).decode(), "--export", dumps(export).decode())
         return ["qemu-storage-daemon", *options, "--pidfile", self._pid_file]

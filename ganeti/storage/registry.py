@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pkgutil import resolve_name
 from typing import TypeVar, cast
 
 from ganeti.base.errors import GenericError, NotSupportedError, OpPrereqError
 from ganeti.objects.disk_templates import DiskTemplate, StorageType, supported_templates
+from ganeti.protocol.node_rpc_values import KeptSnapshot
 from ganeti.storage.interface import (
     NO_PARAMS,
     Dimensions,
@@ -94,11 +95,21 @@ def dimensions(disks: Sequence[DiskLike], env: StorageEnv) -> list[Dimensions | 
     Raises:
         GenericError: one cannot be looked at.
     """
-    found: list[Dimensions | None] = []
-    for size in _ask_all(disks, env, lambda storage, volumes: storage.dimensions(volumes)):
-        if isinstance(size, GenericError):
-            raise size
-        found.append(size)
+    return _all_of(_ask_all(disks, env, lambda storage, volumes: storage.dimensions(volumes)))
+
+
+def snapshots(disks: Sequence[DiskLike], env: StorageEnv) -> list[list[KeptSnapshot]]:
+    """Return the snapshots that each disk keeps, in the same way; errors as `dimensions`."""
+    found = _ask_all(disks, env, lambda storage, volumes: storage.snapshots(volumes))
+    return [each or [] for each in _all_of(found)]
+
+
+def _all_of(answers: Iterable[T | GenericError | None]) -> list[T | None]:
+    found: list[T | None] = []
+    for answer in answers:
+        if isinstance(answer, GenericError):
+            raise answer
+        found.append(answer)
     return found
 
 

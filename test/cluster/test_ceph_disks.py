@@ -221,6 +221,44 @@ def test_the_life_of_an_instance(cluster: TestCluster, ceph: rig.Ceph, tmp_path:
         assert cluster.files_below(name, "/var/run/ganeti/raw-disks") == []
 
 
+def test_snapshots_of_a_running_guest(cluster: TestCluster, ceph: rig.Ceph, tmp_path: Path) -> None:
+    one, two = cluster.nodes
+    disks = f"--disk 0:size={SIZE_MIB} --disk 1:size={SIZE_MIB}"
+    cluster.gnt(f"{ADD} {disks} --no-install --no-start -n {one} {NAME}")
+    for index, source in enumerate(counters.disk_images(tmp_path, SIZE_MIB)):
+        target = f"rbd:{rig.POOL}/{image_of(cluster, NAME, index)}:conf={ceph.conf}"
+        argv = ["qemu-img", "convert", "-n", "-f", "raw", "-O", "raw", str(source), target]
+        subprocess.run(argv, check=True, timeout=60)
+    cluster.gnt(f"instance startup {NAME}")
+    wait_until(lambda: counted(cluster, ceph, NAME) > counters.LOG_SECTORS, "the guest to count")
+    cluster.gnt(f"instance snapshot create {NAME} first")
+    before = counted(cluster, ceph, NAME)
+    wait_until(lambda: counted(cluster, ceph, NAME) > before, "the guest to go on")
+    names = [image_of(cluster, NAME, index) for index in (0, 1)]
+    kept = [contents(ceph, f"{name}@kept.first") for name in names]
+    assert 0 < counters.check_one_instant(kept) <= before
+    cluster.refused(f"instance snapshot -f restore {NAME} first", "is running on node")
+    cluster.gnt(f"instance grow-disk {NAME} 0 4")
+    cluster.gnt(
+        f"backup export --shutdown-timeout=1 -n {two} {NAME}"
+    )  # down while snapshots are taken only
+    assert cluster.instance_field(NAME, "status") == "running"
+    cluster.gnt(f"instance shutdown --timeout=1 {NAME}")
+    cluster.gnt(f"instance snapshot -f restore {NAME} first")
+    restored = [contents(ceph, name) for name in names]
+    assert restored == [kept[0].ljust(8 * MIB, b"\0"), kept[1]]
+    cluster.gnt(f"backup export --snapshot=first -n {one} {NAME}")
+    cluster.gnt(
+        f"backup import -t rbd --no-name-check --no-ip-check -n {one} --src-node {one}"
+        f" --src-dir {NAME} {COPY}"
+    )
+    assert contents(ceph, image_of(cluster, COPY, 1)) == kept[1]
+    assert "first" in cluster.gnt(f"instance snapshot list {NAME}").out
+    for name in (NAME, COPY):
+        cluster.gnt(f"instance remove -f --shutdown-timeout=1 {name}")
+    assert ceph.images() == []
+
+
 def test_an_instance_whose_pool_is_missing_is_refused_in_one_line(cluster: TestCluster) -> None:
     node = cluster.nodes[0]
     cluster.gnt("cluster modify -D rbd:pool=nowhere")

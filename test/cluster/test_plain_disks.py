@@ -310,3 +310,55 @@ def test_all_new_disks_of_a_cluster_are_thin(cluster: TestCluster, pools: list[s
         f"{add},thin-pool=none -n {first} web2.example.com"
     )  # this one has all of its space
     assert thin(cluster, first) == [""]
+
+
+@pytest.mark.parametrize("pool", ["none", "pool"])
+def test_snapshots_of_a_stopped_instance(cluster: TestCluster, pools: list[str], pool: str) -> None:
+    node, other, _ = cluster.nodes
+    name, snapshot = "web.example.com", "instance snapshot"
+    disks = f"--disk 0:size=40,thin-pool={pool} --disk 1:size=40,thin-pool={pool}"
+    cluster.gnt(f"{ADD} -n {node} {disks} {name}")
+    own = [path for path in sorted(volumes(cluster, node)) if path != "xenvg/pool"]
+    files = [Path(cluster.paths_of(node).root, "dev", path) for path in own]
+    kept = Path(f"{files[0]}.kept.first")
+
+    def write(data: bytes) -> None:
+        for file in files:
+            file.write_bytes(data.ljust(40 << 20, b"\0"))
+
+    write(b"precious")
+    cluster.gnt(f"{snapshot} create {name} first")
+    write(b"broken")
+    cluster.gnt(f"{snapshot} create {name} second")
+    listed = cluster.gnt(f"{snapshot} --no-headers --separator=| list {name}").lines
+    assert [line.split("|")[::2] for line in listed] == [["first", "0,1"], ["second", "0,1"]]
+    assert "belongs to no instance" not in cluster.gnt("cluster verify").out
+    owners = cluster.gnt("node volumes --no-headers -o name,instance").lines
+    assert kept.name in " ".join(owners)
+    assert all(line.split()[1] == name for line in owners)
+    cluster.refused(f"instance move -f -n {other} {name}", "its snapshots (first, second) would be")
+    if pool == "none":
+        cluster.refused(f"instance grow-disk {name} 0 8", "so LVM does not enlarge it")
+    else:
+        cluster.gnt(f"instance grow-disk {name} 0 8")
+    cluster.gnt(f"instance start {name}")
+    cluster.refused(f"{snapshot} -f restore {name} first", "is running on node")
+    cluster.refused(f"{snapshot} create {name} third", "snapshots of running instances are not")
+    cluster.gnt(f"instance shutdown --timeout=1 {name}")
+    cluster.gnt(f"{snapshot} -f restore {name} first")
+    assert all(file.read_bytes().startswith(b"precious") for file in files)
+    sizes = "40,40" if pool == "none" else "48,40"
+    assert cluster.instance_field(name, "disk.sizes") == sizes
+    assert cluster.gnt(f"{snapshot} --no-headers --separator=| list {name}").lines == listed
+    cluster.gnt(f"backup export --snapshot=second -n {other} {name}")
+    cluster.gnt(
+        f"backup import --no-name-check --no-ip-check -t plain -n {other} --src-node {other}"
+        f" --src-dir {name} copy.example.com"
+    )
+    [*copied] = sorted(path for path in volumes(cluster, other) if path != "xenvg/pool")
+    data = Path(cluster.paths_of(other).root, "dev", copied[0]).read_bytes()
+    assert data.startswith(b"broken")
+    cluster.gnt(f"{snapshot} -f remove {name} second")
+    cluster.refused(f"{snapshot} -f remove {name} second", "has no snapshot 'second'")
+    cluster.gnt(f"instance remove -f {name}")
+    assert list(volumes(cluster, node)) == ["xenvg/pool"], "they go with their instance"

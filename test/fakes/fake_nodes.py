@@ -369,7 +369,14 @@ class _Snapshots:
     def kept(self, instance: RpcInstance) -> list[list[KeptSnapshot]]:
         return [[] for _ in instance.disks_info]
 
-    def keep(self, instance: RpcInstance, name: str, *, quiesce: bool) -> bool:
+    def keep(
+        self,
+        instance: RpcInstance,
+        name: str,
+        *,
+        quiesce: bool,
+        beside: Callable[[], None] | None = None,
+    ) -> bool:
         raise NotImplementedError("played disks keep nothing")
 
     def forget(self, instance: RpcInstance, name: str) -> None:

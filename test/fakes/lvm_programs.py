@@ -23,6 +23,7 @@ PROGRAMS = [
     "lvextend",
     "lvrename",
     "lvchange",
+    "lvconvert",
     "pvchange",
     "vgreduce",
 ]
@@ -108,7 +109,8 @@ def _parse(words):
 
 def _extents(state, group, text):
     extent = state["groups"][group]["extent"]
-    return -(-int(text.strip("+m")) * MIB // extent) * extent
+    unit = 1 if text.endswith("b") else MIB
+    return -(-int(text.strip("+mb")) * unit // extent) * extent
 
 
 def _group(state, name):
@@ -178,6 +180,8 @@ def lvcreate(root, state, options, rest):
         raise Failed(f'Logical Volume "{name}" already exists in volume group "{group}"')
     if origin:
         pool = source["pool"]
+        if options.get("extents") == ["100%ORIGIN"]:
+            options["size"] = [f"{source['size']}b"]
     is_thin = bool(pool)
     stripes = int(options.get("stripes", ["1"])[0])
     size = _extents(state, group, options.get("virtualsize", options.get("size", ["0m"]))[0])
@@ -186,7 +190,7 @@ def lvcreate(root, state, options, rest):
         "pool": pool,
         "type": options.get("type", [""])[0],
         "size": size if is_thin else sum(size for _, size in pieces),
-        "tags": [],
+        "tags": options.get("addtag", []),
         "pieces": pieces,
         "origin": origin,
         "stripes": stripes,
@@ -257,6 +261,20 @@ def lvchange(_root, state, options, rest):
                 f"Refusing activation of partial LV {rest[0]}.  Use '--activationmode partial' to override."
             )
         found["active"] = value == "y"
+
+
+def lvconvert(root, state, options, rest):
+    assert "merge" in options
+    kept = _volume(state, rest[0])
+    origin = f"{rest[0].split('/')[0]}/{kept['origin']}"
+    target = _volume(state, origin)
+    if not target["active"]:
+        raise Failed("Merging of snapshot will occur on next activation.")
+    assert not kept["pool"], "a thin one would not be a snapshot of its origin any more"
+    with open(_path(root, rest[0]), "rb") as source, open(_path(root, origin), "r+b") as file:
+        file.write(source.read())
+    del state["volumes"][rest[0]]
+    os.unlink(_path(root, rest[0]))
 
 
 def pvchange(_root, state, options, rest):

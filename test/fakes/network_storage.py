@@ -84,6 +84,29 @@ class FakeCeph:
             return self._missing(spec)
         return 0, json.dumps({"name": spec, "id": "1022a112a881", "size": size, "format": 2}), ""
 
+    def _rbd_snap_ls(self, spec: str) -> tuple[int, str, str]:
+        if self._named(spec) not in self.images:
+            return self._missing(spec)
+        rows = [
+            {
+                "id": number,
+                "name": name.partition("@")[2],
+                "size": size,
+                "protected": "false",
+                "timestamp": f"Mon Nov 23 18:00:{number:02} 2026",
+            }
+            for number, (name, size) in enumerate(self.images.items())
+            if name.startswith(f"{self._named(spec)}@")
+        ]
+        return 0, json.dumps(rows), ""
+
+    def _rbd_snap_rollback(self, spec: str) -> tuple[int, str, str]:
+        name = self._named(spec) or ""
+        if name not in self.images:
+            return self._missing(spec)
+        self.images[name.partition("@")[0]] = self.images[name]  # its size, too
+        return 0, "", ""
+
     def _rbd_ls(self, _pool: str, pool: str) -> tuple[int, str, str]:
         if pool != self._pool:
             return self._missing(pool)

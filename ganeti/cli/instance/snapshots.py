@@ -52,12 +52,16 @@ COMMANDS: Final = (
         "--force --no-headers --separator CHANGE",
         opt.flag("--quiesce", "fail unless the guest's agent holds its file systems still"),
         opcode=OpInstanceSnapshot,
-        description="""The disks must be files of format qcow2 (--disk 0:format=qcow2), which keep
-their snapshots themselves; 'gnt-instance modify -t file -e format=qcow2' converts those of a
-stopped instance.  All disks are kept as of one instant, while the guest runs or not.  If an agent
-in the guest answers (hypervisor parameter use_guest_agent), it holds the file systems still
-meanwhile; otherwise they are as after a power failure.  Only a stopped instance is restored; its
-disks keep their sizes, and all snapshots stay.  Snapshots go with their instance.""",
+        description="""The disks must be logical volumes (template plain), images of Ceph (rbd),
+or files of format qcow2 (--disk 0:format=qcow2), which keep their snapshots themselves;
+'gnt-instance modify -t file -e format=qcow2' converts others of a stopped instance.  A snapshot
+of a logical volume needs as much room as its disk, unless that is in a thin pool, and a volume
+with such snapshots does not grow; for volumes and images of Ceph the guest stands still for a
+moment.  Only KVM has snapshots of running guests.  All disks are kept as of one instant, while
+the guest runs or not.  If an agent in the guest answers (hypervisor parameter use_guest_agent),
+it holds the file systems still meanwhile; otherwise they are as after a power failure.  Only a
+stopped instance is restored; its disks keep their sizes, and all snapshots stay.  Snapshots go
+with their instance.""",
         examples="""
 gnt-instance snapshot create web1 before-upgrade  # while it runs
 gnt-instance snapshot list web1  # with times, and the disks that have each

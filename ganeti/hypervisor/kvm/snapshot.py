@@ -22,6 +22,7 @@ Source: QEMU's QMP reference, transaction, blockdev-backup, nbd-server-start, bl
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,6 +35,7 @@ from ganeti.hypervisor.kvm.files import MachineFiles
 from ganeti.hypervisor.kvm.machine import DiskDevice
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorError
 from ganeti.hypervisor.kvm.state import Machines, find_process
+from ganeti.objects.disk_templates import DiskFormat
 from ganeti.objects.rpc_instance import RpcInstance
 from ganeti.protocol.export_description import BLOCK_BYTES
 from ganeti.protocol.node_rpc_values import KeptSnapshot
@@ -331,6 +333,19 @@ def disks_alone(machines: Machines, name: str) -> Iterator[Monitor]:
         yield monitor
 
 
+@contextlib.contextmanager
+def _stopped(monitor: Monitor) -> Iterator[None]:
+    """Let a guest that runs stand still, with all that it wrote on its disks."""
+    was_running = monitor.status() == "running"
+    if was_running:
+        monitor.execute("stop", timeout_s=_KEEP_TIMEOUT_S)  # QEMU flushes all disks
+    try:
+        yield
+    finally:
+        if was_running:
+            monitor.execute("cont")
+
+
 class KvmSnapshots(Snapshots):
     """Snapshots of the disks of machines that run."""
 
@@ -375,9 +390,17 @@ class KvmSnapshots(Snapshots):
             nodes = self._node_names(instance)
         return [kept_snapshots(images.get(node, {})) for node in nodes]
 
-    def keep(self, instance: RpcInstance, name: str, *, quiesce: bool) -> bool:
-        """Take a snapshot in each image by one transaction."""
-        nodes = self._node_names(instance)
+    def keep(
+        self,
+        instance: RpcInstance,
+        name: str,
+        *,
+        quiesce: bool,
+        beside: Callable[[], None] | None = None,
+    ) -> bool:
+        """Take a snapshot in each image by one transaction; of other disks the guest waits."""
+        images = [disk.format is not DiskFormat.RAW for disk in instance.disks_info]
+        nodes = list(itertools.compress(self._node_names(instance), images))
         files = self._machines.files(instance.name)
         actions = [
             {"type": "blockdev-snapshot-internal-sync", "data": {"device": node, "name": name}}
@@ -386,8 +409,12 @@ class KvmSnapshots(Snapshots):
         with (
             disks_alone(self._machines, instance.name) as monitor,
             agent.held_still(instance.name, files, must=quiesce) as is_still,
+            _stopped(monitor) if beside else contextlib.nullcontext(),
         ):
-            monitor.execute("transaction", {"actions": actions}, timeout_s=_KEEP_TIMEOUT_S)
+            if beside:
+                beside()
+            if actions:
+                monitor.execute("transaction", {"actions": actions}, timeout_s=_KEEP_TIMEOUT_S)
         return is_still
 
     def forget(self, instance: RpcInstance, name: str) -> None:

@@ -13,13 +13,12 @@ from ganeti.base.errors import OpExecError
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.logical_units.undo import Undo
-from ganeti.objects.disk_templates import DiskTemplate
 from ganeti.protocol.node_calls import NodeCalls
 
 
 def can_be_taken(view: InstanceView) -> bool:
-    """Tell whether all disks are volumes of which there can be snapshots."""
-    return bool(view.disks) and all(disk.dev_type == DiskTemplate.PLAIN for disk in view.disks)
+    """Tell whether all disks are volumes or images of which there can be snapshots beside them."""
+    return bool(view.disks) and all(disk.traits.keeps_snapshots for disk in view.disks)
 
 
 def take(context: JobContext, view: InstanceView, undo: Undo) -> InstanceView | None:
@@ -60,8 +59,8 @@ def drop(context: JobContext, view: InstanceView, taken: InstanceView) -> None:
             continue
         volume = "/".join(map(str, copy.logical_id))
         doing = (
-            f"remove the snapshot of disk {index} of instance {view.name!r} (if it is left:"
-            f" 'lvremove {volume}' on node {view.primary.name})"
+            f"remove the snapshot of disk {index} of instance {view.name!r} (if it is left, remove"
+            f" {volume} by hand on node {view.primary.name})"
         )
         wire = taken.disk_wire(copy, view.primary)
         context.attempt(doing, NodeCalls.blockdev_remove, view.primary, wire)

@@ -15,7 +15,7 @@ from ganeti.logical_units.cluster.block_storage import MIN_GROUP_MIB
 from ganeti.logical_units.cluster.findings import Finding, Severity, as_mapping, as_sequence
 from ganeti.logical_units.cluster.group_findings import Guest
 from ganeti.logical_units.instance.storage.lvm_disks import volumes_of
-from ganeti.objects.disk_templates import StorageType
+from ganeti.objects.disk_templates import StorageType, volume_of_kept
 from ganeti.objects.model import Cluster, Disk, Node, NodeGroup
 from ganeti.objects.verify_errors import VerifyErrorCode
 
@@ -129,7 +129,8 @@ def judge_volumes(
     for name, paths in found.items():
         for path in sorted(paths):
             is_being_made = is_busy and _OWN_NAME.fullmatch(path.partition("/")[2])
-            if (name, path) in owned or is_being_made or _is_reserved(cluster, path):
+            is_owned = (name, volume_of_kept(path)) in owned
+            if is_owned or is_being_made or _is_reserved(cluster, path):
                 continue
             text = f"volume {path} belongs to no instance; see 'gnt-cluster modify --reserved-lvs'"
             yield Finding(_Code.ENODEORPHANLV, name, text)

@@ -18,7 +18,7 @@ from ganeti.logical_units.base import SimpleUnit
 from ganeti.logical_units.instance.storage.lvm_disks import volumes_of
 from ganeti.logical_units.locks import LockLevel, LockNeed, shared
 from ganeti.logical_units.node.base import NodeUnit
-from ganeti.objects.disk_templates import DiskTemplate, StorageType
+from ganeti.objects.disk_templates import DiskTemplate, StorageType, volume_of_kept
 from ganeti.objects.model import Cluster, Node, NodeGroup
 from ganeti.opcodes import node as opcodes
 from ganeti.protocol.node_calls import NodeCalls
@@ -195,7 +195,7 @@ class LUNodeQueryvols(SimpleUnit[opcodes.OpNodeQueryvols, Sequence[Node]]):
                     "name": volume["name"],
                     "size": int(float(volume["size"])),
                     "dev": f"/dev/{path}",
-                    "instance": owners.get((node.uuid, path), "-"),
+                    "instance": owners.get((node.uuid, volume_of_kept(path)), "-"),
                 }
                 rows.append([values[field] for field in self.op.output_fields])
         return rows

@@ -9,14 +9,17 @@ HOTPLUG_ALL_ACTIONS, HOTPLUG_ALL_TARGETS.
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Final
 
 from ganeti.base.errors import GenericError, HotplugError, HypervisorError
 from ganeti.hypervisor.interface import AssembledDisk, Hotplug, Migration, Snapshots
 from ganeti.node_ops.context import NodeContext, NodeHandler
 from ganeti.node_ops.leftovers import alone
+from ganeti.objects.disk_templates import traits_of
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance, RpcNIC
+from ganeti.protocol.node_rpc_values import KeptSnapshot
+from ganeti.storage import registry
 
 _Device = Mapping[str, object]
 
@@ -114,23 +117,48 @@ class RunningInstances(NodeHandler):
 
     # Snapshots that disks keep
 
+    def _beside(self, instance: RpcInstance, *, runs: bool) -> list[RpcDisk]:
+        """Return the disks whose snapshots are not the matter of a hypervisor that has them open.
+
+        Those in files of ours are: nobody else may look into such a file.
+        """
+        return [
+            disk
+            for disk in instance.disks_info
+            if not runs or traits_of(disk.dev_type).keeps_snapshots
+        ]
+
     def kept_snapshots(self, instance: RpcInstance) -> list[list[tuple[str, float]]]:
-        if self._runs_here(instance):
-            found = snapshots_of(self.node, instance).kept(instance)
-        else:
-            found = [self.node.volume(disk).snapshots() for disk in instance.disks_info]
-        return [[(each.name, each.ctime) for each in disk] for disk in found]
+        runs = self._runs_here(instance)
+        beside = self._beside(instance, runs=runs)
+        disks, found = instance.disks_info, dict[str, list[KeptSnapshot]]()
+        if len(beside) < len(disks):
+            in_files = snapshots_of(self.node, instance).kept(instance)
+            found = {disk.uuid: own for disk, own in zip(disks, in_files, strict=True)}
+        of_beside = registry.snapshots(beside, self.node.env)
+        found |= {disk.uuid: own for disk, own in zip(beside, of_beside, strict=True)}
+        return [[(each.name, each.ctime) for each in found[disk.uuid]] for disk in disks]
 
     def kept_snapshot_take(self, instance: RpcInstance, name: str, *, quiesce: bool) -> bool:
-        if self._runs_here(instance):
-            return snapshots_of(self.node, instance).keep(instance, name, quiesce=quiesce)
-        with alone(self.node, instance.name), ExitStack() as undo:
-            for disk in instance.disks_info:
-                volume = self.node.volume(disk)
-                volume.keep(name)
-                undo.callback(volume.forget, name)
+        runs = self._runs_here(instance)
+        volumes = [self.node.volume(disk) for disk in self._beside(instance, runs=runs)]
+        with ExitStack() as undo:
+
+            def keep_beside() -> None:
+                for volume in volumes:
+                    volume.keep(name)
+                    undo.callback(volume.forget, name)
+
+            if runs:
+                driver = snapshots_of(self.node, instance)
+                beside = keep_beside if volumes else None
+                is_still = driver.keep(instance, name, quiesce=quiesce, beside=beside)
+            else:
+                is_still = False
+                with alone(self.node, instance.name):
+                    keep_beside()
             undo.pop_all()
-        return False
+        return is_still
 
     def kept_snapshot_restore(self, instance: RpcInstance, name: str) -> None:
         if self._runs_here(instance):
@@ -140,11 +168,12 @@ class RunningInstances(NodeHandler):
                 self.node.volume(disk).restore(name)
 
     def kept_snapshot_remove(self, instance: RpcInstance, name: str) -> None:
-        if self._runs_here(instance):
+        runs = self._runs_here(instance)
+        beside = self._beside(instance, runs=runs)
+        if len(beside) < len(instance.disks_info):
             snapshots_of(self.node, instance).forget(instance, name)
-            return
-        with alone(self.node, instance.name):
-            for disk in instance.disks_info:
+        with nullcontext() if runs else alone(self.node, instance.name):
+            for disk in beside:
                 self.node.volume(disk).forget(name)
 
     # Hotplug

@@ -156,7 +156,11 @@ class Transfers(NodeHandler):
         return (path, None) if view is None else (view.path, view)
 
     def _kept(self, instance: RpcInstance, wire: object, name: str) -> End:
-        """Return the contents of a snapshot within a disk's file."""
+        """Return the contents of a snapshot: a disk of its own, or within a disk's file."""
+        copy = self.node.volume(RpcDisk.from_wire(wire)).as_kept(name)  # type: ignore[arg-type]
+        if copy is not None:
+            path, view = copy.assemble().dev_path, copy.raw_view
+            return End(kind="raw", path=path if view is None else view.path, view=view)
         _path, view = self._device(instance, wire)
         if view is None:
             raise GenericError(f"disks of instance {instance.name!r} do not keep snapshots")

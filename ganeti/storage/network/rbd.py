@@ -12,17 +12,20 @@ Source: config.json, "disk_logical_id"; constants.json, "diskparams"; the manual
 
 from __future__ import annotations
 
+import copy
 import errno
 import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 import msgspec
 
 from ganeti.base.errors import BlockDeviceError, GenericError, StorageError, failing_as
 from ganeti.objects.disk_templates import DiskAccess, DiskTemplate
+from ganeti.protocol.node_rpc_values import KeptSnapshot
 from ganeti.storage.data import wipe
 from ganeti.storage.interface import (
     Assembled,
@@ -48,6 +51,7 @@ _WATCHER_POLL_S: Final = 1.0
 _PACKAGE: Final = "ceph-common"
 _INFO_KEY: Final = "ganeti.info"
 _SNAPSHOT: Final = "@"
+_KEPT: Final = "kept."  # begins the names of snapshots that people take
 _MIB: Final = 1 << 20
 _NO_POOL: Final = "error opening pool"
 
@@ -104,6 +108,13 @@ class _Mapped(msgspec.Struct, frozen=True):
     snap: str = "-"
 
 
+class _Snapshot(msgspec.Struct, frozen=True):
+    """A snapshot as ``rbd snap ls`` lists it; the time is in words, of this node's zone."""
+
+    name: str
+    timestamp: str = ""
+
+
 class _PoolStats(msgspec.Struct, frozen=True):
     """The space of a pool in bytes, each byte counted once."""
 
@@ -143,6 +154,25 @@ def parse_mapped(output: bytes) -> dict[tuple[str, str], list[str]]:
         snapshot = "" if row.snap == "-" else _SNAPSHOT + row.snap
         found.setdefault((row.pool, row.name + snapshot), []).append(row.device)
     return found
+
+
+def parse_snapshots(output: bytes) -> list[KeptSnapshot]:
+    """Return the snapshots that an image keeps, from the output of ``rbd snap ls``."""
+    rows = msgspec.json.decode(output, type=list[_Snapshot])
+    found = [
+        KeptSnapshot(row.name.removeprefix(_KEPT), _seconds(row.timestamp))
+        for row in rows
+        if row.name.startswith(_KEPT)
+    ]
+    return sorted(found, key=lambda each: each.ctime)
+
+
+def _seconds(words: str) -> float:
+    """Return a time such as "Mon Nov 23 18:00:00 2026"; 0 if it is none."""
+    try:
+        return datetime.strptime(words, "%a %b %d %H:%M:%S %Y").timestamp()  # noqa: DTZ007
+    except ValueError:
+        return 0.0
 
 
 def parse_space(output: bytes, pool: str) -> tuple[int, int] | None:
@@ -396,6 +426,39 @@ class RbdVolume(Volume):
         self.pool.run(doing, "snap", "create", f"{self.pool.name}/{snapshot}")
         return [str(DiskTemplate.RBD), snapshot]
 
+    def snapshots(self) -> list[KeptSnapshot]:
+        """Return the snapshots that the image keeps, the oldest first."""
+        words = ("snap", "ls", "--format", "json", self.spec)
+        doing = f"list the snapshots of image {self.spec}"
+        output = self.pool.run_if_there(doing, *words, timeout_s=LOOK_TIMEOUT_S)
+        return [] if output is None else parse_snapshots(output)
+
+    def as_kept(self, name: str) -> RbdVolume:
+        """Return the disk that a snapshot is."""
+        found = copy.copy(self)
+        found.name = f"{self.name}{_SNAPSHOT}{_KEPT}{name}"
+        return found
+
+    def keep(self, name: str) -> None:
+        """Take a snapshot; it takes space only for what is changed afterwards."""
+        self.snapshot(_KEPT + name, 0)
+
+    def restore(self, name: str) -> None:
+        """Give the image the contents of a snapshot; it keeps its size, with zeroes at its end."""
+        kept, doing = self.as_kept(name), f"restore snapshot {name!r} of image {self.spec}"
+        size_mib = self._existing_size_bytes() // _MIB
+        self._wait_unwatched(doing)
+        words = ("snap", "rollback", "--no-progress", kept.spec)
+        self.pool.run(doing, *words, timeout_s=LONG_TIMEOUT_S)
+        if (lost_mib := size_mib - self._existing_size_bytes() // _MIB) > 0:
+            self.grow(lost_mib)
+
+    def forget(self, name: str) -> None:
+        """Remove a snapshot; does nothing when there is none of that name."""
+        kept = self.as_kept(name)
+        kept.shutdown()  # it was mapped when it was exported
+        kept.remove()
+
     def wipe(self, offset_mib: int, size_mib: int) -> None:
         """Write zeroes over a part of the image; parts that were never written are zeroes."""
         size = self._existing_size_bytes() // _MIB
@@ -410,7 +473,10 @@ class RbdVolume(Volume):
     @property
     def raw_view(self) -> RawView | None:
         """How the bytes of an image are shown that only QEMU opens."""
-        return raw_view_of(self.uri, self._disk, self._env) if self.is_userspace else None
+        if not self.is_userspace:
+            return None
+        is_read = _SNAPSHOT in self.name  # nobody can write to a snapshot
+        return raw_view_of(self.uri, self._disk, self._env, read_only=is_read)
 
 
 class RbdStorage(Storage):

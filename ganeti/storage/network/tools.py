@@ -36,7 +36,11 @@ def run_tool(argv: Sequence[str], *, package: str, timeout_s: float) -> process.
         raise StorageError(f"{err.message}; install package {package} on this node") from err
 
 
-def raw_view_of(uri: str, disk: DiskLike, env: StorageEnv) -> RawView:
-    """Return how the bytes of a disk are shown that QEMU reaches at an address."""
-    place = os.path.join(env.paths.run_dir, "raw-disks", str(disk.uuid))
-    return RawView(uri, place, image_from_uri(uri))
+def raw_view_of(uri: str, disk: DiskLike, env: StorageEnv, *, read_only: bool = False) -> RawView:
+    """Return how the bytes of a disk are shown that QEMU reaches at an address.
+
+    Those of a snapshot, which is read only, have a place of their own: QEMU may have the disk open.
+    """
+    name = f"{disk.uuid}.snapshot" if read_only else str(disk.uuid)
+    place = os.path.join(env.paths.run_dir, "raw-disks", name)
+    return RawView(uri, place, image_from_uri(uri), read_only)

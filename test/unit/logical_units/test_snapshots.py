@@ -96,7 +96,7 @@ def test_who_cannot_have_any_is_not_asked() -> None:
         ((), "has no disks"),
         ((disk(0, format="qcow2"), disk(1)), "disk 1 of .* a file of format 'raw' of template"),
         ((disk(0, "sharedfile"),), "modify -t sharedfile -e format=qcow2 web1'"),
-        ((disk(0, "plain"),), "is a disk of template 'plain'.*modify -t file -e format=qcow2 web1"),
+        ((disk(0, "drbd"),), "is a disk of template 'drbd'.*modify -t file -e format=qcow2 web1"),
     ],
 )
 def test_whoever_cannot_keep_snapshots_is_told_how(disks: tuple[Disk, ...], text: str) -> None:

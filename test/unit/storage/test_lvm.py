@@ -362,3 +362,80 @@ def test_a_thin_volume_grows_within_its_pool(node: Node) -> None:
     assert size.size_bytes == 4100 * MIB
     free = lvm_reports.volume_groups()["xenvg"].free_mib
     assert free == sum(PHYSICAL.values()) - 500, "it takes nothing from the group"
+
+
+def bytes_of(volume: PlainVolume) -> bytes:
+    return Path(volume.device).read_bytes()[:3]
+
+
+def write(volume: PlainVolume, data: bytes) -> None:
+    with open(volume.device, "r+b") as file:
+        file.write(data)
+
+
+@pytest.mark.parametrize("pool", ["", "pool"])
+def test_snapshots_are_kept_restored_and_removed(
+    node: Node, monkeypatch: pytest.MonkeyPatch, pool: str
+) -> None:
+    lvm_programs.main("lvcreate", "--type=thin-pool", "--name=pool", "--size=500m", "xenvg")
+    monkeypatch.setattr(lvm.clock, "now", lambda: 1_700_000_000.4)
+    volume = volume_of(node, params={"thin-pool": pool})
+    volume.create(100)
+    volume.set_info("originstname+web1")
+    assert volume.snapshots() == []
+    write(volume, b"one")
+    volume.keep("first")
+    monkeypatch.setattr(lvm.clock, "now", lambda: 1_700_000_060.0)
+    write(volume, b"two")
+    volume.keep("second")
+    write(volume, b"six")
+    kept = [("first", 1_700_000_000.0), ("second", 1_700_000_060.0)]
+    assert volume.snapshots() == kept
+    with pytest.raises(BlockDeviceError, match="exists already"):
+        volume.keep("first")
+    for name, data in (("first", b"one"), ("second", b"two"), ("first", b"one")):
+        assert bytes_of(volume.as_kept(name)) == data
+        volume.restore(name)
+        assert bytes_of(volume) == data
+        assert volume.snapshots() == kept, "it stays, with its time"
+        assert lvm_programs._load(node.paths.root)["volumes"]["xenvg/disk0"]["tags"] == [
+            "originstname+web1"
+        ]
+    with pytest.raises(BlockDeviceError, match=r"there is no .* xenvg/disk0\.kept\.nix"):
+        volume.restore("nix")
+    volume.forget("first")
+    volume.forget("first")
+    assert volume.snapshots() == kept[1:]
+    if pool:
+        lvm_programs.main("lvrename", "xenvg", "disk0", "disk0.restored")  # it was cut off there
+        volume.restore("second")
+        assert bytes_of(volume) == b"one", "the copy that was being restored"
+        volume.grow(100)
+        volume.restore("second")
+        assert (size := volume.dimensions()) is not None
+        assert size.size_bytes == 200 * MIB
+    else:
+        with pytest.raises(BlockDeviceError, match=r"snapshot\(s\) second, so LVM does not enlarg"):
+            volume.grow(100)
+    lvm_programs.main("lvcreate", "--name=disk0.kept", "--size=4m", "xenvg")
+    volume.remove()
+    left = list(lvm_programs._load(node.paths.root)["volumes"])
+    assert left == ["xenvg/pool", "xenvg/disk0.kept"], "snapshots go with their disk"
+
+
+def test_a_snapshot_that_is_kept_has_room_for_all_changes(node: Node) -> None:
+    volume = volume_of(node)
+    volume.create(2000)
+    with pytest.raises(BlockDeviceError, match=r"700 MiB left; a snapshot .* its disk, 2000 MiB"):
+        volume.keep("first")
+
+
+def test_many_volumes_tell_their_snapshots_by_one_run(node: Node) -> None:
+    for index in range(3):
+        volume_of(node, f"disk{index}").create(10)
+    volume_of(node, "disk1").keep("first")
+    before = len(lvm_programs.calls(node.paths.root))
+    disks = [Disk(["xenvg", f"disk{index}"]) for index in range(3)]
+    found = registry.snapshots(disks, node)
+    assert [[each.name for each in own] for own in found] == [[], ["first"], []]
+    assert len(lvm_programs.calls(node.paths.root)) == before + 1

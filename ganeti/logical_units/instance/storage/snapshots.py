@@ -45,7 +45,7 @@ def read_snapshots(context: JobContext, view: InstanceView) -> list[Snapshot]:
     Raises:
         OpPrereqError: its node does not answer.
     """
-    if not any(keeps_snapshots(disk.format) for disk in view.disks):
+    if not any(keeps_snapshots(disk.dev_type, disk.format) for disk in view.disks):
         return []
     nodes = context.nodes.check(view.primary, f"look for snapshots of instance {view.name!r}")
     found: dict[str, Snapshot] = {}
@@ -109,7 +109,7 @@ def check_can_keep(view: InstanceView) -> None:
     if not view.disks:
         raise OpPrereqError(f"instance {view.name!r} has no disks")
     for index, disk in enumerate(view.disks):
-        if not keeps_snapshots(disk.format):
+        if not keeps_snapshots(disk.dev_type, disk.format):
             kind = f"file of format {disk.format.value!r}" if disk.traits.is_file else "disk"
             template = disk.dev_type if disk.traits.is_file else "file"
             raise OpPrereqError(

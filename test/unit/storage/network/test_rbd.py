@@ -185,6 +185,42 @@ def test_a_snapshot_is_a_disk_that_can_be_found_and_removed(node: Node, ceph: Fa
     assert ceph.images.keys() == {"img"}
 
 
+SNAPSHOTS = b"""[{"id":4,"name":"kept.before","size":67108864,"protected":"false",
+"timestamp":"Mon Nov 23 18:00:02 2026"},{"id":5,"name":"4f2c.snap0","size":67108864,
+"protected":"false","timestamp":"Mon Nov 23 18:00:03 2026"},{"id":3,"name":"kept.first",
+"size":67108864,"protected":"false","timestamp":"Mon Nov 23 18:00:01 2026"}]"""
+
+
+def test_snapshots_that_people_take_are_told_from_those_of_exports() -> None:
+    found = rbd.parse_snapshots(SNAPSHOTS)
+    assert [each.name for each in found] == ["first", "before"]
+    assert found[1].ctime - found[0].ctime == 1
+    assert rbd.parse_snapshots(b"[]\n") == []
+
+
+def test_an_image_keeps_snapshots(node: Node, ceph: FakeCeph) -> None:
+    image = volume(node)
+    assert image.snapshots() == []
+    image.create(4)
+    image.keep("first")
+    image.grow(4)
+    image.keep("second")
+    image.snapshot("of-an-export", 4)
+    assert [each.name for each in image.snapshots()] == ["first", "second"]
+    image.restore("first")
+    assert ceph.images["img"] == 8 * MIB, "it keeps its size"
+    assert image.as_kept("first").spec == "rbd/img@kept.first"
+    view = image.as_kept("first").raw_view
+    assert view is not None
+    assert view.read_only
+    assert view.path != image.raw_view.path  # type: ignore[union-attr]
+    image.forget("first")
+    image.forget("first")
+    assert [each.name for each in image.snapshots()] == ["second"]
+    image.remove()
+    assert not ceph.images
+
+
 def test_a_rename_and_the_purpose(node: Node, ceph: FakeCeph) -> None:
     image = volume(node)
     image.create(4)
