@@ -265,6 +265,7 @@ class DiskTemplate(Row):
         driver="ganeti.storage.file:FileStorage",
         logical_id=_FILE,
         can_copy=True,
+        adoption=Adoption.POSSIBLE,
         has_own_directory=True,
     )
     GLUSTER = _template(
@@ -303,6 +304,7 @@ class DiskTemplate(Row):
         driver="ganeti.storage.file:FileStorage",
         logical_id=_FILE,
         mirroring=_EXTERNAL,
+        adoption=Adoption.POSSIBLE,
         has_own_directory=True,
     )
 

@@ -278,7 +278,9 @@ NDPARAMS_CLUSTER_AND_GROUP: Final = frozenset({"exclusive_storage"})
 
 DISK_SETTINGS: Final[ParamTable] = {
     "access": _ACCESS,
-    "adopt": text("", "The existing volume or device that becomes the disk, instead of a new one."),
+    "adopt": text(
+        "", "The existing volume, file or device that becomes the disk, instead of a new one."
+    ),
     "dev_type": text("", "The disk template of this disk, where it is not that of the instance."),
     "metavg": text("", "The volume group of DRBD's metadata."),
     "mode": choice("rw", "Whether the instance may write.", " ".join(DiskMode)),

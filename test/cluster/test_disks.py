@@ -102,6 +102,43 @@ def test_a_conversion_keeps_the_data(cluster: TestCluster) -> None:
     assert label(str(file)) == name
 
 
+def test_files_are_adopted_where_they_are(cluster: TestCluster) -> None:
+    node = cluster.nodes[0]
+    paths = cluster.paths_of(node)
+    directory = "/srv/ganeti/file-storage/images"
+    local = Path(paths.localize(directory))
+    local.mkdir(parents=True)
+    for name, size in (("old", 8 * MIB), ("more", 4 * MIB), ("odd", MIB + 1)):
+        (local / name).write_bytes(b"precious".ljust(size, b"\0"))
+    words = f"instance add --no-name-check --no-ip-check -H fake -t file -n {node} --no-start"
+    add_file = f"{words} --no-install --disk 0:adopt="
+    cluster.refused(
+        f"{add_file}{directory}/nix web.example.com", f"there is no file {directory}/nix"
+    )
+    cluster.refused(
+        f"{add_file}/etc/passwd web.example.com", "is not below an allowed file storage"
+    )
+    cluster.refused(f"{add_file}{directory}/odd web.example.com", "no number of MiB; enlarge it")
+    one = f"{directory}/old --disk 1:adopt={directory}/old"
+    cluster.refused(f"{add_file}{one} web.example.com", f"file {directory}/old is named twice")
+    cluster.refused(f"{add_file}{directory}/old,format=qcow2 -H kvm x.example.com", "not an image")
+    cluster.gnt(f"{add_file}{directory}/old web.example.com")
+    assert cluster.instance_field("web.example.com", "disk.sizes") == "8"
+    assert f"{directory}/old" in cluster.gnt("instance info web.example.com").out
+    cluster.refused(f"{add_file}{directory}/old www.example.com", f"file {directory}/old is disk")
+    cluster.gnt(f"instance modify --disk add:adopt={directory}/more web.example.com")
+    assert cluster.instance_field("web.example.com", "disk.sizes") == "8,4"
+    cluster.gnt("instance startup web.example.com")
+    cluster.gnt("instance grow-disk web.example.com 1 4")
+    assert (local / "more").read_bytes() == b"precious".ljust(8 * MIB, b"\0")
+    verified = cluster.gnt("cluster verify").out
+    assert f"{directory}/old" not in verified
+    cluster.gnt("instance remove -f --shutdown-timeout=1 web.example.com")
+    assert [path.name for path in local.iterdir()] == ["odd"], "they went with the instance"
+    (local / "odd").unlink()
+    local.rmdir()
+
+
 @pytest.mark.shows("2.1/repairs/programs", "2.1/disk-status/broken")
 def test_lost_disks_are_found_and_made_anew(cluster: TestCluster) -> None:
     name = "lost.example.com"

@@ -146,6 +146,7 @@ that is free; the address moves with the name.  Clients have to be told.""",
         CLUSTER_PARAMETERS,
         opt.option("--add-uids", "more user ids", UidPool),
         opt.option("--remove-uids", "fewer user ids", UidPool),
+        opt.option("--gluster-storage-dir=GLUSTERDIR", "directory for gluster mounts"),
         opt.option(
             "--data-collector-interval",
             "seconds between two runs: collector=seconds,...",

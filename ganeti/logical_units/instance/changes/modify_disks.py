@@ -210,7 +210,8 @@ class DiskPart(ModifyPart):
         """Make the new disks, unplug the removed ones."""
         work, added = self.work, self.plan.of(_ADD)
         own = own_directories(work.view)
-        for directory in directories([step.device for step in added]):
+        new = [step.device for step in added if "adopt" not in step.settings]
+        for directory in directories(new):
             if directory not in own:
                 make_directory(work.context, work.view.primary, directory, undo)
         made: dict[str, Disk] = {}

@@ -19,9 +19,11 @@ from ganeti.logical_units import lookup
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.parameters import check_enabled, device_name
 from ganeti.logical_units.instance.storage.drbd_disks import DrbdDisks
+from ganeti.logical_units.instance.storage.files import file_of
 from ganeti.logical_units.instance.storage.lvm_disks import PlainDisks
 from ganeti.logical_units.instance.storage.planner import (
     SIZE_AUTO,
+    SIZE_UNKNOWN,
     DiskSettings,
     FilePlace,
     NewDisk,
@@ -44,6 +46,7 @@ from ganeti.objects.hypervisors import Hypervisor
 from ganeti.objects.instance_policy import standard_disk_mib
 from ganeti.objects.model import Cluster, Disk, Node, NodeGroup
 from ganeti.objects.parameters import DISK_SETTINGS
+from ganeti.objects.rpc_instance import build_rpc_disk
 from ganeti.protocol.node_calls import NodeCalls
 
 
@@ -176,15 +179,73 @@ def _check_volume(
 
 
 class FileDisks(Planner):
-    """Files below a directory of the cluster."""
+    """Files below a directory of the cluster; one that is adopted stays where it is."""
+
+    def plan(self, what: str, settings: DiskSettings, new: NewDisk) -> NewDisk:
+        path = settings.get("adopt")
+        if path is None:
+            return new
+        if not isinstance(path, str) or posixpath.normpath(path) != path or path[:1] != "/":
+            raise OpPrereqError(f"{what}: adopt: {path!r} is not the absolute path of a file")
+        return replace(new, adopt=path)
 
     def make(self, disk: Disk, new: NewDisk, name: str, place: FilePlace | None) -> Disk:
         assert place is not None, "`file_place` returns one for templates of files"
         params = dict(new.params or {})
-        if params.setdefault(FORMAT, place.format.value) == DiskFormat.RAW:
+        usual = DiskFormat.RAW if new.adopt else place.format
+        if params.setdefault(FORMAT, usual.value) == DiskFormat.RAW:
             del params[FORMAT]  # a file without it is raw
-        logical_id = [place.driver.value, f"{place.directory}/{name}"]
-        return structs.replace(disk, logical_id=logical_id, params=params)
+        path = new.adopt or f"{place.directory}/{name}"
+        return structs.replace(disk, logical_id=[place.driver.value, path], params=params)
+
+    def check_on_node(self, context: JobContext, node: Node, disks: Sequence[Disk]) -> list[Disk]:
+        """Refuse files to be adopted that are taken, not there or not allowed; adds their sizes."""
+        own = [each for each in disks if each.dev_type == self.template]
+        adopted = [disk for disk in own if disk.size == SIZE_UNKNOWN]
+        if not adopted:
+            return list(disks)
+        _check_files_free(context, node, adopted)
+        cluster, group = (
+            context.config.get_cluster(),
+            lookup.require_group(context.config, node.group),
+        )
+        wires = [build_rpc_disk(cluster, group, disk) for disk in adopted]
+        answer = context.nodes.check(node, "look at the files to be adopted")
+        sizes = {}
+        for disk, found in zip(adopted, answer.blockdev_getdimensions(wires), strict=True):
+            what = f"file {disk.part('path')} of node {node.name!r}"
+            if found is None:
+                raise OpPrereqError(f"there is no {what}", ErrorCode.NOENT)
+            size_mib, rest = divmod(found[0], _MIB)
+            if rest or not size_mib:
+                raise OpPrereqError(
+                    f"{what} has {found[0]} bytes, which is no number of MiB; enlarge it with"
+                    " 'truncate --size=%1M', or 'qemu-img resize' if it is an image"
+                )
+            sizes[disk.uuid] = size_mib
+        return [structs.replace(disk, size=sizes.get(disk.uuid, disk.size)) for disk in disks]
+
+
+_MIB: Final = 1 << 20
+
+
+def _check_files_free(context: JobContext, node: Node, adopted: Sequence[Disk]) -> None:
+    """Refuse a file that is named twice, or that is a disk already.
+
+    Raises:
+        OpPrereqError: names it.
+    """
+    paths = [disk.part("path") for disk in adopted]
+    for path in paths:
+        if paths.count(path) > 1:
+            raise OpPrereqError(f"file {path} is named twice", ErrorCode.NOTUNIQUE)
+    uuids = {disk.uuid for disk in adopted}
+    for disk in lookup.present(context.config.get_disks(None)):
+        is_here = disk.traits.shared or node.uuid in disk.nodes
+        if disk.uuid not in uuids and is_here and file_of(disk) in paths:
+            raise OpPrereqError(
+                f"file {file_of(disk)} is disk {disk.uuid} already", ErrorCode.NOTUNIQUE
+            )
 
 
 # Templates whose disks have settings, names or checks of their own.
