@@ -23,7 +23,9 @@ GNT_COMMANDS = (
     "storage",
 )
 
-DAEMONS = [daemon.name for daemon in runpy.run_path("ganeti/base/daemons.py")["DAEMONS"]]
+_TABLES = runpy.run_path("ganeti/base/daemons.py")
+DAEMONS = [daemon.name for daemon in _TABLES["DAEMONS"]]
+PERIODIC = [*_TABLES["PERIODIC"]]
 
 INSTALL_REQUIRES = [
     "bitarray>=2.9",
@@ -83,6 +85,7 @@ DATA_FILES = [
     ("lib/systemd/system", files_in("systemd")),
     ("lib/ganeti/tools", sorted({*files_in("tools")} - NOT_INSTALLED)),
     ("lib/ganeti/iallocators", files_in("tools/iallocators")),
+    ("share/ganeti", ["doc/examples/ganeti.cron"]),
     *tree("doc/examples/os", "share/ganeti/os"),
     *tree("doc/examples/extstorage", "share/ganeti/extstorage"),
 ]
@@ -101,6 +104,6 @@ setup(
     extras_require={"test": TEST_REQUIRES},
     entry_points={
         "console_scripts": [f"gnt-{name} = ganeti.cli.programs:main" for name in GNT_COMMANDS]
-        + [f"{name} = ganeti.daemon.main:main" for name in DAEMONS]
+        + [f"{name} = ganeti.daemon.main:main" for name in [*DAEMONS, *PERIODIC]]
     },
 )

@@ -58,6 +58,9 @@ DAEMONS: Final = (
     Daemon("ganeti-mond", "mond", Place.NODE, "monitoring-daemon"),
     Daemon("ganeti-rapi", "rapid", Place.MASTER, "rapi-daemon", False, RAPI, RAPI),
 )
+# Programs that begin a run again and again, by a timer of systemd or cron, and the module below
+# ``ganeti`` with the function ``main`` of each.
+PERIODIC: Final = {"ganeti-watcher": "watcher.main", "ganeti-cleaner": "watcher.cleaner"}
 FACES: Final = tuple(daemon.name for daemon in DAEMONS if not daemon.is_essential)
 # The daemons that make a node the master, in the order in which they start.
 MASTER_DAEMONS: Final = tuple(

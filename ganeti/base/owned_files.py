@@ -55,8 +55,8 @@ OWNED: Final = (
     *_rows(DIRECTORY, 0o700, ROOT, MASTERD, "crypto_keys_dir"),
     *_rows(DIRECTORY, 0o755, ROOT, ROOT, "instance_reason_dir"),
     *_rows(DIRECTORY, 0o750, ROOT, ALL_DAEMONS, "log_os_dir", "log_kvm_dir", "log_xen_dir"),
-    *_rows(DIRECTORY, 0o750, ROOT, ROOT, "log_dir/cleaner"),
-    *_rows(DIRECTORY, 0o750, MASTERD, MASTERD, "log_dir/master-cleaner"),
+    *_rows(DIRECTORY, 0o750, ROOT, ROOT, "log_cleaner_dir"),
+    *_rows(DIRECTORY, 0o750, MASTERD, MASTERD, "log_master_cleaner_dir"),
     # The cluster and its secrets.
     *_rows(FILE, 0o640, MASTERD, CONFD, "config_data"),
     *_rows(FILE, 0o600, MASTERD, MASTERD, "locks_data", "tempres_data"),

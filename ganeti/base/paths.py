@@ -56,6 +56,7 @@ _WELL_KNOWN: Final = {
     "export_dir": "/var/lib/ganeti/export",
     "volume_group_health": "/var/lib/ganeti/volume-groups.health",
     "watcher_pause": "/var/lib/ganeti/watcher.pause",
+    "watcher_nodes_data": "/var/lib/ganeti/watcher.nodes.data",
     "run_dir": "/var/run/ganeti",
     "socket_dir": "/var/run/ganeti/socket",
     "query_socket": "/var/run/ganeti/socket/ganeti-query",
@@ -68,6 +69,7 @@ _WELL_KNOWN: Final = {
     "crypto_keys_dir": "/var/run/ganeti/crypto",
     "import_export_dir": "/var/run/ganeti/import-export",
     "instance_reason_dir": "/var/run/ganeti/instance-reason",
+    "instance_status": "/var/run/ganeti/instance-status",
     "kvm_dir": "/var/run/ganeti/kvm-hypervisor",
     "fake_dir": "/var/run/ganeti/fake-hypervisor",
     "chroot_dir": "/var/run/ganeti/chroot-hypervisor",
@@ -75,12 +77,16 @@ _WELL_KNOWN: Final = {
     "gluster_uses_dir": "/var/run/ganeti/gluster-uses",
     "ceph_conf": "/etc/ceph/ceph.conf",
     "log_dir": "/var/log/ganeti",
+    "log_watcher": "/var/log/ganeti/watcher.log",
+    "log_cleaner_dir": "/var/log/ganeti/cleaner",
+    "log_master_cleaner_dir": "/var/log/ganeti/master-cleaner",
     "log_os_dir": "/var/log/ganeti/os",
     "log_kvm_dir": "/var/log/ganeti/kvm",
     "log_xen_dir": "/var/log/ganeti/xen",
     "log_es_dir": "/var/log/ganeti/extstorage",
     "lock_dir": "/var/lock",
     "ssconf_lock": "/var/lock/ganeti-ssconf.lock",
+    "watcher_lock": "/var/lock/ganeti-watcher.lock",
     "restricted_commands_lock": "/var/lock/ganeti-restricted-commands.lock",
     "repair_commands_lock": "/var/lock/ganeti-repair-commands.lock",
     "conf_dir": "/etc/ganeti",
@@ -145,6 +151,18 @@ class Paths:
     def log_file(self, daemon: str) -> str:
         """Return the log file of a daemon, by the names that operators know."""
         return f"{self.log_dir}/{_LOG_NAMES.get(daemon, daemon)}.log"
+
+    def watcher_data(self, group_uuid: str) -> str:
+        """Return the file of what the watcher remembers about a node group."""
+        return f"{self.data_dir}/watcher.{group_uuid}.data"
+
+    def watcher_status(self, group_uuid: str) -> str:
+        """Return the file with the states of a group's instances as the watcher last saw them."""
+        return f"{self.data_dir}/watcher.{group_uuid}.instance-status"
+
+    def watcher_group_lock(self, group_uuid: str, task: str = "") -> str:
+        """Return the lock file of the watcher's run for a node group, or of one task of it."""
+        return f"{self.lock_dir}/ganeti-watcher.{group_uuid}{task}.lock"
 
     def ssconf_file(self, key: str) -> str:
         """Return the file that holds one ssconf key."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from ganeti.base.errors import OpPrereqError
 
 T = TypeVar("T")
 
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _DIGITS = re.compile(r"([0-9]+)")
 _PLUGIN_NAME = re.compile(r"[a-zA-Z0-9_-]+")
 
@@ -76,3 +77,15 @@ def meant_by(key: str, by_name: Mapping[str, T]) -> T | None:
     """Return the value whose name is meant by a full or short name, as `match_name_component`."""
     name = match_name_component(key, by_name)
     return None if name is None else by_name[name]
+
+
+def parse_duration(text: str) -> int:
+    """Parse a time such as 90, 30m, 4h, 2d or 1w to seconds.
+
+    Raises:
+        OpPrereqError: it cannot be understood.
+    """
+    number, unit = (text[:-1], text[-1]) if text and text[-1] in _SECONDS else (text, "s")
+    if not number.isdigit():
+        raise OpPrereqError(f"{text!r} is not a time such as 90, 30m, 4h, 2d or 1w")
+    return int(number) * _SECONDS[unit]

@@ -8,6 +8,7 @@ from typing import Final
 
 from ganeti.base.errors import ErrorCode, GenericError, JobLost, OpPrereqError, decode_error
 from ganeti.base.ids import JobId
+from ganeti.base.text import parse_duration
 from ganeti.cli.command import (
     EXIT_FAILURE,
     EXIT_SUCCESS,
@@ -18,7 +19,6 @@ from ganeti.cli.command import (
     confirm,
     opt,
 )
-from ganeti.cli.declaration.values import parse_duration
 from ganeti.cli.lists import PENDING, as_list, state
 from ganeti.cli.run.failures import explain
 from ganeti.cli.run.jobs import changes, follow, results_of

@@ -42,6 +42,7 @@ class LuxiClient(LuxiCalls):
         paths: Paths,
         *,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        answer_timeout_s: float = ANSWER_TIMEOUT_S,
         sleep: Callable[[float], None] = clock.pause,
     ) -> None:
         self._paths = paths
@@ -50,7 +51,7 @@ class LuxiClient(LuxiCalls):
         self._connection = UnixClient(
             paths.query_socket,
             connect_timeout_s=connect_timeout_s,
-            timeout_s=ANSWER_TIMEOUT_S,
+            timeout_s=answer_timeout_s,
             version=LUXI_VERSION,
         )
 

@@ -33,7 +33,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
-from ganeti.base.daemons import daemon_of
+from ganeti.base.daemons import PERIODIC, daemon_of
 from ganeti.base.errors import (
     ConfigurationError,
     GenericError,
@@ -91,9 +91,12 @@ class DaemonSpec:
 
 
 def main() -> int:
-    """Run the daemon that has the name of the program."""
-    package = daemon_of(os.path.basename(sys.argv[0])).package
-    spec: DaemonSpec = import_module(f"ganeti.{package}.main").SPEC
+    """Run the daemon, or the periodic program, that has the name of the program."""
+    name = os.path.basename(sys.argv[0])
+    if name in PERIODIC:
+        status: int = import_module(f"ganeti.{PERIODIC[name]}").main()
+        return status
+    spec: DaemonSpec = import_module(f"ganeti.{daemon_of(name).package}.main").SPEC
     return run_daemon(spec)
 
 

@@ -19,7 +19,7 @@ from ganeti.base.errors import ProtocolError
 from ganeti.base.versions import RELEASE_VERSION
 from ganeti.protocol.service import Argument
 
-OptionsT = TypeVar("OptionsT", bound="Options")
+OptionsT = TypeVar("OptionsT", bound=msgspec.Struct)
 
 _WORDS: Final = {bool: "none", str: "string", int: "integer", float: "float"}
 
@@ -29,6 +29,11 @@ def option(help_text: str, short: str = "", metavar: str = "") -> msgspec.Meta:
     return msgspec.Meta(
         description=help_text, extra_json_schema={"short": short, "metavar": metavar}
     )
+
+
+def argument(help_text: str) -> msgspec.Meta:
+    """Describe the field of a word that stands without a flag."""
+    return msgspec.Meta(description=help_text, extra_json_schema={"short": None, "metavar": ""})
 
 
 Port = Annotated[int, option("port to listen on", "-p")]
@@ -87,6 +92,7 @@ class Option:
         self.kind: type = str if self.choices else members[0]
         long = "--" + argument.name.replace("_", "-")
         extra = meta.extra_json_schema
+        self.is_argument = extra["short"] is None
         self.flags = (extra["short"], long) if extra["short"] else (long,)
         self.metavar = "" if self.kind is bool else extra["metavar"] or argument.name.upper()
         is_shown = self.kind is int and argument.default is not None
@@ -98,7 +104,7 @@ class Option:
         return f"{','.join(self.flags)} {values}\n"
 
 
-def options_of(kind: type[Options]) -> Iterator[Option]:
+def options_of(kind: type[msgspec.Struct]) -> Iterator[Option]:
     """Yield the options of a daemon, those of all daemons first."""
     hints = get_type_hints(kind, include_extras=True)
     for field in msgspec.structs.fields(kind):
@@ -135,7 +141,9 @@ def parse(name: str, description: str, kind: type[OptionsT], argv: Sequence[str]
 
 
 def _add(parser: argparse.ArgumentParser, each: Option) -> None:
-    if each.kind is bool:
+    if each.is_argument:
+        parser.add_argument(each.argument.name, choices=each.choices or None, help=each.help)
+    elif each.kind is bool:
         parser.add_argument(*each.flags, action="store_true", help=each.help)
     else:
         parser.add_argument(

@@ -98,9 +98,13 @@ class Cluster(Record, frozen=True, kw_only=True):
         "diagnose_data_collector_filename": "",
         "max_disk_transfers": 0,
         "default_iallocators": {},
+        "silent_node_tries": 0,
     }
     OURS: ClassVar[frozenset[str]] = frozenset(
-        {"diagnose_data_collector_filename", "max_disk_transfers", "default_iallocators"}
+        {
+            *("diagnose_data_collector_filename", "max_disk_transfers", "default_iallocators"),
+            "silent_node_tries",
+        }
     )
 
     rsahostkeypub: str
@@ -156,6 +160,7 @@ class Cluster(Record, frozen=True, kw_only=True):
     diagnose_data_collector_filename: str = ""
     max_disk_transfers: int = 0  # at once on each node; 0 for any number
     default_iallocators: Mapping[str, list[str]] = {}  # by kind of request; see `allocation_modes`
+    silent_node_tries: int = 0  # of the watcher, before it sets a node offline; 0 for never
     ssh_key_type: SshKeyType
     ssh_key_bits: int
     uuid: str

@@ -169,6 +169,7 @@ class OpClusterSetParams(OpCode, frozen=True, kw_only=True):
     maint_balance: bool | None = None
     maint_balance_threshold: NonNegativeFloat | None = None
     default_iallocators: Mapping[IAllocatorMode, list[NonEmptyStr]] | None = None
+    silent_node_tries: NonNegativeInt | None = None
 
 
 class OpClusterRepairVolumeGroups(OpCode, frozen=True, kw_only=True):

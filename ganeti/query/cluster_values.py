@@ -39,6 +39,7 @@ _SETTINGS: Final = (
     "max_running_jobs",
     "max_tracked_jobs",
     "max_disk_transfers",
+    "silent_node_tries",
     "mac_prefix",
     "master_netdev",
     "master_netmask",

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ganeti.base.daemons import DAEMONS
+from ganeti.base.daemons import DAEMONS, PERIODIC
 from ganeti.protocol.rapi.pages import FILES
 
 CHECKOUT = Path(__file__).parents[2]
@@ -68,7 +68,7 @@ def test_every_program_is_installed_and_documented(built: Path) -> None:
     programs = entry_points(built)
     daemons = {daemon.name for daemon in DAEMONS}
     tools = set(os.listdir(CHECKOUT / "tools")) - NEED_A_CHECKOUT - {"__pycache__", "iallocators"}
-    assert {each for each in programs if not each.startswith("gnt-")} == daemons
+    assert {each for each in programs if not each.startswith("gnt-")} == {*daemons, *PERIODIC}
     assert {f"lib/ganeti/tools/{name}" for name in tools} <= data
     assert {f"lib/systemd/system/{name}.service" for name in daemons} <= data
     allocators = {

@@ -177,6 +177,7 @@ _MORE: Final[Sequence[Row]] = (
     ("Maintenance balances the cluster", "maint_balance"),
     ("Least gain to balance for", "maint_balance_threshold"),
     ("Default instance allocators, by request", "default_iallocators", _lists),
+    ("Tries before a silent node is offline", "silent_node_tries", lambda value: value or None),
 )
 """The facts that 3.0 does not show."""
 

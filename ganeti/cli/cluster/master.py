@@ -6,8 +6,9 @@ import time
 from typing import Final
 
 from ganeti.base.errors import OpPrereqError, ParameterError
+from ganeti.base.text import parse_duration
 from ganeti.cli.command import ArgKind, Context, Options, command, confirm, job, opt
-from ganeti.cli.declaration.values import parse_bool, parse_duration
+from ganeti.cli.declaration.values import parse_bool
 from ganeti.opcodes.cluster import OpClusterActivateMasterIp, OpClusterDeactivateMasterIp
 from ganeti.store.job_files import JobFiles
 from ganeti.system import clock

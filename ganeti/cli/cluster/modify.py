@@ -196,6 +196,10 @@ that is free; the address moves with the name.  Clients have to be told.""",
             AllocatorLists,
         ),
         opt.yes_no("--modify-etc-hosts", "whether /etc/hosts is kept up to date"),
+        opt.number(
+            "--silent-node-tries=N",
+            "how often the watcher tries a silent node by SSH before it sets it offline; 0: never",
+        ),
         opt.names(
             "--reserved-lvs", "patterns of logical volumes to leave alone, separated by commas"
         ),

@@ -23,7 +23,6 @@ DEFAULT_VALUE: Final = "default"  # the word of opcodes for "no own value, use t
 
 _TRUE: Final = frozenset({"yes", "true", "y", "on", "1"})
 _FALSE: Final = frozenset({"no", "false", "n", "off", "0"})
-_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _FINAL_STATUSES: Final = ("success", "error", "canceled")
 FILTER_ACTIONS: Final = ("ACCEPT", "PAUSE", "REJECT", "CONTINUE")
 
@@ -317,18 +316,6 @@ def parse_intervals(text: str) -> dict[str, int]:
         if found[name] <= 0:
             raise OpPrereqError(f"the interval of {name} must be above zero, got {value}")
     return found
-
-
-def parse_duration(text: str) -> int:
-    """Parse a time such as 90, 30m, 4h, 2d or 1w to seconds.
-
-    Raises:
-        OpPrereqError: it cannot be understood.
-    """
-    number, unit = (text[:-1], text[-1]) if text and text[-1] in _SECONDS else (text, "s")
-    if not number.isdigit():
-        raise OpPrereqError(f"{text!r} is not a time such as 90, 30m, 4h, 2d or 1w")
-    return int(number) * _SECONDS[unit]
 
 
 _PAIRS: Final = "key=value[,key=value...]"

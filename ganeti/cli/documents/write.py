@@ -19,7 +19,9 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
-from ganeti.base.daemons import daemon_of
+from msgspec import Struct
+
+from ganeti.base.daemons import PERIODIC, daemon_of
 from ganeti.cli.declaration.program import Program
 from ganeti.cli.documents import storage
 from ganeti.cli.documents.completion import completion_script
@@ -84,10 +86,10 @@ def documents() -> dict[str, str]:
         )
     for daemon in DAEMONS:
         spec = import_module(f"ganeti.{daemon_of(daemon).package}.main").SPEC
-        options = [(_flags(option), option.help) for option in options_of(spec.options)]
-        see_also, prose, sections = _prose(daemon)
-        page = daemon_page(daemon, spec.description, prose, options, sections, see_also)
-        found[f"man/{daemon}.{SECTION}"] = page
+        found[f"man/{daemon}.{SECTION}"] = _page(daemon, spec.description, spec.options)
+    for name, path in PERIODIC.items():
+        module = import_module(f"ganeti.{path}")
+        found[f"man/{name}.{SECTION}"] = _page(name, module.DESCRIPTION, module.Options)
     found[_METRICS_PATH] = metrics.document()
     found[_STORAGE_PATH] = storage.with_table((_CHECKOUT / _STORAGE_PATH).read_text("utf-8"))
     functions = (_PROSE / "completion.sh").read_text(encoding="utf-8")
@@ -95,7 +97,15 @@ def documents() -> dict[str, str]:
     return found
 
 
+def _page(name: str, summary: str, kind: type[Struct]) -> str:
+    options = [(_flags(option), option.help) for option in options_of(kind)]
+    see_also, prose, sections = _prose(name)
+    return daemon_page(name, summary, prose, options, sections, see_also)
+
+
 def _flags(option: Option) -> str:
+    if option.is_argument:
+        return "|".join(option.choices)
     text = ", ".join(option.flags)
     return f"{text} {option.metavar}" if option.metavar else text
 

@@ -327,6 +327,7 @@ _STORED_AS_GIVEN: Final = (
     *("maintain_node_health", "prealloc_wipe_disks", "candidate_pool_size", "max_running_jobs"),
     *("max_tracked_jobs", "default_iallocator_params", "modify_etc_hosts"),
     *("use_external_mip_script", "enabled_user_shutdown", "max_disk_transfers"),
+    "silent_node_tries",
 )
 _DIRECTORIES: Final = ("file_storage_dir", "shared_file_storage_dir", "gluster_storage_dir")
 _DIAGNOSE: Final = "diagnose_data_collector_filename"

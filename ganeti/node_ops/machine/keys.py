@@ -53,7 +53,7 @@ class Keys(NodeHandler):
         cert = certificates.certificate_only(pem, "the new certificate")
         directory = self.paths.crypto_keys_dir
         files.ensure_directory(directory, _KEY_DIRECTORY_MODE)
-        _remove_expired(directory)
+        remove_expired(directory)
         place = tempfile.mkdtemp(prefix=_CERT_PREFIX, dir=directory)
         files.write_atomic(os.path.join(place, _KEY_FILE), pem, 0o400)
         files.write_atomic(os.path.join(place, _CERT_FILE), cert, 0o400)
@@ -108,14 +108,21 @@ def _place_of(paths: Paths, name: str) -> str:
     return place
 
 
-def _remove_expired(directory: str) -> None:
-    """Remove certificates that nobody removed while they were good for something."""
+def remove_expired(directory: str) -> list[str]:
+    """Remove certificates that nobody removed while they were good for something.
+
+    Returns:
+        Their directories.
+    """
+    removed = []
     for name in os.listdir(directory):
         place = os.path.join(directory, name)
         pem = files.read_bytes_or_none(os.path.join(place, _CERT_FILE), _PEM_BYTES_MAX)
         # One without a certificate is being made.
         if name.startswith(_CERT_PREFIX) and pem is not None and _is_over(pem, place):
             shutil.rmtree(place, ignore_errors=True)
+            removed.append(place)
+    return removed
 
 
 def _is_over(pem: bytes, filename: str) -> bool:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ganeti.base.daemons import DAEMONS, FACES, MASTER_DAEMONS, Daemon, Place, daemon_of
+from ganeti.base.daemons import DAEMONS, FACES, MASTER_DAEMONS, PERIODIC, Daemon, Place, daemon_of
 from ganeti.base.paths import Paths
 from ganeti.cli.documents.write import DAEMONS as DOCUMENTED
+from ganeti.daemon.options import options_of
 
 ROOT = Path(__file__).resolve().parents[3]
 PRESENT = [daemon for daemon in DAEMONS if (ROOT / "daemons" / daemon.name).exists()]
@@ -20,14 +21,16 @@ TARGETS = {Place.NODE: "ganeti-node.target", Place.MASTER: "ganeti-master.target
 
 def test_every_program_of_a_daemon_is_in_the_table() -> None:
     programs = {path.name for path in (ROOT / "daemons").glob("ganeti-*") if path.is_file()}
-    assert programs == {daemon.name for daemon in PRESENT}
+    assert programs == {*(daemon.name for daemon in PRESENT), *PERIODIC}
 
 
 def test_package_and_manual_know_every_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
     declared: dict[str, object] = {}
     monkeypatch.setattr("setuptools.setup", declared.update)
     monkeypatch.chdir(ROOT)
-    packaged = runpy.run_path(str(ROOT / "setup.py"))["DAEMONS"]
+    packages = runpy.run_path(str(ROOT / "setup.py"))
+    packaged = packages["DAEMONS"]
+    assert packages["PERIODIC"] == list(PERIODIC)
     assert set(packaged) == set(DOCUMENTED)
     assert set(packaged) == {daemon.name for daemon in PRESENT}
 
@@ -51,6 +54,39 @@ def test_unit_belongs_to_the_target_of_its_place(daemon: Daemon) -> None:
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.read(ROOT / "systemd" / f"{daemon.name}.service")
     assert unit["Install"]["WantedBy"] == TARGETS[daemon.place]
+
+
+@pytest.mark.parametrize("name", sorted(PERIODIC))
+def test_every_periodic_program_says_what_it_is_and_takes(name: str) -> None:
+    module = import_module(f"ganeti.{PERIODIC[name]}")
+    assert name == module.NAME
+    assert [*options_of(module.Options)]
+
+
+def test_timers_start_the_periodic_programs_with_the_node() -> None:
+    units = ROOT / "systemd"
+    timers = {path.name for path in units.glob("*.timer")}
+    target = (units / "ganeti.target").read_text()
+    started = []
+    for name in sorted(timers):
+        timer = configparser.ConfigParser(strict=False, interpolation=None)
+        timer.read(units / name)
+        assert timer["Install"]["WantedBy"] == "ganeti.target"
+        assert name in target.partition("[Install]")[2].split() or f"Also={name}" in target
+        service = configparser.ConfigParser(strict=False, interpolation=None)
+        service.read(units / name.replace(".timer", ".service"))
+        started.append(service["Service"]["ExecStart"])
+    assert started == [
+        "/usr/sbin/ganeti-cleaner master",
+        "/usr/sbin/ganeti-cleaner node",
+        "/usr/sbin/ganeti-watcher $WATCHER_ARGS",
+    ]
+
+
+def test_cron_starts_what_the_timers_start() -> None:
+    lines = (ROOT / "doc/examples/ganeti.cron").read_text().splitlines()
+    jobs = [line.split("|| ")[-1] for line in lines if " root " in line]
+    assert jobs == ["ganeti-watcher", "ganeti-cleaner master", "ganeti-cleaner node"]
 
 
 def test_what_makes_a_master_is_no_face() -> None:

@@ -35,6 +35,7 @@ OUR_OPTIONS = {
     *("--auto-balance-cluster", "--auto-balance-threshold", "--maintenance-interval"),
     "--gluster-storage-dir",
     *("--max-disk-transfers", "--point", "-n --target-node", "--quiesce", "--snapshot"),
+    "--silent-node-tries",
 }
 OURS = {
     "gnt-cluster": {"remove-repair", "repair-volume-groups", "verify-config"},

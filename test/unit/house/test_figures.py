@@ -31,39 +31,40 @@ TABLES = frozenset(
 # twentieth before a reason is due: a correction of a few lines needs none.
 CODE_LINES_MAX = {
     "allocation": 1_928,
-    "base": 609,
+    "base": 628,
     "bootstrap": 1_730,
-    "cli": 9_639,
-    "clients": 1_236,
+    "cli": 9_646,
+    "clients": 1_237,
     "collectors": 1_196,
     "config": 3_441,
     "copies": 153,
-    "daemon": 846,
+    "daemon": 854,
     "hypervisor": 3_714,
     "jobexec": 782,
     "jobs": 1_005,
     "locking": 747,
-    "logical_units": 14_663,
+    "logical_units": 14_664,
     "luxid": 2_907,
     "mond": 511,
     "netdev": 357,
-    "node_ops": 3_950,
+    "node_ops": 3_953,
     "noded": 617,
-    "objects": 2_244,
-    "opcodes": 1_002,
+    "objects": 2_249,
+    "opcodes": 1_003,
     "protocol": 4_670,
-    "query": 2_241,
+    "query": 2_242,
     "rapid": 974,
     "rconfd": 497,
     "storage": 4_310,
     "store": 753,
     "system": 1_574,
     "transport": 1_994,
+    "watcher": 1_062,
     "wconfd": 1_985,
 }
 # By the same count h11 has 22.7 %, trio 20.2 %, qemu.qmp 17.7 %.
 THIN_SHARE_MAX = 0.176
-SINGLE_IMPORTER_MAX = 60
+SINGLE_IMPORTER_MAX = 62
 SMALL_SINGLE_IMPORTER_MAX = 1
 LARGE_FOLDERS: set[str] = set()
 DEFERRED_IMPORTS_MAX = 38

@@ -280,6 +280,8 @@ def test_the_diagnose_command_is_set_and_taken_away(cluster: FakeCluster) -> Non
     assert stored["diagnose_data_collector_filename"] == "check-disks"
     assert modify(cluster, max_disk_transfers=2)["max_disk_transfers"] == 2
     assert "max_disk_transfers" not in modify(cluster, max_disk_transfers=0)
+    assert modify(cluster, silent_node_tries=3)["silent_node_tries"] == 3
+    assert "silent_node_tries" not in modify(cluster, silent_node_tries=0)
     stored = modify(cluster, diagnose_data_collector_filename="")
     assert "diagnose_data_collector_filename" not in stored
 
