@@ -359,6 +359,7 @@ def format_of(params: Mapping[str, object] | None) -> DiskFormat:
     return DiskFormat(str((params or {}).get(FORMAT, DiskFormat.RAW)))
 
 
+STRIPE_SIZE: Final = "stripe-size"  # a parameter of disks on logical volumes, in KiB
 THIN_POOL: Final = "thin-pool"  # the parameter of disks on logical volumes that names their pool
 _NO_POOL: Final = ("", "none")
 

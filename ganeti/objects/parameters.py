@@ -20,6 +20,7 @@ from ganeti.base.errors import TypeEnforcementError, UnitParseError
 from ganeti.base.units import parse_unit
 from ganeti.objects.disk_templates import (
     FORMAT,
+    STRIPE_SIZE,
     THIN_POOL,
     DiskAccess,
     DiskFormat,
@@ -251,6 +252,14 @@ _OF_TEMPLATES: Final[Mapping[str, ParamTable]] = {
         "volume": text("gv0", "The Gluster volume.", form=_GLUSTER_VOLUME),
     },
     "plain": {
+        STRIPE_SIZE: integer(
+            0,
+            "The part of a stripe that lies on one physical volume; 0: that of LVM.",
+            unit="KiB",
+            choices=(0, *(4 << power for power in range(11))),
+            fixed=True,
+            is_ours=True,
+        ),
         "stripes": _stripes("The number of stripes of a logical volume."),
         THIN_POOL: text(
             "",

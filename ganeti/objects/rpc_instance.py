@@ -149,12 +149,12 @@ def build_rpc_disk(
 
 
 def _without_unset(template: str, params: Mapping[str, object]) -> dict[str, object]:
-    """Leave texts of ours out that nobody has set: 3.0's nodes do not know them."""
+    """Leave parameters of ours out that nobody has set: 3.0's nodes do not know them."""
     table = DISKPARAMS.get(template, {})
     return {
         name: value
         for name, value in params.items()
-        if value != "" or name not in table or not table[name].is_ours
+        if name not in table or not table[name].is_ours or value != table[name].default
     }
 
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import Final, TypeVar, cast
 
 from ganeti.base.errors import BlockDeviceError, GenericError, LockError, StorageError, failing_as
-from ganeti.objects.disk_templates import KEPT, LocalDiskStatus, thin_pool_of
+from ganeti.objects.disk_templates import KEPT, STRIPE_SIZE, LocalDiskStatus, thin_pool_of
 from ganeti.protocol.node_rpc_values import KeptSnapshot
 from ganeti.storage import lvm_placement, lvm_reports
 from ganeti.storage.data import wipe
@@ -154,8 +154,11 @@ class PlainVolume(Volume):
             place = self._place(
                 group, physical, volumes, size_mib * MIB, exclusively=exclusive_storage
             )
-            stripes = (f"--stripes={place.stripes}",) if place.stripes > 1 else ()
-            options = (f"--size={size_mib}m", "--wipesignatures=y", *stripes)
+            options = [f"--size={size_mib}m", "--wipesignatures=y"]
+            if place.stripes > 1:
+                options.append(f"--stripes={place.stripes}")
+                if stripe_kib := (self._disk.params or {}).get(STRIPE_SIZE):
+                    options.append(f"--stripesize={stripe_kib}k")
             _make(self.path, *options, self._group, *place.physical)
             flush(each.name for each in physical)
         return None

@@ -33,7 +33,7 @@ COMMANDS = [
 OUR_OPTIONS = {
     *("--before", "--depend", "--diagnose-data-collector-filename", "--incremental"),
     *("--auto-balance-cluster", "--auto-balance-threshold", "--maintenance-interval"),
-    "--gluster-storage-dir",
+    *("--gluster-storage-dir", "--iallocators-for"),
     *("--max-disk-transfers", "--point", "-n --target-node", "--quiesce", "--snapshot"),
     "--silent-node-tries",
 }

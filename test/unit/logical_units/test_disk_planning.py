@@ -168,6 +168,7 @@ def test_devices_are_adopted_with_the_size_they_have() -> None:
         ("ext", {"size": 1}, "needs a provider"),
         ("ext", {"size": 1, "provider": "p", "access": "x"}, "not one of kernelspace, userspace"),
         ("plain", {"size": 1, "stripes": 0}, "^disk/0: plain parameter 'stripes': 0 is not betw"),
+        ("plain", {"size": 1, "stripe-size": 5}, "'stripe-size': 5 is not one of 0, 4, 8, 16"),
         ("plain", {"size": 1, "protocol": "C"}, "protocol: not known for .*'plain', which has str"),
         ("file", {"size": 1, "stripes": 2}, "stripes: not known for .*'file', which has format;"),
         ("drbd", {"size": 1, "resync-rate": "-4"}, "drbd parameter 'resync-rate': -4 is not"),
@@ -213,7 +214,9 @@ def test_a_disk_that_is_made_anew_may_have_other_parameters() -> None:
     assert plan_recreation([disk], [(0, {"stripes": "default"})])[0].params == {}
     with pytest.raises(OpPrereqError, match="'stripes': 999 is not between 1 and 128"):
         plan_recreation([disk], [(0, {"stripes": 999})])
-    with pytest.raises(OpPrereqError, match="only mode and size and stripes and thin-pool can"):
+    with pytest.raises(
+        OpPrereqError, match="only mode and size and stripe-size and stripes and thin-pool can"
+    ):
         plan_recreation([disk], [(0, {"protocol": "C"})])
 
 

@@ -128,9 +128,13 @@ def test_node_parameters() -> None:
 )
 def test_disk_parameters() -> None:
     of_group = group(diskparams={"plain": {"stripes": 2}})
-    assert fill_diskparams(cluster(), of_group, "plain") == {"stripes": 2, "thin-pool": ""}
+    assert fill_diskparams(cluster(), of_group, "plain") == {
+        "stripes": 2,
+        "stripe-size": 0,
+        "thin-pool": "",
+    }
     none = fill_diskparams(cluster(diskparams={}), group(), "plain")
-    assert none == {"stripes": 1, "thin-pool": ""}
+    assert none == {"stripes": 1, "stripe-size": 0, "thin-pool": ""}
     assert set(fill_all_diskparams(cluster(), of_group)) == set(CONFIG["cluster"]["diskparams"])
 
 

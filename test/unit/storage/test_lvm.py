@@ -439,3 +439,11 @@ def test_many_volumes_tell_their_snapshots_by_one_run(node: Node) -> None:
     found = registry.snapshots(disks, node)
     assert [[each.name for each in own] for own in found] == [[], ["first"], []]
     assert len(lvm_programs.calls(node.paths.root)) == before + 1
+
+
+def test_stripes_have_the_size_that_is_asked_for(node: Node) -> None:
+    for name, params in (("a", {"stripes": 2, "stripe-size": 256}), ("b", {"stripe-size": 256})):
+        volume_of(node, name, params=params).create(8)
+    striped, whole = (call for call in lvm_programs.calls(node.paths.root) if call[0] == "lvcreate")
+    assert "--stripesize=256k" in striped
+    assert not any(word.startswith("--stripe") for word in whole), "one stripe has no such size"
