@@ -36,6 +36,32 @@ def submit(rapi: RapiClient, method: str, path: str, body: object = None) -> str
     return wait_job(rapi, answer.json)
 
 
+@pytest.mark.shows("2.1/allocator-dry/nodes")
+def test_a_rehearsed_creation_answers_the_nodes_that_an_allocator_chose(
+    cluster: TestCluster, rapi: RapiClient
+) -> None:
+    body = {
+        "__version__": 1,
+        "name": "dry.example.com",
+        "mode": "create",
+        "disk_template": "diskless",
+        "disks": [],
+        "nics": [],
+        "os": "test",
+        "no_install": True,
+        "iallocator": "hail",
+        "hypervisor": "fake",
+        "ip_check": False,
+        "name_check": False,
+    }
+    answer = rapi.ask("POST", "/2/instances?dry-run=1", body)
+    assert wait_job(rapi, answer.json) == "success"
+    [nodes] = rapi.ask("GET", f"/2/jobs/{answer.json}").json["opresult"]
+    assert len(nodes) == 1
+    assert set(nodes) <= set(cluster.nodes)
+    assert "dry.example.com" not in cluster.instance_names()
+
+
 # Who may do what.
 
 
