@@ -3,8 +3,8 @@
 New keys are written only for features that are switched on.  So a key that 3.0 does not
 know can go without loss when its value is empty or false; when it is not, somebody is using a
 feature that 3.0 lacks, and must decide to give it up first.  Only the state of the maintenance
-daemon goes in any case.  Parameters of hypervisors, disks and operating systems may have any name
-in 3.0, all other keys are fixed.
+daemon and lists of default allocators go in any case.  Parameters of hypervisors, disks and
+operating systems may have any name in 3.0, all other keys are fixed.
 
 Source: config.json, "unknown_keys" and "objects".
 """
@@ -135,7 +135,11 @@ def _members(value: object) -> Iterator[tuple[str | int, object]]:
         yield from enumerate(value)
 
 
-_GIVEN_UP: Final = frozenset({MAINTENANCE})  # 3.0 has no daemon for it: it starts anew some day
+# What goes in any case, by label: why nothing of use is lost with it.
+_GIVEN_UP: Final[Mapping[str, str]] = {
+    MAINTENANCE: "with its state; nobody goes on with it",
+    "cluster.default_iallocators": "the first default allocator stays",
+}
 _NAMED_MAX: Final = 20  # keys in one refusal: as many as fit on a screen
 _VALUE_CHARS_MAX: Final = 40
 
@@ -171,7 +175,7 @@ def downgrade_config(config: Mapping[str, object], *, now: float | None = None) 
 
 
 def _note(key: ForeignKey) -> str:
-    reason = "it was empty" if _is_empty(key.value) else "with its state; nobody goes on with it"
+    reason = "it was empty" if _is_empty(key.value) else _GIVEN_UP[key.label]
     return f"{key.label} removed, {reason}"
 
 

@@ -112,6 +112,17 @@ def test_the_state_of_the_maintenance_daemon_goes_in_any_case() -> None:
     assert result.notes == ("maintenance removed, with its state; nobody goes on with it",)
 
 
+def test_of_lists_of_default_allocators_the_first_one_stays() -> None:
+    config = clean()
+    config["cluster"]["default_iallocators"] = {"default": ["hail", "spare"]}
+    result = downgrade_config(config, now=NOW)
+    assert "default_iallocators" not in result.config["cluster"]
+    assert result.config["cluster"]["default_iallocator"] == "hail"
+    assert result.notes == (
+        "cluster.default_iallocators removed, the first default allocator stays",
+    )
+
+
 def test_many_reasons_are_not_all_shown() -> None:
     config = clean()
     config["cluster"].update({f"ours{number}": number + 1 for number in range(50)})
