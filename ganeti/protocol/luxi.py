@@ -34,6 +34,20 @@ class DrainedBy(StrEnum):
 MESSAGE_BYTES_MAX: Final = 64 << 20
 
 
+class Week(msgspec.Struct):
+    """The changes of instances in one week; ``memory`` and ``disk`` are MiB more, or fewer.
+
+    ``unknown``: how many changes have an amount that is not known and so left out.
+    """
+
+    begins: int  # seconds since the epoch
+    created: int = 0
+    removed: int = 0
+    memory: int = 0
+    disk: int = 0
+    unknown: int = 0
+
+
 Rows = list[list[Any]]
 Texts = Sequence[str]
 WireOpCodes = Sequence[Mapping[str, Any]]
@@ -264,6 +278,14 @@ class LuxiCalls(Service):
     @_change("DeleteFilter")
     def delete_filter(self, uuid: str) -> None:
         """Remove a job filter rule."""
+
+    @_ask("QueryGrowth")
+    def query_growth(self, weeks: int) -> list[Week]:
+        """Return by how much the cluster has grown in each of the last weeks, the oldest first.
+
+        Raises:
+            OpPrereqError: so many weeks are not kept.
+        """
 
     @_ask("QueryMaintenance")
     def query_maintenance(self) -> Maintenance | None:

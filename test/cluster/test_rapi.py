@@ -62,6 +62,21 @@ def test_a_rehearsed_creation_answers_the_nodes_that_an_allocator_chose(
     assert "dry.example.com" not in cluster.instance_names()
 
 
+def test_the_growth_of_the_cluster(cluster: TestCluster, rapi: RapiClient) -> None:
+    before = rapi.ask("GET", "/2/growth").json
+    assert len(before) == 8
+    create_instance(rapi, cluster, "grown.example.com")
+    cluster.gnt("instance modify -B memory=64 grown.example.com")
+    cluster.gnt("job autoarchive 0")
+    [now] = rapi.ask("GET", "/2/growth?weeks=1").json
+    assert now["created"] == before[-1]["created"] + 1
+    assert now["memory"] == before[-1]["memory"] + 64
+    cluster.gnt("instance remove -f grown.example.com")
+    [after] = rapi.ask("GET", "/2/growth?weeks=1").json
+    assert (after["removed"], after["memory"]) == (now["removed"] + 1, before[-1]["memory"])
+    assert rapi.ask("GET", "/2/growth?weeks=99").status == 400
+
+
 # Who may do what.
 
 

@@ -25,6 +25,7 @@ Access = tuple[str, ...]
 Body = type[Any] | None
 Schema = Mapping[str, Any]
 
+WEEKS_DEFAULT: Final = 8
 _W: Final = (WRITE,)
 _R_OR_W: Final = (READ, WRITE)
 _BULK: Final = QueryArgument("bulk", Switch, help="1 for whole objects instead of names")
@@ -414,6 +415,14 @@ NEW: Final = (
         Question("AutoArchiveJobs", _given("age", "timeout")),
         {"type": "array", "items": _INTEGER},
         ArchiveBody,
+    ),
+    _get(
+        "/2/growth",
+        "Tell by how much the cluster has grown in each of the last weeks, the oldest first:"
+        " instances created and removed, MiB of their memory and disks more or fewer.",
+        Question("QueryGrowth", lambda inputs: [inputs.query.get("weeks") or WEEKS_DEFAULT]),
+        _OBJECTS,
+        QueryArgument("weeks", Number, help=f"how many, {WEEKS_DEFAULT} if nothing is said"),
     ),
     _get(
         "/2/exports",
