@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -377,6 +378,42 @@ def test_where_disks_are_being_made_no_more_are_put(cluster: FakeCluster, hail: 
     diskless = {"disk_template": "diskless", "disks": [], "nics": [], "instance_name": "c"}
     create(cluster, opportunistic_locking=True, **diskless)
     assert hail.request["restrict-to-nodes"] == [name(1), name(2), name(3)]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_others_hold_the_allocator_sees_just_what_is_locked(
+    cluster: FakeCluster, hail: Allocator, seed: int
+) -> None:
+    chance = random.Random(seed)
+    taken = {
+        lock
+        for number in (1, 2, 3)
+        for lock in (f"node/{uuid_of(f'node{number}')}", f"node-res/{uuid_of(f'node{number}')}")
+        if chance.random() < 0.3
+    }
+    for lock in sorted(taken, key=lambda lock: (lock.startswith("node-res"), lock)):
+        cluster.config.lock_by_another(lock)
+    free = [
+        number
+        for number in (1, 2, 3)
+        if not {f"{kind}/{uuid_of(f'node{number}')}" for kind in ("node", "node-res")} & taken
+    ]
+    if not free:
+        temporary(cluster, "every node is locked")
+        return
+    choice = name(chance.choice(free))
+    held: list[set[str]] = []
+
+    def answer(_question: dict[str, Any]) -> Any:
+        held.append({lock for lock, mode in cluster.config.held.items() if mode == "exclusive"})
+        return [choice]
+
+    hail.answer = answer
+    assert create(cluster, opportunistic_locking=True) == [choice]
+    assert hail.request["restrict-to-nodes"] == [name(number) for number in free]
+    resources = {f"node-res/{uuid_of(f'node{number}')}" for number in free}
+    assert {lock for lock in held[0] if lock.startswith("node-res/")} >= resources
+    assert not held[0] & taken
 
 
 def test_it_is_for_now_only_that_free_nodes_do_not_suffice(
