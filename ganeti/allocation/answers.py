@@ -12,7 +12,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ganeti.allocation import moves
-from ganeti.allocation.balancing import balancing_moves
 from ganeti.allocation.explaining import explain
 from ganeti.allocation.model import Instance, Rules
 from ganeti.allocation.placing import GroupChoice, choose_group, find_secondary
@@ -276,7 +275,7 @@ def _balance(question: Question, wanted: wire.Balance) -> Answer:
     cluster = question.cluster
     _check_known(wanted.groups, cluster.groups, "node group")
     groups = wanted.groups or list(cluster.groups)
-    done = list(balancing_moves(cluster, groups, question.rules, wanted.moves_max))
+    done = list(moves.balancing_moves(cluster, groups, question.rules, wanted.moves_max))
     after = done[-1].after if done else cluster
     moved = {move.instance.name: move for move in done}  # the last place of each
     scores = "; ".join(
