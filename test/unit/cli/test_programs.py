@@ -32,6 +32,7 @@ COMMANDS = [
 # Options and commands that 3.0 does not have (there).
 OUR_OPTIONS = {
     *("--before", "--depend", "--diagnose-data-collector-filename", "--incremental"),
+    *("--explain", "--iallocators-for", "--limit"),
     *("--auto-balance-cluster", "--auto-balance-threshold", "--maintenance-interval"),
     *("--gluster-storage-dir", "--iallocators-for"),
     *("--max-disk-transfers", "--point", "-n --target-node", "--quiesce", "--snapshot"),
@@ -43,7 +44,7 @@ OURS = {
     "gnt-node": {"repair-command"},
 }
 # Values of options that 3.0 does not have there.
-OUR_CHOICES = {"--storage-type": {"rados"}}
+OUR_CHOICES = {"--mode": {"balance", "capacity"}, "--storage-type": {"rados"}}
 # What 3.0 calls the types of options; commas between words are its own business where it says text.
 TYPES: dict[Any, set[str]] = {
     str: {"text"},
