@@ -19,7 +19,8 @@ from fakes.luxid_node import LuxidNode, delay, is_final, wait_status
 from ganeti.protocol.luxi import LuxiCalls
 
 ETX = b"\x03"
-NOT_SPOKEN = {"ReplaceFilter"}  # WConfD's answer is passed on: test_luxid_filters
+# WConfD's answer is passed on: test_luxid_filters, and the tests of the maintenance daemon
+NOT_SPOKEN = {"ReplaceFilter", "CancelRepair", "RemoveRepair"}
 
 # Job 1 has ended well and job 2 in error; `*` stands for any text.
 CONVERSATION: Sequence[tuple[str, str]] = (
@@ -40,6 +41,7 @@ CONVERSATION: Sequence[tuple[str, str]] = (
     ('"QueryGrowth",[1]', '[{"begins":*,"created":0,"removed":0,"memory":0,"disk":0,"unknown":0}]'),
     ('"QueryGrowth",[0]', '!["OpPrereqError",["weeks: 0 is not between 1 and 52","wrong_input"]]'),
     # Questions.
+    ('"QueryMaintenance",[]', "null"),
     (
         '"Query",["job",["id","nonsense"],["=","id",1]]',
         (
