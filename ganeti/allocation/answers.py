@@ -13,10 +13,11 @@ from msgspec.structs import replace
 
 from ganeti.allocation import moves
 from ganeti.allocation.explaining import explain
-from ganeti.allocation.model import Instance, Rules
+from ganeti.allocation.model import STANDARD_LOAD, Instance, Rules, Utilisation
 from ganeti.allocation.placing import GroupChoice, choose_group, find_secondary
-from ganeti.allocation.questions import TagMeanings, mirrored_size, new_instance
+from ganeti.allocation.questions import mirrored_size, new_instance
 from ganeti.allocation.state import ClusterState
+from ganeti.allocation.tags import TagMeanings
 from ganeti.base.errors import GenericError
 from ganeti.base.json import JsonValue
 from ganeti.objects.disk_templates import DiskTemplate, Mirroring
@@ -31,11 +32,15 @@ class Answer(Struct, frozen=True):
 
 
 class Question(Struct, frozen=True):
-    """The state of the cluster, the meaning of its tags, and the rules for placements."""
+    """The state of the cluster, the meaning of its tags, and the rules for placements.
+
+    ``load`` is the dynamic load that a new instance is expected to have.
+    """
 
     cluster: ClusterState
     meanings: TagMeanings
     rules: Rules
+    load: Utilisation = STANDARD_LOAD
 
 
 def answer(question: Question, wanted: wire.Wanted) -> Answer:
@@ -76,7 +81,7 @@ def _wish(question: Question, wanted: wire.NewInstance) -> _Wish:
     cluster, rules = question.cluster, question.rules
     if wanted.name in cluster.instances:
         raise GenericError(f"there is an instance {wanted.name!r} already")
-    instance = new_instance(wanted, question.meanings)
+    instance = new_instance(wanted, question.meanings, question.load)
     if wanted.required_nodes != instance.node_count:
         raise GenericError(
             f"instance {wanted.name!r}: {wanted.required_nodes} nodes are wanted, but disk template"

@@ -43,6 +43,10 @@ def _lacks_spindles(old: NodeLoad, new: NodeLoad) -> bool:
     return new.node.exclusive_storage and new.free_spindles < min(0, old.free_spindles)
 
 
+def _room(load: NodeLoad) -> int:
+    return load.free_disk - load.file_disk
+
+
 def _too_much_spindle_use(old: NodeLoad, new: NodeLoad) -> bool:
     if new.node.exclusive_storage:  # dedicated spindles instead
         return False
@@ -52,7 +56,7 @@ def _too_much_spindle_use(old: NodeLoad, new: NodeLoad) -> bool:
 # A limit that is exceeded already forbids only changes that make it worse.
 _HARD: Final[tuple[tuple[Obstacle, Check], ...]] = (
     (Obstacle.MEMORY, lambda old, new: new.free_memory <= 0 and new.free_memory < old.free_memory),
-    (Obstacle.DISK, lambda old, new: new.free_disk <= 0 and new.free_disk < old.free_disk),
+    (Obstacle.DISK, lambda old, new: _room(new) <= 0 and _room(new) < _room(old)),
     (Obstacle.SPINDLES, _lacks_spindles),
 )
 _SOFT: Final[tuple[tuple[Obstacle, Check], ...]] = (

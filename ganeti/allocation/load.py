@@ -8,33 +8,71 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ganeti.allocation.model import Instance, Node
+from ganeti.allocation.model import NO_LOAD, Instance, Node, Utilisation
 from ganeti.objects.disk_templates import Mirroring
 
 
 class Free(Struct, frozen=True):
-    """The free resources that a node reports; memory less that of its instances that are down."""
+    """The free resources that a node reports."""
 
     memory: int
     disk: int
     spindles: int = 0
 
 
+class Promised(Struct, frozen=True):
+    """The resources of a node that forthcoming instances will take; memory is in `NodeLoad`.
+
+    ``unmeasured`` is how many of these instances do not say how many spindles they need.
+    """
+
+    disk: int = 0
+    vcpus: int = 0
+    spindle_use: int = 0
+    spindles: int = 0
+    unmeasured: int = 0
+
+    def with_more(self, instance: Instance, sign: int, *, is_primary: bool) -> Promised:
+        """Return the sum with one instance more (1) or less (-1)."""
+        return Promised(
+            self.disk + sign * instance.disk,
+            self.vcpus + sign * instance.vcpus * is_primary,
+            self.spindle_use + sign * instance.spindle_use,
+            self.spindles + sign * instance.spindles,
+            self.unmeasured + sign * instance.has_unknown_spindles,
+        )
+
+
+NOTHING_PROMISED: Final = Promised()
+
+
 class NodeLoad(Struct, frozen=True):
     """The free resources of a node, and its instances in numbers.
 
+    What instances take includes those that are down and those that are forthcoming; of other
+    numbers the latter are in ``exclusion`` only.
+
     Attributes:
         vcpus: virtual CPUs of its primary instances, and CPUs that the node uses itself.
+        idle_memory: memory of primary instances that do not run now, less the memory that the node
+            reports as free though its instances that run should have it.
+        load: sum of the utilisation of primary instances, and of secondary ones for the disk.
+        promised: the part of the resources taken that forthcoming instances will take.
+        surplus: memory that the node reports as free though its running instances should have it;
+            counts for N+1 until an instance comes or goes.
+        file_disk: room taken by disks that are files, which scores leave out.
         guarded: memory (MiB) of its secondary instances, by their primary node.
         reserved: memory that the failure of one other node would need here: the largest of these.
         partners: memory of running mirrored primary instances, by secondary node.
         movable: memory of its running primary instances that any other node could restart.
         exclusion: how many primary instances have each exclusion tag.
-        in_one_domain: primary instances with a secondary node in this node's failure domains.
+        in_one_domain: failure domains that the node shares with the secondary node, for each
+            primary instance.
         unmet_wishes: places that primary instances would like and that this node is not.
     """
 
@@ -53,11 +91,28 @@ class NodeLoad(Struct, frozen=True):
     exclusion: Mapping[str, int] = {}
     in_one_domain: int = 0
     unmet_wishes: int = 0
+    idle_memory: int = 0
+    load: Utilisation = NO_LOAD
+    promised: Promised = NOTHING_PROMISED
+    surplus: int = 0
+    file_disk: int = 0
+
+    @property
+    def present_free_memory(self) -> int:
+        """Memory (MiB) that is free now, while some instances are down."""
+        return self.free_memory + self.idle_memory
+
+    @property
+    def fails_n1(self) -> bool:
+        """Whether it lacks memory to take over from the worst other node."""
+        reserved = self.reserved
+        return reserved > 0 and reserved > self.free_memory + self.idle_memory + self.surplus
 
     @property
     def deficit(self) -> int:
         """Memory missing to take over from the worst other node, and not be full to the brim."""
-        return max(0, self.reserved - self.free_memory + 1) if self.reserved else 0
+        reserved = self.reserved
+        return max(0, reserved - self.free_memory - self.idle_memory + 1) if reserved else 0
 
     @property
     def conflicts(self) -> int:
@@ -66,6 +121,8 @@ class NodeLoad(Struct, frozen=True):
 
     def with_primary(self, instance: Instance, secondary: Node | None, sign: int = 1) -> NodeLoad:
         """Return the load with (1) or without (-1) an instance that has it as primary node."""
+        if instance.is_forthcoming:
+            return self._with_forthcoming(instance, sign, is_primary=True)
         partners, movable = self.partners, self.movable
         if secondary is not None:
             partners = _added(partners, secondary.name, sign * instance.running_memory)
@@ -74,6 +131,8 @@ class NodeLoad(Struct, frozen=True):
         exclusion = self.exclusion
         for tag in instance.exclusion_tags:
             exclusion = _added(exclusion, tag, sign)
+        cpu, memory, disk, network = self.load
+        own = instance.load
         return NodeLoad(
             self.node,
             self.free_memory - sign * instance.memory,
@@ -88,13 +147,25 @@ class NodeLoad(Struct, frozen=True):
             partners,
             movable,
             exclusion,
-            self.in_one_domain + sign * fails_together(self.node, secondary),
+            self.in_one_domain + sign * shared_domains(self.node, secondary),
             self.unmet_wishes + sign * unmet(self.node, instance),
+            self.idle_memory + sign * instance.idle_memory,
+            Utilisation(
+                cpu + sign * own.cpu,
+                memory + sign * own.memory,
+                disk + sign * own.disk,
+                network + sign * own.network,
+            ),
+            self.promised,
+            0,
+            self.file_disk + sign * instance.file_disk,
         )
 
     def with_secondary(self, instance: Instance, primary: str, sign: int = 1) -> NodeLoad:
         """Return the load with (1) or without (-1) the instance's mirror."""
-        guarded = _added(self.guarded, primary, sign * instance.memory)
+        if instance.is_forthcoming:
+            return self._with_forthcoming(instance, sign, is_primary=False)
+        guarded = _added(self.guarded, primary, sign * instance.kept_memory)
         if sign > 0:
             reserved = max(self.reserved, guarded.get(primary, 0))
         else:
@@ -107,12 +178,34 @@ class NodeLoad(Struct, frozen=True):
             secondaries=self.secondaries + sign,
             guarded=guarded,
             reserved=reserved,
+            load=self.load._replace(disk=self.load.disk + sign * instance.load.disk),
+            surplus=0,
+        )
+
+    def _with_forthcoming(self, instance: Instance, sign: int, *, is_primary: bool) -> NodeLoad:
+        memory = sign * instance.memory * is_primary
+        exclusion = self.exclusion
+        for tag in instance.exclusion_tags if is_primary else ():
+            exclusion = _added(exclusion, tag, sign)
+        return replace(
+            self,
+            free_memory=self.free_memory - memory,
+            idle_memory=self.idle_memory + memory,
+            free_disk=self.free_disk - sign * instance.disk,
+            free_spindles=self.free_spindles - sign * instance.spindles,
+            vcpus=self.vcpus + sign * instance.vcpus * is_primary,
+            spindle_use=self.spindle_use + sign * instance.spindle_use,
+            exclusion=exclusion,
+            promised=self.promised.with_more(instance, sign, is_primary=is_primary),
+            file_disk=self.file_disk + sign * instance.file_disk * is_primary,
         )
 
 
-def fails_together(node: Node, other: Node | None) -> int:
-    """Return 1 if the two nodes have a common cause of failure."""
-    return int(other is not None and not node.locations.isdisjoint(other.locations))
+def shared_domains(node: Node, other: Node | None) -> int:
+    """Return how many causes of failure two nodes have in common."""
+    if other is None or not node.locations:
+        return 0
+    return len(node.locations & other.locations)
 
 
 def unmet(node: Node, instance: Instance) -> int:
@@ -143,34 +236,59 @@ def load_of(
     secondaries: Iterable[Instance],
     nodes: Mapping[str, Node],
 ) -> NodeLoad:
-    """Return the load of a node that has these instances already."""
+    """Return the load of a node that has these instances already.
+
+    ``free`` is what it reports: instances that are down do not take their memory, forthcoming ones
+    take nothing yet.
+    """
     primaries, secondaries = list(primaries), list(secondaries)
+    here = [each for each in primaries if not each.is_forthcoming]
+    mirrors = [each for each in secondaries if not each.is_forthcoming]
     guarded: Counter[str] = Counter()
-    for instance in secondaries:
-        guarded[instance.primary] += instance.memory
+    for instance in mirrors:
+        guarded[instance.primary] += instance.kept_memory
     partners: Counter[str] = Counter()
-    for instance in primaries:
+    for instance in here:
         if instance.secondary is not None:
             partners[instance.secondary] += instance.running_memory
-    second = [nodes.get(instance.secondary or "") for instance in primaries]
+    second = [nodes.get(instance.secondary or "") for instance in here]
+    promised = NOTHING_PROMISED
+    if len(here) + len(mirrors) < len(primaries) + len(secondaries):
+        for instance in primaries:
+            if instance.is_forthcoming:
+                promised = promised.with_more(instance, 1, is_primary=True)
+        for instance in secondaries:
+            if instance.is_forthcoming:
+                promised = promised.with_more(instance, 1, is_primary=False)
+    idle_memory = sum(instance.idle_memory for instance in primaries)
+    running_memory = sum(instance.running_memory for instance in here)
+    surplus = max(0, free.memory + running_memory + node.own_memory - node.total_memory)
     return NodeLoad(
         node=node,
-        free_memory=free.memory,
-        free_disk=free.disk,
-        free_spindles=free.spindles,
+        free_memory=free.memory - idle_memory,
+        free_disk=free.disk - promised.disk,
+        free_spindles=free.spindles - promised.spindles,
         vcpus=node.own_cpus + sum(instance.vcpus for instance in primaries),
         spindle_use=sum(instance.spindle_use for instance in (*primaries, *secondaries)),
-        primaries=len(primaries),
-        secondaries=len(secondaries),
+        primaries=len(here),
+        secondaries=len(mirrors),
         guarded=_without_zeroes(guarded),
         reserved=max(guarded.values(), default=0),
         partners=_without_zeroes(partners),
-        movable=tuple(
-            each.running_memory for each in primaries if each.mirroring is Mirroring.EXTERNAL
-        ),
+        movable=tuple(each.running_memory for each in here if each.mirroring is Mirroring.EXTERNAL),
         exclusion=dict(Counter(tag for each in primaries for tag in each.exclusion_tags)),
-        in_one_domain=sum(fails_together(node, other) for other in second),
-        unmet_wishes=sum(unmet(node, instance) for instance in primaries),
+        in_one_domain=sum(map(shared_domains, [node] * len(second), second)),
+        unmet_wishes=sum(unmet(node, instance) for instance in here),
+        idle_memory=idle_memory - surplus,
+        surplus=surplus,
+        file_disk=sum(each.file_disk for each in primaries if each.is_forthcoming),
+        load=Utilisation(
+            node.own_cpu_load + sum(each.load.cpu for each in here),
+            sum(each.load.memory for each in here),
+            sum(each.load.disk for each in (*here, *mirrors)),
+            sum(each.load.network for each in here),
+        ),
+        promised=promised,
     )
 
 

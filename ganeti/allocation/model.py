@@ -9,7 +9,8 @@ Source: iallocator.json, "nodegroup", "node" and "instance"; manual pages hail(1
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
@@ -27,9 +28,52 @@ class Group(Struct, frozen=True):
     name: str
     alloc_policy: AllocPolicy
     networks: frozenset[str]
-    ipolicy: Mapping[str, object]
+    ipolicy: Mapping[str, Any]
     vcpu_ratio: float
     spindle_ratio: float
+    tags: tuple[str, ...] = ()
+
+
+class Utilisation(NamedTuple):
+    """The dynamic load of an instance, or the sum of those on a node, in units of the operator."""
+
+    cpu: float
+    memory: float
+    disk: float
+    network: float
+
+
+STANDARD_LOAD: Final = Utilisation(1.0, 1.0, 1.0, 1.0)
+NO_LOAD: Final = Utilisation(0.0, 0.0, 0.0, 0.0)
+
+
+class InstanceStatus(StrEnum):
+    """The state of an instance as listed, as far as placement distinguishes it."""
+
+    RUNNING = "running"
+    ERROR_UP = "ERROR_up"
+    ERROR_DOWN = "ERROR_down"
+    ERROR_NODE_DOWN = "ERROR_nodedown"
+    ERROR_NODE_OFFLINE = "ERROR_nodeoffline"
+    ERROR_WRONG_NODE = "ERROR_wrongnode"
+    USER_DOWN = "USER_down"
+    ADMIN_DOWN = "ADMIN_down"
+    ADMIN_OFFLINE = "ADMIN_offline"
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the instance is known to take no memory of its node now."""
+        return self in _IDLE
+
+
+_IDLE: Final = frozenset(
+    {
+        InstanceStatus.ERROR_DOWN,
+        InstanceStatus.USER_DOWN,
+        InstanceStatus.ADMIN_DOWN,
+        InstanceStatus.ADMIN_OFFLINE,
+    }
+)
 
 
 class Node(Struct, frozen=True):
@@ -37,6 +81,10 @@ class Node(Struct, frozen=True):
 
     Attributes:
         is_usable: online, not drained, able to hold instances: a place for instances.
+        own_memory: memory that the node uses itself.
+        cpu_speed: compared with that of a usual node of the cluster.
+        spindle_count: its spindles; with exclusive storage all that can be given away.
+        own_cpu_load: measured CPU load of a node without instances that could cause it.
         spindles_max: how much spindle use its policy allows.
         cpu_power: its CPUs, each counted by its speed.
         vcpus_max: how many virtual CPUs its policy allows.
@@ -60,6 +108,13 @@ class Node(Struct, frozen=True):
     migration_tags: frozenset[str] = NO_TAGS
     accepts: frozenset[str] = NO_TAGS
     is_offline: bool = False
+    own_memory: int = 0
+    cpus: int = 0
+    cpu_speed: float = 1.0
+    spindle_count: int = 1
+    is_master: bool = False
+    own_cpu_load: float = 0.0
+    tags: tuple[str, ...] = ()
 
     def accepts_from(self, source: Node) -> bool:
         """Tell whether the tags allow a migration from that node to this one."""
@@ -70,15 +125,21 @@ class Instance(Struct, frozen=True):
     """An instance, where it is or is to be.
 
     Attributes:
-        memory: its size when it runs; 0 while it is set offline.
-        running_memory: the same if it is meant to run now, else 0.
+        memory: its size when it runs.
+        running_memory: the same if it takes its memory now, else 0.
+        kept_memory: memory that its secondary node keeps for it; 0 for one that is set offline or
+            not balanced automatically.
         vcpus: its virtual CPUs; 0 while it is set offline.
-        disk: room on each of its nodes, with metadata; 0 for storage outside the nodes.
+        disk: room in the volume group of each of its nodes, with metadata; 0 for other storage.
+        file_disk: room among the files of its node.
         spindle_use: load on the spindles of each of its nodes.
         spindles: dedicated ones, for exclusive storage.
         spec: the sizes that policies look at.
         exclusion_tags: no two instances with one of these belong on one node.
         wishes: tags of nodes that it would like to be on.
+        load: its dynamic utilisation.
+        is_forthcoming: reserved and not made yet.
+        is_movable: may be moved; an operator may exclude it.
     """
 
     name: str
@@ -94,6 +155,15 @@ class Instance(Struct, frozen=True):
     exclusion_tags: frozenset[str] = NO_TAGS
     wishes: frozenset[str] = NO_TAGS
     networks: frozenset[str] = NO_TAGS
+    kept_memory: int = 0
+    file_disk: int = 0
+    load: Utilisation = STANDARD_LOAD
+    has_unknown_spindles: bool = False
+    status: InstanceStatus = InstanceStatus.RUNNING
+    is_forthcoming: bool = False
+    is_auto_balanced: bool = True
+    is_movable: bool = True
+    tags: tuple[str, ...] = ()
 
     @property
     def primary(self) -> str:
@@ -104,6 +174,11 @@ class Instance(Struct, frozen=True):
     def secondary(self) -> str | None:
         """Name of its secondary node, if it has one."""
         return self.nodes[1] if len(self.nodes) > 1 else None
+
+    @property
+    def idle_memory(self) -> int:
+        """Memory (MiB) that it would take from its node once it runs."""
+        return self.memory - self.running_memory
 
     @property
     def mirroring(self) -> Mirroring:

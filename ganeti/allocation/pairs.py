@@ -19,19 +19,17 @@ from math import inf
 
 from msgspec import Struct
 
-from ganeti.allocation.load import NodeLoad, fails_together
+from ganeti.allocation.load import NodeLoad, shared_domains
 from ganeti.allocation.score import (
     DOMAIN_WEIGHT,
     RESERVED,
     ROUNDING,
-    SPREADS,
+    Share,
     Tally,
     deviation,
-    part,
-    share_of,
+    reserved_share,
 )
 
-_RESERVED = next(place for place, each in enumerate(SPREADS) if each.name == RESERVED)
 _EPSILON = 1e-12  # scores that differ by less are equal
 _Deltas = tuple[tuple[float, float], ...]  # of each spread: change of sum, change of squares
 
@@ -52,9 +50,11 @@ class Side(Struct):
         return self.old.node.name
 
 
-def side(old: NodeLoad, new: NodeLoad, extra: float = 0.0) -> Side:
+def side(
+    share: Callable[[NodeLoad], Share], old: NodeLoad, new: NodeLoad, extra: float = 0.0
+) -> Side:
     """Return a node in a role; ``extra`` is counted besides."""
-    before, after = share_of(old), share_of(new)
+    before, after = share(old), share(new)
     deltas = tuple(
         [(b - a, b * b - a * a) for a, b in zip(before.values, after.values, strict=True)]
     )
@@ -67,7 +67,6 @@ Accepts = Callable[[Side, Side], bool]
 
 def best_pair(
     tally: Tally,
-    weights: Sequence[float],
     primaries: Sequence[Side],
     secondaries: Sequence[Side],
     special: Special,
@@ -82,7 +81,7 @@ def best_pair(
     """
     if not primaries or not secondaries:
         return None
-    scorer = _Scorer(tally, weights, primaries, secondaries)
+    scorer = _Scorer(tally, primaries, secondaries)
     best: tuple[Side, Side, float] | None = None
     for first, second in scorer.ordered():
         if first.name in second.old.guarded:
@@ -100,24 +99,17 @@ class _Scorer:
     """Scores of pairs, and the order in which to look at them; ``lowest`` is set from outside."""
 
     def __init__(
-        self,
-        tally: Tally,
-        weights: Sequence[float],
-        primaries: Sequence[Side],
-        secondaries: Sequence[Side],
+        self, tally: Tally, primaries: Sequence[Side], secondaries: Sequence[Side]
     ) -> None:
         self.lowest = inf
         self._size = tally.size
         self._count = tally.count
-        one, two = primaries[0], secondaries[0]
-        self._spreads = []  # (place, sum, squares, weight) of the spreads that a pair changes
-        for place, (weight, spread) in enumerate(zip(weights, SPREADS, strict=True)):
-            total = tally.sums[place]
-            if spread.is_share:  # the sum is the same whichever pair it is
-                whole = total + one.deltas[place][0] + two.deltas[place][0]
-                weight = weight / whole if whole else 0.0
-            if weight:
-                self._spreads.append((place, total, tally.squares[place], weight))
+        rows = zip(tally.spreads, tally.sums, tally.squares, strict=True)
+        # (place, sum, squares, weight) of each spread
+        self._spreads = [
+            (place, total, squares, spread.weight)
+            for place, (spread, total, squares) in enumerate(rows)
+        ]
         self._base = tally.count
         for each in (*primaries, *secondaries):
             each.bound = each.count
@@ -125,8 +117,8 @@ class _Scorer:
             self._bound(row, primaries, secondaries)
         for each in secondaries:
             each.related_bound = each.bound
-        for row in self._spreads:
-            if row[0] == _RESERVED:
+        for row, spread in zip(self._spreads, tally.spreads, strict=True):
+            if spread.name == RESERVED:
                 self._relax(row, secondaries)
         self._primaries = sorted(primaries, key=_bound_of)
         self._secondaries = sorted(secondaries, key=_bound_of)
@@ -140,7 +132,7 @@ class _Scorer:
             sum_2, square_2 = second.deltas[place]
             mean = (total + sum_1 + sum_2) / size
             score += weight * deviation((squares + square_1 + square_2) / size - mean * mean)
-        return score + DOMAIN_WEIGHT * fails_together(first.old.node, second.old.node)
+        return score + DOMAIN_WEIGHT * shared_domains(first.old.node, second.old.node)
 
     def ordered(self) -> Iterator[tuple[Side, Side]]:
         """Yield the pairs that may have a lower score than the lowest yet."""
@@ -178,7 +170,7 @@ class _Scorer:
         n = self._size
         for each in secondaries:
             change, square = each.deltas[place]
-            value = part(each.new.reserved, each.new.node.total_memory)
+            value = reserved_share(each.new)
             others = (total + change - value) / max(1, n - 1)
             if value < others:
                 here = (squares + square) / n - ((total + change) / n) ** 2

@@ -23,7 +23,6 @@ from ganeti.allocation.limits import Obstacle, Redundancy, obstacle
 from ganeti.allocation.load import NodeLoad
 from ganeti.allocation.model import Group, Instance, Node, Rules
 from ganeti.allocation.pairs import Side, best_pair, side
-from ganeti.allocation.score import share_of
 from ganeti.allocation.state import ClusterState, GroupState
 from ganeti.objects.instance_policy import violations
 from ganeti.objects.model import AllocPolicy
@@ -134,8 +133,8 @@ def _find_primary(
     ranked = []
     for old, new in _possible(outcome, Role.PRIMARY, found, instance, rules):
         clashes = state.clash_count(instance, old.node)
-        tally = state.tally.changed(share_of(old), share_of(new)).with_count(clashes)
-        ranked.append((tally.score(state.weights), old.node.name, new))
+        tally = state.tally.changed(state.share(old), state.share(new)).with_count(clashes)
+        ranked.append((tally.score, old.node.name, new))
     ranked.sort(key=lambda row: round(row[0], _DIGITS))
     redundancy = _redundancy(state, rules)
     for score, name, new in ranked:
@@ -167,7 +166,7 @@ def _find_pair(
         if obstacle(second.old, new, rules) is not None:
             outcome.refused[Role.PAIR, Obstacle.REDUNDANCY] += 1
             return None
-        return side(second.old, new)
+        return side(state.share, second.old, new)
 
     def is_redundant(first: Side, second: Side) -> bool:
         """Look at the primary node alone first: that answer is the same for all of its pairs."""
@@ -186,7 +185,7 @@ def _find_pair(
         outcome.refused[Role.PAIR, Obstacle.REDUNDANCY] += 1
         return False
 
-    best = best_pair(state.tally, state.weights, primaries, secondaries, special, is_redundant)
+    best = best_pair(state.tally, primaries, secondaries, special, is_redundant)
     if best is not None:
         outcome.nodes = (best[0].name, best[1].name)
         outcome.score = best[2]
@@ -198,7 +197,12 @@ def _sides(
     """Return the nodes that can have the role, before the other node is known."""
     clashes = outcome.state.clash_count
     return [
-        side(old, new, clashes(instance, old.node) if role is Role.PRIMARY else 0.0)
+        side(
+            outcome.state.share,
+            old,
+            new,
+            clashes(instance, old.node) if role is Role.PRIMARY else 0.0,
+        )
         for old, new in _possible(outcome, role, found, instance, rules)
     ]
 
@@ -238,12 +242,12 @@ def find_secondary(
     outcome = Outcome(state, looked_at=len(found))
     ranked = []
     for old, new in _possible(outcome, Role.SECONDARY, found, instance, rules, primary.name):
-        tally = state.tally.changed(share_of(old), share_of(new))
+        tally = state.tally.changed(state.share(old), state.share(new))
         if primary.name in state.loads:
             first = state.loads[primary.name]
             mirrored = first.with_primary(instance, old.node)
-            tally = tally.changed(share_of(first), share_of(mirrored))
-        ranked.append((tally.score(state.weights), old.node.name))
+            tally = tally.changed(state.share(first), state.share(mirrored))
+        ranked.append((tally.score, old.node.name))
     if ranked:
         outcome.score, name = min(ranked, key=lambda row: round(row[0], _DIGITS))
         outcome.nodes = (primary.name, name)

@@ -1,22 +1,28 @@
 """The score of a node group: how far from evenly used and free of risks it is; lower is better.
 
-The score is a weighted sum of metrics.  *Spreads* are standard deviations over the usable nodes of
-values that are fractions; *counts* are sums over all nodes of things that should not be there at
-all, and weigh so much more that no even use makes up for one of them.  A `Tally` holds the sums
-from which all of them follow, so a change of one node costs that node only.
+The score is a weighted sum of components.  *Spreads* are standard deviations over the usable nodes
+of a value of each; *counts* are sums over all nodes of things that should not be there at all.  A
+`Tally` holds the sums from which all of them follow, so a change of one node costs that node only.
 
-Source: manual page hbal(1), "Cluster scoring", for the list of metrics; the weights are ours.
+Some components are told twice: for the instances that there are, and for all that will be
+(``_forth``).  Where no instance is down or forthcoming both are the same, and counted in one sum
+with the weight of two; likewise the dynamic loads while nobody says anything about them
+(`spreads_of`).
+
+Source: manual page hbal(1), "Cluster scoring", for the components; weights and formulas as observed
+of hbal 3.0.2, see doc/balancing.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from math import sqrt
 from typing import Final
 
 from msgspec import Struct
 
 from ganeti.allocation.load import NodeLoad
+from ganeti.allocation.model import Instance
 
 # A variance is the difference of two numbers that may be as good as equal: a smaller one than this
 # comes from rounding, and its root would be as large as the difference of two good places.
@@ -29,15 +35,12 @@ def deviation(variance: float) -> float:
 
 
 class Metric(Struct, frozen=True):
-    """One component of the score.
-
-    ``is_share``: the values are divided by their sum over the group.
-    """
+    """A component of the score; ``together`` is another whose values are often the same."""
 
     name: str
     weight: float
     value: Callable[[NodeLoad], float]
-    is_share: bool = False
+    together: str = ""
 
 
 def part(value: float, whole: float) -> float:
@@ -45,35 +48,120 @@ def part(value: float, whole: float) -> float:
     return value / whole if whole else 0.0
 
 
-RESERVED: Final = "memory reserved"
-SPREADS: Final = (
-    Metric("free memory", 1.0, lambda load: part(load.free_memory, load.node.total_memory)),
-    Metric(RESERVED, 1.0, lambda load: part(load.reserved, load.node.total_memory)),
-    Metric("free disk", 1.0, lambda load: part(load.free_disk, load.node.total_disk)),
-    Metric("virtual CPUs", 1.0, lambda load: part(load.vcpus, load.node.cpu_power)),
-    Metric("spindle use", 1.0, lambda load: part(load.spindle_use, load.node.spindles_max)),
-    # Without better knowledge every instance loads CPU, memory and network of its node alike.
-    Metric("primary instances", 3.0, lambda load: load.primaries, is_share=True),
-    Metric("disk load", 1.0, lambda load: load.primaries + load.secondaries, is_share=True),
-)
-LOAD_SPREADS: Final = frozenset({"primary instances", "disk load"})
+def _free_disk(load: NodeLoad) -> float:
+    node = load.node
+    if node.exclusive_storage:  # a need that is not known leaves less than nothing
+        free = -1 if load.promised.unmeasured else load.free_spindles
+        return part(free, node.spindle_count)
+    return part(load.free_disk, node.total_disk)
 
-DOMAIN_WEIGHT: Final = 4.0
-CLASH_WEIGHT: Final = 2.0  # an exclusion tag twice in one failure domain
+
+def _present_free_disk(load: NodeLoad) -> float:
+    node, promised = load.node, load.promised
+    if node.exclusive_storage:
+        return part(load.free_spindles + promised.spindles, node.spindle_count)
+    return part(load.free_disk + promised.disk, node.total_disk)
+
+
+def _spindles(load: NodeLoad) -> float:
+    node = load.node
+    return 0.0 if node.exclusive_storage else part(load.spindle_use, node.spindles_max)
+
+
+def _present_spindles(load: NodeLoad) -> float:
+    node, use = load.node, load.spindle_use - load.promised.spindle_use
+    return 0.0 if node.exclusive_storage else part(use, node.spindles_max)
+
+
+def reserved_share(load: NodeLoad) -> float:
+    """Return the part of a node's memory that it keeps for its secondary instances."""
+    return part(load.reserved, load.node.total_memory)
+
+
+RESERVED: Final = "reserved_mem_cv"
+SPREADS: Final = (
+    Metric(
+        "free_mem_cv",
+        0.5,
+        lambda load: part(load.present_free_memory, load.node.total_memory),
+        "free_mem_cv_forth",
+    ),
+    Metric("free_disk_cv", 0.5, _present_free_disk, "free_disk_cv_forth"),
+    Metric(RESERVED, 1.0, reserved_share),
+    Metric(
+        "vcpu_ratio_cv",
+        0.5,
+        lambda load: part(load.vcpus - load.promised.vcpus, load.node.cpu_power),
+        "vcpu_ratio_cv_forth",
+    ),
+    Metric("cpu_load_cv", 1.0, lambda load: load.load.cpu),
+    Metric("mem_load_cv", 1.0, lambda load: load.load.memory, "cpu_load_cv"),
+    Metric("disk_load_cv", 1.0, lambda load: load.load.disk),
+    Metric("net_load_cv", 1.0, lambda load: load.load.network, "cpu_load_cv"),
+    Metric("spindles_cv", 0.5, _present_spindles, "spindles_cv_forth"),
+    Metric("free_mem_cv_forth", 0.5, lambda load: part(load.free_memory, load.node.total_memory)),
+    Metric("free_disk_cv_forth", 0.5, _free_disk),
+    Metric("vcpu_ratio_cv_forth", 0.5, lambda load: part(load.vcpus, load.node.cpu_power)),
+    Metric("spindles_cv_forth", 0.5, _spindles),
+)
+
+DOMAIN_WEIGHT: Final = 1.0
+CLASH_WEIGHT: Final = 1.0  # an exclusion tag twice in one failure domain
+CLASHES: Final = "location_exclusion_score"
 
 COUNTS: Final = (
-    Metric("all memory reserved", 0.25, lambda load: part(load.reserved, load.node.total_memory)),
-    Metric("nodes that cannot take over", 4.0, lambda load: float(load.deficit > 0)),
-    Metric("instances in one failure domain", DOMAIN_WEIGHT, lambda load: load.in_one_domain),
-    Metric("exclusion tags twice on a node", 4.0, lambda load: load.conflicts),
-    Metric("unmet wishes for a location", 1.0, lambda load: load.unmet_wishes),
+    Metric("n1_cnt", 1.0, lambda load: load.fails_n1 and load.primaries + load.secondaries),
+    Metric("pri_tags_score", 2.0, lambda load: load.conflicts),
+    Metric("location_score", DOMAIN_WEIGHT, lambda load: load.in_one_domain + load.unmet_wishes),
+    Metric("reserved_mem_rtotal", 0.25, reserved_share),
 )
 
 # Of nodes that are offline or drained only this counts.
 STRANDED: Final = (
-    Metric("instances on them", 16.0, lambda load: load.primaries + load.secondaries),
-    Metric("primary instances on them", 16.0, lambda load: load.primaries),
+    Metric("offline_all_cnt", 4.0, lambda load: load.primaries + load.secondaries),
+    Metric("offline_pri_cnt", 16.0, lambda load: load.primaries),
 )
+
+_ORDER: Final = (
+    *("free_mem_cv", "free_disk_cv", "n1_cnt", RESERVED, "offline_all_cnt", "offline_pri_cnt"),
+    *("vcpu_ratio_cv", "cpu_load_cv", "mem_load_cv", "disk_load_cv", "net_load_cv"),
+    *("pri_tags_score", "spindles_cv", "free_mem_cv_forth", "free_disk_cv_forth"),
+    *("vcpu_ratio_cv_forth", "spindles_cv_forth", "location_score", CLASHES),
+    "reserved_mem_rtotal",
+)
+
+Spreads = tuple[Metric, ...]
+
+
+def spreads_of(instances: Iterable[Instance], loads: Sequence[NodeLoad]) -> Spreads:
+    """Return the spreads to be computed for a cluster with these instances, with their weights.
+
+    Those that are equal for every node, whatever happens to these instances or to others that run,
+    become one.
+    """
+    forthcoming = False
+    dynamic = set()
+    for instance in instances:
+        dynamic.add(instance.load)
+        forthcoming = forthcoming or instance.is_forthcoming
+    differing = set()
+    if any(load.idle_memory for load in loads):
+        differing.add("free_mem_cv")
+    if forthcoming:
+        differing.update(("free_disk_cv", "vcpu_ratio_cv", "spindles_cv"))
+    if any(not load.cpu == load.memory == load.network for load in dynamic) or any(
+        load.node.own_cpu_load for load in loads
+    ):
+        differing.update(("mem_load_cv", "net_load_cv"))
+    weights = {each.name: each.weight for each in SPREADS}
+    for each in SPREADS:
+        if each.together and each.name not in differing:
+            weights[each.together] += weights.pop(each.name)
+    return tuple(
+        Metric(each.name, weights[each.name], each.value)
+        for each in SPREADS
+        if each.name in weights
+    )
 
 
 class Share(Struct, frozen=True):
@@ -83,15 +171,13 @@ class Share(Struct, frozen=True):
     count: float
 
 
-_NO_VALUES: Final = (0.0,) * len(SPREADS)
-
-
-def share_of(load: NodeLoad) -> Share:
+def share_of(load: NodeLoad, spreads: Spreads) -> Share:
     """Return the addends of a node to the sums of its group."""
     if not load.node.is_usable:
-        return Share(_NO_VALUES, sum(each.weight * each.value(load) for each in STRANDED))
+        nothing = (0.0,) * len(spreads)
+        return Share(nothing, sum(each.weight * each.value(load) for each in STRANDED))
     return Share(
-        tuple([each.value(load) for each in SPREADS]),
+        tuple([each.value(load) for each in spreads]),
         sum([each.weight * each.value(load) for each in COUNTS]),
     )
 
@@ -99,14 +185,16 @@ def share_of(load: NodeLoad) -> Share:
 class Tally(Struct, frozen=True):
     """Sums over the nodes of a group; ``size`` is the number of usable ones."""
 
+    spreads: Spreads
     size: int
-    sums: tuple[float, ...] = _NO_VALUES
-    squares: tuple[float, ...] = _NO_VALUES
+    sums: tuple[float, ...]
+    squares: tuple[float, ...]
     count: float = 0.0
 
     def changed(self, old: Share, new: Share) -> Tally:
         """Return the sums after a node's share has changed."""
         return Tally(
+            self.spreads,
             self.size,
             tuple([s - a + b for s, a, b in zip(self.sums, old.values, new.values, strict=True)]),
             tuple(
@@ -120,37 +208,70 @@ class Tally(Struct, frozen=True):
 
     def with_count(self, amount: float) -> Tally:
         """Return the sums with something more to count."""
-        return Tally(self.size, self.sums, self.squares, self.count + amount)
+        return Tally(self.spreads, self.size, self.sums, self.squares, self.count + amount)
 
-    def score(self, weights: tuple[float, ...]) -> float:
-        """Return the score; ``weights`` are those of `weights_of`."""
+    @property
+    def score(self) -> float:
+        """The score."""
         total = self.count
         size = self.size
         if not size:
             return total
-        for weight, spread, s, q in zip(weights, SPREADS, self.sums, self.squares, strict=True):
-            if weight:
-                mean = s / size
-                found = deviation(q / size - mean * mean)
-                total += weight * (part(found, s) if spread.is_share else found)
+        for spread, s, q in zip(self.spreads, self.sums, self.squares, strict=True):
+            mean = s / size
+            total += spread.weight * deviation(q / size - mean * mean)
         return total
 
 
-def weights_of(*, counts_load: bool) -> tuple[float, ...]:
-    """Return the weights of the spreads."""
-    return tuple(
-        each.weight if counts_load or each.name not in LOAD_SPREADS else 0.0 for each in SPREADS
-    )
-
-
-def tally_of(loads: Iterable[NodeLoad]) -> Tally:
+def tally_of(loads: Iterable[NodeLoad], spreads: Spreads) -> Tally:
     """Return the sums of a group from scratch."""
     loads = list(loads)
-    shares = [share_of(load) for load in loads]
-    columns = list(zip(*(share.values for share in shares), strict=True)) or [()] * len(SPREADS)
+    shares = [share_of(load, spreads) for load in loads]
+    columns = list(zip(*(share.values for share in shares), strict=True)) or [()] * len(spreads)
     return Tally(
+        spreads,
         sum(load.node.is_usable for load in loads),
         tuple(float(sum(column)) for column in columns),
         tuple(float(sum(value * value for value in column)) for column in columns),
         sum(share.count for share in shares),
     )
+
+
+class Component(Struct, frozen=True):
+    """A component of a score as it is printed."""
+
+    name: str
+    value: float
+    weight: float
+
+
+def components_of(loads: Iterable[NodeLoad], clashes: float) -> list[Component]:
+    """Return all components of the score of a group, exactly and in the order of hbal.
+
+    Args:
+        clashes: exclusion tags too many in failure domains.
+    """
+    loads = list(loads)
+    usable = [load for load in loads if load.node.is_usable]
+    others = [load for load in loads if not load.node.is_usable]
+    found = {CLASHES: Component(CLASHES, clashes, CLASH_WEIGHT)}
+    for each in SPREADS:
+        values = [each.value(load) for load in usable]
+        found[each.name] = Component(each.name, _exact_deviation(values), each.weight)
+    for metrics, among in ((COUNTS, usable), (STRANDED, others)):
+        for each in metrics:
+            total = float(sum(each.value(load) for load in among))
+            found[each.name] = Component(each.name, total, each.weight)
+    return [found[name] for name in _ORDER]
+
+
+def score_of(components: Iterable[Component]) -> float:
+    """Return the score that follows from its components."""
+    return sum(each.value * each.weight for each in components)
+
+
+def _exact_deviation(values: Sequence[float]) -> float:
+    if not values:
+        return 0.0
+    mean = sum(values) / len(values)
+    return sqrt(sum((value - mean) ** 2 for value in values) / len(values))

@@ -14,8 +14,19 @@ from msgspec.structs import replace
 
 from ganeti.allocation.load import Free, NodeLoad, load_of
 from ganeti.allocation.model import Group, Instance, Node
-from ganeti.allocation.score import CLASH_WEIGHT, Share, Tally, share_of, tally_of, weights_of
-from ganeti.base.errors import GenericError
+from ganeti.allocation.score import (
+    CLASH_WEIGHT,
+    Component,
+    Share,
+    Spreads,
+    Tally,
+    components_of,
+    score_of,
+    share_of,
+    spreads_of,
+    tally_of,
+)
+from ganeti.allocation.snapshot import Snapshot
 from ganeti.base.text import natural_sorted
 
 Clash = tuple[str, str]  # a location and an exclusion tag
@@ -24,23 +35,33 @@ Clash = tuple[str, str]  # a location and an exclusion tag
 class GroupState(Struct, frozen=True):
     """A group with its nodes, in natural order of their names.
 
-    ``clashes`` counts the primary instances with an exclusion tag in each failure domain.
+    ``clashes`` counts the primary instances on usable nodes with an exclusion tag in each failure
+    domain.
     """
 
     group: Group
     loads: Mapping[str, NodeLoad]
     tally: Tally
     clashes: Mapping[Clash, int]
-    weights: tuple[float, ...]
 
     @property
     def score(self) -> float:
-        """The group's score; lower is better."""
-        return self.tally.score(self.weights)
+        """The group's score; lower is better.  Quick, and right to six digits."""
+        return self.tally.score
 
-    def share(self, name: str) -> Share:
-        """Return the node's present addends to the sums."""
-        return share_of(self.loads[name])
+    @property
+    def components(self) -> list[Component]:
+        """The components of the score, from scratch."""
+        return components_of(self.loads.values(), _excess(self.clashes, self.clashes))
+
+    @property
+    def exact_score(self) -> float:
+        """The score, from scratch, as it is printed."""
+        return score_of(self.components)
+
+    def share(self, load: NodeLoad) -> Share:
+        """Return the addends to the sums of a node with this load."""
+        return share_of(load, self.tally.spreads)
 
     def clash_count(self, instance: Instance, node: Node) -> float:
         """Return the addend to the score if the instance comes to the node's failure domains."""
@@ -53,7 +74,7 @@ class GroupState(Struct, frozen=True):
         """Return the state with other loads of some nodes."""
         tally = self.tally
         for name, load in loads.items():
-            tally = tally.changed(self.share(name), share_of(load))
+            tally = tally.changed(self.share(self.loads[name]), self.share(load))
         return replace(self, loads={**self.loads, **loads}, tally=tally)
 
     def with_clashes(self, instance: Instance, node: Node, sign: int) -> GroupState:
@@ -71,6 +92,8 @@ class GroupState(Struct, frozen=True):
 
 def clash_keys(instance: Instance, node: Node) -> list[Clash]:
     """Return the pairs of location and exclusion tag that an instance occupies on a node."""
+    if not node.is_usable or instance.is_forthcoming:
+        return []
     return [(place, tag) for place in node.locations for tag in instance.exclusion_tags]
 
 
@@ -118,40 +141,39 @@ class ClusterState(Struct, frozen=True):
         return ClusterState(groups, self.nodes, instances)
 
 
-def make_state(
-    groups: Iterable[Group],
-    nodes: Mapping[str, Node],
-    free: Mapping[str, Free],
-    instances: Mapping[str, Instance],
-    *,
-    counts_load: bool = True,
-) -> ClusterState:
-    """Return the state of a cluster.
+def snapshot_after(snapshot: Snapshot, state: ClusterState) -> Snapshot:
+    """Return the snapshot as it would be once instances are as in a state."""
+    free = {}
+    for name in snapshot.nodes:
+        load = state.load(name)
+        free[name] = Free(
+            load.present_free_memory + load.surplus,
+            load.free_disk + load.promised.disk,
+            load.free_spindles + load.promised.spindles,
+        )
+    return replace(snapshot, free=free, instances=state.instances)
 
-    Args:
-        free: the free resources that each node reports.
 
-    Raises:
-        GenericError: an instance names a node that there is not.
-    """
+def make_state(snapshot: Snapshot) -> ClusterState:
+    """Return the state of a cluster."""
+    nodes, instances = snapshot.nodes, snapshot.instances
     primaries: dict[str, list[Instance]] = {name: [] for name in nodes}
     secondaries: dict[str, list[Instance]] = {name: [] for name in nodes}
     for instance in instances.values():
-        for name in instance.nodes:
-            if name not in nodes:
-                raise GenericError(f"instance {instance.name!r} is on unknown node {name!r}")
         primaries[instance.primary].append(instance)
         for name in instance.nodes[1:]:
             secondaries[name].append(instance)
-    weights = weights_of(counts_load=counts_load)
-    members: dict[str, dict[str, NodeLoad]] = {group.uuid: {} for group in groups}
+    members: dict[str, dict[str, NodeLoad]] = {uuid: {} for uuid in snapshot.groups}
     for name in natural_sorted(nodes):
         node = nodes[name]
         members[node.group][name] = load_of(
-            node, free[name], primaries[name], secondaries[name], nodes
+            node, snapshot.free[name], primaries[name], secondaries[name], nodes
         )
+    loads = [load for group in members.values() for load in group.values()]
+    spreads = spreads_of(instances.values(), loads)
     states = {
-        group.uuid: _group_state(group, members[group.uuid], primaries, weights) for group in groups
+        uuid: _group_state(group, members[uuid], primaries, spreads)
+        for uuid, group in snapshot.groups.items()
     }
     return ClusterState(states, nodes, instances)
 
@@ -160,7 +182,7 @@ def _group_state(
     group: Group,
     loads: Mapping[str, NodeLoad],
     primaries: Mapping[str, list[Instance]],
-    weights: tuple[float, ...],
+    spreads: Spreads,
 ) -> GroupState:
     clashes: Counter[Clash] = Counter()
     for name, load in loads.items():
@@ -168,5 +190,5 @@ def _group_state(
             for instance in primaries[name]:
                 clashes.update(clash_keys(instance, load.node))
     amount = CLASH_WEIGHT * _excess(clashes, clashes)
-    tally = tally_of(loads.values()).with_count(amount)
-    return GroupState(group, loads, tally, dict(clashes), weights)
+    tally = tally_of(loads.values(), spreads).with_count(amount)
+    return GroupState(group, loads, tally, dict(clashes))

@@ -2,35 +2,34 @@
 
 Five sections of lines with an empty line between each two: groups, nodes, instances, tags of the
 cluster, instance policies.  The columns of a line are separated by ``|``, values within a column by
-commas.  Both ways go through the question to an allocator, so a cluster from a file is checked like
-any other.
+commas.
 
 Source: manual page htools(1), "--text-data" and "--simulate".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
-from msgspec import UNSET, UnsetType
-from msgspec.structs import replace
-
-from ganeti.allocation.state import ClusterState
+from ganeti.allocation.load import Free
+from ganeti.allocation.model import Group, Instance, InstanceStatus, Node
+from ganeti.allocation.snapshot import (
+    Resources,
+    Snapshot,
+    make_group,
+    make_instance,
+    make_node,
+    make_snapshot,
+)
+from ganeti.allocation.tags import TagMeanings, meanings_of
 from ganeti.base.errors import GenericError
 from ganeti.base.units import parse_unit
-from ganeti.objects.model import AdminState, AllocPolicy
+from ganeti.objects.model import AllocPolicy
 from ganeti.objects.parameters import IPOLICY_DEFAULTS
-from ganeti.protocol import iallocator as wire
 
 _SECTIONS: Final = 5
 _SPEC: Final = ("memory-size", "cpu-count", "disk-size", "disk-count", "nic-count", "spindle-use")
-_STATUS: Final = {"down": "ADMIN_down", "offline": "ADMIN_offline", "up": "running"}
-_ADMIN_STATE: Final = {
-    "ADMIN_down": AdminState.DOWN,
-    "USER_down": AdminState.DOWN,
-    "ADMIN_offline": AdminState.OFFLINE,
-}  # every other state is seen of an instance that is meant to be up
 _POLICIES: Final = {
     **{policy.value: policy for policy in AllocPolicy},
     "allocable": AllocPolicy.LAST_RESORT,
@@ -39,18 +38,34 @@ _POLICIES: Final = {
     "u": AllocPolicy.UNALLOCABLE,
 }
 _UNKNOWN: Final = "?"
-# The columns of a node with numbers, in their order.
-_NUMBERS: Final = (
-    *("total_memory", "reserved_memory", "free_memory"),
-    *("total_disk", "free_disk", "total_cpus"),
-)
+_NO_SPINDLES: Final = "-"
+_YES_OR_NO: Final = {"Y": True, "N": False}
+
+Made = TypeVar("Made")
 
 
 # Reading.
 
 
-def with_text(request: wire.AllocatorRequest, text: str) -> wire.AllocatorRequest:
-    """Return a question about the cluster of a text instead of its own.
+def read_text(content: bytes, path: str, more_exclusion: Iterable[str] = ()) -> Snapshot:
+    """Return the cluster in the content of a file.
+
+    Args:
+        more_exclusion: beginnings of exclusion tags besides those of the cluster.
+
+    Raises:
+        GenericError: the text is not understood; the message names the file and the line.
+    """
+    try:
+        return from_text(content.decode(), more_exclusion)
+    except UnicodeDecodeError as err:
+        raise GenericError(f"{path}: invalid UTF-8 at byte {err.start}") from err
+    except GenericError as err:
+        raise GenericError(f"{path}: {err.message}") from err
+
+
+def from_text(text: str, more_exclusion: Iterable[str] = ()) -> Snapshot:
+    """Return the cluster that a text describes.
 
     Raises:
         GenericError: the text is not understood; the message names the line.
@@ -63,24 +78,20 @@ def with_text(request: wire.AllocatorRequest, text: str) -> wire.AllocatorReques
             sections.append([])
     if len(sections) < _SECTIONS:
         raise GenericError(f"{len(sections)} sections of lines, {_SECTIONS} are needed")
-    groups, nodes, instances, tags, policies = sections
-    ipolicies = dict(_each(policies, _ipolicy, 6))
+    group_lines, node_lines, instance_lines, tag_lines, policy_lines = sections
+    tags = [line for _, line in tag_lines if line]
+    meanings = meanings_of(tags, more_exclusion)
+    ipolicies = dict(_each(policy_lines, _ipolicy, 6))
     default = ipolicies.get("", IPOLICY_DEFAULTS)
-    found = dict(_each(groups, _group, 5))
-    return replace(
-        request,
-        cluster_tags=[line for _, line in tags if line],
-        ipolicy=default,
-        nodegroups={
-            uuid: replace(group, ipolicy=ipolicies.get(group.name, default))
-            for uuid, group in found.items()
-        },
-        nodes=dict(_each(nodes, _node, 9)),
-        instances=dict(_each(instances, _instance, 10)),
-    )
+    groups = dict(_each(group_lines, lambda columns: _group(columns, ipolicies, default), 5))
+    nodes = dict(_each(node_lines, lambda columns: _node(columns, groups, meanings), 9))
+    instances = dict(_each(instance_lines, lambda columns: _instance(columns, meanings), 10))
+    return make_snapshot(groups, nodes, instances, tags=tags, ipolicy=default)
 
 
-def _each(lines: Iterable[tuple[int, str]], read: Any, least: int) -> Iterable[tuple[str, Any]]:
+def _each(
+    lines: Iterable[tuple[int, str]], read: Callable[[list[str]], tuple[str, Made]], least: int
+) -> Iterator[tuple[str, Made]]:
     for number, line in lines:
         if not line:
             continue
@@ -90,7 +101,9 @@ def _each(lines: Iterable[tuple[int, str]], read: Any, least: int) -> Iterable[t
         try:
             yield read(columns)
         except ValueError as err:
-            raise GenericError(f"line {number}: {err}") from err
+            raise GenericError(f"line {number}: {columns[0]!r}: {err}") from err
+        except GenericError as err:
+            raise GenericError(f"line {number}: {err.message}") from err
 
 
 def _words(text: str) -> list[str]:
@@ -102,72 +115,58 @@ def _column(columns: Sequence[str], place: int, default: str) -> str:
     return columns[place] if place < len(columns) else default
 
 
-def _group(columns: Sequence[str]) -> tuple[str, wire.AllocatorGroup]:
+def _group(
+    columns: Sequence[str], ipolicies: Mapping[str, Any], default: Mapping[str, Any]
+) -> tuple[str, Group]:
     name, uuid, policy, tags, networks = columns[:5]
-    return uuid, wire.AllocatorGroup(
-        name=name, alloc_policy=policy, networks=_words(networks), ipolicy={}, tags=_words(tags)
-    )
+    ipolicy = ipolicies.get(name, default)
+    return uuid, make_group(uuid, name, policy, ipolicy, _words(networks), _words(tags))
 
 
-def _node(columns: Sequence[str]) -> tuple[str, wire.AllocatorNode]:
+def _node(
+    columns: Sequence[str], groups: Mapping[str, Group], meanings: TagMeanings
+) -> tuple[str, tuple[Node, Free]]:
     name, *numbers, role, group = columns[:9]
     spindles = int(_column(columns, 9, "1"))
-    is_exclusive = _column(columns, 11, "N") == "Y"
-    made = _empty_node(group, spindles, _words(_column(columns, 10, "")), role == "M")
-    params = {
-        **made.ndparams,
-        "exclusive_storage": is_exclusive,
-        "cpu_speed": float(_column(columns, 14, "1.0")),
-    }
-    if role == "Y" or _UNKNOWN in numbers:
-        return name, replace(made, offline=True, ndparams=params)
-    return name, replace(
-        made,
-        ndparams=params,
-        total_spindles=spindles if is_exclusive else 0,
-        free_spindles=int(_column(columns, 12, "0")),
-        reserved_cpus=int(_column(columns, 13, "0")),
-        **dict(zip(_NUMBERS, map(int, numbers), strict=True)),
+    is_offline = role == "Y" or _UNKNOWN in numbers
+    sizes = [0 if each == _UNKNOWN else int(each) for each in numbers]
+    more = int(_column(columns, 13, "0")), spindles, int(_column(columns, 12, "0"))
+    return name, make_node(
+        name,
+        groups.get(group),
+        Resources._make([*sizes, *more]),
+        meanings,
+        is_usable=not is_offline,
+        is_offline=is_offline,
+        is_known=not is_offline,
+        group_uuid=group,
+        tags=_words(_column(columns, 10, "")),
+        cpu_speed=float(_column(columns, 14, "1.0")),
+        spindle_count=spindles,
+        exclusive_storage=_YES_OR_NO.get(_column(columns, 11, "N"), False),
+        is_master=role == "M",
     )
 
 
-def _empty_node(group: str, spindles: int, tags: list[str], is_master: bool) -> wire.AllocatorNode:
-    return wire.AllocatorNode(
-        tags=tags,
-        primary_ip="",
-        secondary_ip="",
-        offline=False,
-        drained=False,
-        master_candidate=is_master,
-        group=group,
-        master_capable=True,
-        vm_capable=True,
-        ndparams={"spindle_count": spindles, "exclusive_storage": False, "cpu_speed": 1.0},
-    )
-
-
-def _instance(columns: Sequence[str]) -> tuple[str, wire.AllocatorInstance]:
-    name, memory, disk, vcpus, status, _, primary, secondary, template, tags = columns[:10]
-    spindles = _column(columns, 11, "-")
-    own = int(spindles) if spindles.isdigit() else None
+def _instance(columns: Sequence[str], meanings: TagMeanings) -> tuple[str, Instance]:
+    name, memory, disk, vcpus, status, auto, primary, secondary, template, tags = columns[:10]
+    spindles = _column(columns, 11, _NO_SPINDLES)
     size = int(disk)
-    disks = (
-        [wire.AllocatorDisk(dev_type=template, size=size, mode="rw", spindles=own)] if size else []
-    )
-    return name, wire.AllocatorInstance(
-        tags=_words(tags),
-        admin_state=_ADMIN_STATE.get(status, AdminState.UP),
-        vcpus=int(vcpus),
+    return name, make_instance(
+        name,
+        meanings,
         memory=int(memory),
+        vcpus=int(vcpus),
+        disk=size,
         spindle_use=int(_column(columns, 10, "1")),
-        os="",
-        nodes=[node for node in (primary, secondary) if node],
-        nics=[],
-        disks=disks,
         disk_template=template,
-        disks_active=True,
-        hypervisor="",
-        disk_space_total=size,
+        nodes=[node for node in (primary, secondary) if node],
+        status=InstanceStatus(status),
+        tags=_words(tags),
+        disk_sizes=(size,) if size else (),
+        spindles=None if spindles == _NO_SPINDLES else int(spindles),
+        is_auto_balanced=_YES_OR_NO.get(auto, True),
+        is_forthcoming=_YES_OR_NO.get(_column(columns, 12, "N"), False),
     )
 
 
@@ -190,124 +189,63 @@ def _spec(text: str) -> dict[str, int]:
     return dict(zip(_SPEC, values, strict=False))
 
 
-def with_made_up(
-    request: wire.AllocatorRequest, descriptions: Sequence[str]
-) -> wire.AllocatorRequest:
-    """Return a question about empty groups: ``policy,nodes,disk,memory,cpus,spindles`` for each.
+def made_up(descriptions: Sequence[str]) -> Snapshot:
+    """Return a cluster of empty groups: ``policy,nodes,disk,memory,cpus,spindles`` for each.
 
     Raises:
         GenericError: a description is not understood.
     """
-    groups: dict[str, wire.AllocatorGroup] = {}
-    nodes: dict[str, wire.AllocatorNode] = {}
+    groups: dict[str, Group] = {}
+    nodes: dict[str, tuple[Node, Free]] = {}
+    meanings = TagMeanings()
     for number, description in enumerate(descriptions, 1):
         uuid = f"fake-uuid-{number:02}"
         try:
             policy, count, disk, memory, cpus, spindles = description.split(",")
-            groups[uuid] = wire.AllocatorGroup(
-                name=f"group-{number:02}", alloc_policy=_POLICIES[policy], ipolicy=IPOLICY_DEFAULTS
+            groups[uuid] = group = make_group(
+                uuid, f"group-{number:02}", _POLICIES[policy], IPOLICY_DEFAULTS
             )
             memory_mib, disk_mib = parse_unit(memory), parse_unit(disk)
-            sizes = (memory_mib, 0, memory_mib, disk_mib, disk_mib, int(cpus))
-            empty = replace(
-                _empty_node(uuid, int(spindles), [], False),
-                **dict(zip(_NUMBERS, sizes, strict=True)),
-                **dict.fromkeys(("total_spindles", "free_spindles", "reserved_cpus"), 0),
+            has = Resources(
+                *(memory_mib, 0, memory_mib, disk_mib, disk_mib, int(cpus), 0, int(spindles), 0)
             )
-            nodes |= {f"node-{number:02}-{each:03}": empty for each in range(1, int(count) + 1)}
+            for each in range(1, int(count) + 1):
+                name = f"node-{number:02}-{each:03}"
+                nodes[name] = make_node(
+                    name,
+                    group,
+                    has,
+                    meanings,
+                    is_usable=True,
+                    is_offline=False,
+                    is_known=True,
+                    spindle_count=int(spindles),
+                )
         except (ValueError, KeyError, GenericError) as err:
             raise GenericError(
                 f"cannot make up a group from {description!r}; give for example"
                 " preferred,20,100g,16g,4,2"
             ) from err
-    return replace(
-        request,
-        cluster_tags=[],
-        ipolicy=IPOLICY_DEFAULTS,
-        nodegroups=groups,
-        nodes=nodes,
-        instances={},
-    )
+    return make_snapshot(groups, nodes, {}, tags=(), ipolicy=IPOLICY_DEFAULTS)
 
 
 # Writing.
 
 
-def followed(
-    request: wire.AllocatorRequest, before: ClusterState, after: ClusterState
-) -> wire.AllocatorRequest:
-    """Return the question as it would be once its answer has been followed."""
-    nodes = {}
-    for name, node in request.nodes.items():
-        old, new = before.load(name), after.load(name)
-        nodes[name] = replace(
-            node,
-            free_memory=_changed(node.free_memory, new.free_memory - old.free_memory),
-            free_disk=_changed(node.free_disk, new.free_disk - old.free_disk),
-            free_spindles=_changed(node.free_spindles, new.free_spindles - old.free_spindles),
-        )
-    wanted = {each.name: _as_existing(each) for each in _wishes(request.request)}
-    instances = {
-        name: replace(
-            wanted.get(name) or request.instances[name],
-            nodes=list(each.nodes),
-            disk_template=each.template.value,
-        )
-        for name, each in after.instances.items()
-    }
-    return replace(request, nodes=nodes, instances=instances)
-
-
-def _wishes(wanted: wire.Wanted) -> Sequence[wire.NewInstance]:
-    if isinstance(wanted, wire.MultiAllocate):
-        return wanted.instances
-    return [wanted] if isinstance(wanted, wire.Allocate) else []
-
-
-def _changed(value: int | UnsetType, change: int) -> int | UnsetType:
-    return value + change if isinstance(value, int) else UNSET
-
-
-def _as_existing(wish: wire.NewInstance) -> wire.AllocatorInstance:
-    return wire.AllocatorInstance(
-        tags=wish.tags,
-        admin_state=AdminState.UP.value,
-        vcpus=wish.vcpus,
-        memory=wish.memory,
-        spindle_use=wish.spindle_use,
-        os=wish.os,
-        nodes=[],
-        nics=[],
-        disks=[_as_existing_disk(disk) for disk in wish.disks],
-        disk_template=wish.disk_template,
-        disks_active=True,
-        hypervisor=wish.hypervisor,
-        disk_space_total=wish.disk_space_total,
-    )
-
-
-def _as_existing_disk(disk: Mapping[str, Any]) -> wire.AllocatorDisk:
-    return wire.AllocatorDisk(
-        dev_type=str(disk.get("dev_type", "")),
-        size=disk["size"],
-        mode=str(disk.get("mode", "rw")),
-        spindles=disk.get("spindles"),
-    )
-
-
-def to_text(request: wire.AllocatorRequest) -> str:
-    """Return the cluster of a question as text."""
+def to_text(snapshot: Snapshot) -> str:
+    """Return a cluster as text."""
+    groups = snapshot.groups.values()
     sections = (
         [
-            _line(group.name, uuid, group.alloc_policy, group.tags, group.networks)
-            for uuid, group in request.nodegroups.items()
+            _line(each.name, each.uuid, each.alloc_policy, each.tags, sorted(each.networks))
+            for each in groups
         ],
-        [_node_line(name, node) for name, node in request.nodes.items()],
-        [_instance_line(name, each) for name, each in request.instances.items()],
-        request.cluster_tags,
+        [_node_line(node, snapshot.free[name]) for name, node in snapshot.nodes.items()],
+        [_instance_line(each) for each in snapshot.instances.values()],
+        snapshot.tags,
         [
-            _ipolicy_line("", request.ipolicy),
-            *(_ipolicy_line(group.name, group.ipolicy) for group in request.nodegroups.values()),
+            _ipolicy_line("", snapshot.ipolicy),
+            *(_ipolicy_line(each.name, each.ipolicy) for each in groups),
         ],
     )
     return "\n".join("".join(f"{line}\n" for line in lines) for lines in sections)
@@ -320,40 +258,44 @@ def _line(*columns: object) -> str:
     )
 
 
-def _node_line(name: str, node: wire.AllocatorNode) -> str:
-    numbers = [getattr(node, each) for each in _NUMBERS]
-    is_away = node.offline or node.drained or not node.vm_capable
-    params = node.ndparams
-    is_exclusive = params.get("exclusive_storage") is True
+def _letter(value: bool) -> str:
+    return "Y" if value else "N"
+
+
+def _node_line(node: Node, free: Free) -> str:
     return _line(
-        name,
-        *(0 if is_away or not isinstance(value, int) else value for value in numbers),
-        "Y" if is_away else "N",
+        node.name,
+        node.total_memory,
+        node.own_memory,
+        free.memory,
+        node.total_disk,
+        free.disk,
+        node.cpus,
+        "M" if node.is_usable and node.is_master else _letter(not node.is_usable),
         node.group,
-        node.total_spindles if is_exclusive else params.get("spindle_count", 1),
+        node.spindle_count,
         node.tags,
-        "Y" if is_exclusive else "N",
-        node.free_spindles or 0,
-        node.reserved_cpus or 0,
-        float(params.get("cpu_speed", 1)),
+        _letter(node.exclusive_storage),
+        free.spindles,
+        node.own_cpus,
+        node.cpu_speed,
     )
 
 
-def _instance_line(name: str, each: wire.AllocatorInstance) -> str:
-    spindles = [disk.spindles for disk in each.disks if disk.spindles is not None]
+def _instance_line(each: Instance) -> str:
     return _line(
-        name,
+        each.name,
         each.memory,
-        each.disk_space_total,
-        each.vcpus,
-        _STATUS.get(each.admin_state, "running"),
-        "Y",
+        each.disk + each.file_disk or sum(each.spec.disk_sizes_mib),
+        each.spec.vcpus,
+        each.status,
+        _letter(each.is_auto_balanced),
         *[*each.nodes, "", ""][:2],
-        each.disk_template,
+        each.template,
         each.tags,
-        each.spindle_use,
-        sum(spindles) if spindles else "-",
-        "N",
+        each.spec.spindles,
+        _NO_SPINDLES if each.has_unknown_spindles else each.spindles,
+        _letter(each.is_forthcoming),
     )
 
 

@@ -1,8 +1,8 @@
 """Our allocator beside Debian's, which is used as it is: the same questions, the same possibilities.
 
 Where the two are meant to differ is left out of the questions: Debian's keeps 4 GB for a KVM node
-whatever it reports (told not to here), takes no account of the room for disks in files, restarts
-instances elsewhere whose disks are local, and counts memory of instances that are set offline.
+whatever it reports (told not to here), takes no account of the room for disks in files, and restarts
+instances elsewhere whose disks are local.
 Above all it refuses every new instance while anything is wrong with N+1 that was wrong before, be it
 a mirror on a node that is offline, or tags that keep instances from restarting together.
 """
@@ -22,8 +22,10 @@ from fakes.naive_placement import View, as_existing, with_instance
 
 from ganeti.allocation.answers import Question, answer
 from ganeti.allocation.model import Rules
-from ganeti.allocation.questions import meanings_of, state_of
-from ganeti.allocation.text_data import to_text, with_text
+from ganeti.allocation.questions import snapshot_of, state_of
+from ganeti.allocation.state import make_state
+from ganeti.allocation.tags import meanings_of
+from ganeti.allocation.text_data import from_text, to_text
 
 HAIL = "/usr/lib/ganeti/iallocators/hail"
 TIMEOUT_S = 120
@@ -145,14 +147,14 @@ def test_each_reads_what_the_other_has_written(tmp_path: Path) -> None:
     saved, text = tmp_path / "saved", tmp_path / "text"
     debian = theirs(content, tmp_path / "question", "--save", str(saved), "--no-capacity-checks")
     request = decoded(content)
-    text.write_text(to_text(request))
+    text.write_text(to_text(snapshot_of(request)))
     again = theirs(content, tmp_path / "question", "-t", str(text), "--no-capacity-checks")
     assert again["result"] == debian["result"]
-    read = with_text(request, Path(f"{saved}.pre-ialloc").read_text())
+    read = from_text(Path(f"{saved}.pre-ialloc").read_text())
     assert set(read.nodes) == set(request.nodes)
     assert set(read.instances) == set(request.instances)
     found = answer(
-        Question(state_of(read), meanings_of(read.cluster_tags), Rules(checks_capacity=False)),
-        read.request,
+        Question(make_state(read), meanings_of(read.tags), Rules(checks_capacity=False)),
+        request.request,
     )
     assert found.response.result == ours(content, Rules(checks_capacity=False)).result

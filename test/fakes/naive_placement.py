@@ -71,8 +71,15 @@ class View:
         return [made for made in self.content["instances"].values() if node in made["nodes"][1:]]
 
     def free_memory(self, node: str) -> int:
-        down = [made["memory"] for made in self.primaries(node) if made["admin_state"] == "down"]
+        down = [made["memory"] for made in self.primaries(node) if made["admin_state"] != "up"]
         return int(self.usable[node]["free_memory"]) - sum(down)
+
+    def present_free_memory(self, node: str) -> int:
+        """Return the memory that is free while instances are down, at most as much as can be."""
+        found = self.usable[node]
+        up = sum(made["memory"] for made in self.primaries(node) if made["admin_state"] == "up")
+        possible = found["total_memory"] - found["reserved_memory"] - up
+        return int(min(found["free_memory"], possible))
 
     def vcpus(self, node: str) -> int:
         mine = [made for made in self.primaries(node) if made["admin_state"] != "offline"]
@@ -96,7 +103,7 @@ class View:
         for made in self.mirrors(node):
             needed[made["nodes"][0]] += self.memory_of(made)
         worst = max(needed.values(), default=0)
-        return max(0, worst - self.free_memory(node) + 1) if worst else 0
+        return max(0, worst - self.present_free_memory(node) + 1) if worst else 0
 
     def lost(self, failed: str) -> int:
         """Return the memory of the instances of a node that find no other when it fails."""

@@ -15,9 +15,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from ganeti.allocation.answers import Question, answer, explanation
-from ganeti.allocation.model import Rules
-from ganeti.allocation.questions import meanings_of, state_of
-from ganeti.allocation.state import ClusterState
+from ganeti.allocation.model import NO_LOAD, STANDARD_LOAD, Rules
+from ganeti.allocation.questions import snapshot_of
+from ganeti.allocation.snapshot import Snapshot
+from ganeti.allocation.state import make_state, snapshot_after
+from ganeti.allocation.tags import meanings_of
 from ganeti.base.errors import GenericError, NotSupportedError, ProtocolError
 from ganeti.cli.command import EXIT_FAILURE, ArgKind, Context, Options, opt
 from ganeti.cli.declaration.program import DEBUG, VERSION, single_program
@@ -91,20 +93,26 @@ def answer_file(context: Context, options: Options, args: list[str]) -> None:
     """
     _check_supported(options)
     gc.disable()  # the process ends before there is garbage that matters
-    request = _other_cluster(options, _read_question(args[0]))
-    counts = f"{len(request.nodes)} nodes, {len(request.instances)} instances"
+    request = _read_question(args[0])
+    snapshot = _cluster(options, request)
+    counts = f"{len(snapshot.nodes)} nodes, {len(snapshot.instances)} instances"
     _remark(options, f"{request.mode.value}, {counts}")
-    cluster = state_of(
-        request, counts_load=not options.ignore_dynu, kvm_node_memory=options.static_kvm_node_memory
-    )
+    if options.ignore_dynu:
+        from ganeti.allocation.utilisation import without_load
+
+        snapshot = without_load(snapshot)
     only = options.restrict_allocation_to
     rules = Rules(
         ignores_soft=options.ignore_soft_errors,
         checks_capacity=not options.no_capacity_checks,
         only=None if only is None else frozenset(only),
     )
-    meanings = meanings_of(request.cluster_tags)
-    question = Question(cluster, meanings, rules)
+    question = Question(
+        make_state(snapshot),
+        meanings_of(snapshot.tags),
+        rules,
+        NO_LOAD if options.ignore_dynu else STANDARD_LOAD,
+    )
     found = answer(question, request.request)
     response = found.response
     _remark(options, response.info)
@@ -113,7 +121,7 @@ def answer_file(context: Context, options: Options, args: list[str]) -> None:
         response = replace(response, explanation=lines)
         sys.stderr.writelines(f"{line}\n" for line in lines)
     if options.save is not None:
-        _save(options.save, request, cluster, found.after)
+        _save(options.save, snapshot, snapshot_after(snapshot, found.after))
     context.write(encode_response(response))
 
 
@@ -154,32 +162,24 @@ def _read(path: str) -> bytes:
     return content
 
 
-def _other_cluster(options: Options, request: AllocatorRequest) -> AllocatorRequest:
-    """Return the question about the cluster that the options tell, if they tell one."""
+def _cluster(options: Options, request: AllocatorRequest) -> Snapshot:
+    """Return the cluster that the options tell, if they tell one, or else that of the question."""
     if options.text_data is not None:
-        from ganeti.allocation.text_data import with_text
+        from ganeti.allocation.text_data import read_text
 
-        path = options.text_data
-        content = _read(path)
-        try:
-            return with_text(request, content.decode())
-        except UnicodeDecodeError as err:
-            raise GenericError(f"{path}: invalid UTF-8 at byte {err.start}") from err
-        except GenericError as err:
-            raise GenericError(f"{path}: {err.message}") from err
+        return read_text(_read(options.text_data), options.text_data)
     if options.simulate:
-        from ganeti.allocation.text_data import with_made_up
+        from ganeti.allocation.text_data import made_up
 
-        return with_made_up(request, options.simulate)
-    return request
+        return made_up(options.simulate)
+    return snapshot_of(request, kvm_node_memory=options.static_kvm_node_memory)
 
 
-def _save(path: str, request: AllocatorRequest, before: ClusterState, after: ClusterState) -> None:
+def _save(path: str, before: Snapshot, after: Snapshot) -> None:
     """Write the cluster as it is and as it will be."""
-    from ganeti.allocation.text_data import followed, to_text
+    from ganeti.allocation.text_data import to_text
 
-    then = followed(request, before, after)
-    for ending, content in ((_BEFORE, request), (_AFTER, then)):
+    for ending, content in ((_BEFORE, before), (_AFTER, after)):
         target = f"{path}.{ending}"
         try:
             with open(target, "w", encoding="utf-8") as file:

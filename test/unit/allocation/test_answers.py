@@ -20,7 +20,8 @@ from fakes.allocator_questions import (
 
 from ganeti.allocation.answers import Question, answer
 from ganeti.allocation.model import Rules
-from ganeti.allocation.questions import meanings_of, state_of
+from ganeti.allocation.questions import state_of
+from ganeti.allocation.tags import meanings_of
 from ganeti.base.errors import GenericError
 from ganeti.protocol.iallocator import AllocatorResponse
 
@@ -99,8 +100,8 @@ def test_a_network_must_be_connected() -> None:
     assert "not connected to network net" in ask(question(wish, {"a": node(), "b": node()})).info
 
 
-def test_instances_that_are_down_are_thought_to_run_and_those_set_offline_are_not() -> None:
-    for state, fits in (("up", True), ("down", False), ("offline", True)):
+def test_instances_that_are_down_or_set_offline_are_thought_to_take_their_memory() -> None:
+    for state, fits in (("up", True), ("down", False), ("offline", False)):
         instances = {"i": instance(["a"], "plain", 9500, admin_state=state)}
         wish = new(template="plain", memory=2000)
         assert ask(question(wish, {"a": node()}, instances)).success == fits, state

@@ -9,7 +9,8 @@ from fakes.allocator_questions import Json, decoded, instance, new, node, questi
 
 from ganeti.allocation.answers import Question, answer
 from ganeti.allocation.model import Rules
-from ganeti.allocation.questions import meanings_of, state_of
+from ganeti.allocation.questions import state_of
+from ganeti.allocation.tags import meanings_of
 from ganeti.protocol.iallocator import AllocatorResponse
 
 EXCLUSION = ["htools:iextags:service"]

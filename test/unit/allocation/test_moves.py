@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from ganeti.allocation.answers import Answer, Question, answer
 from ganeti.allocation.model import Rules
-from ganeti.allocation.questions import meanings_of, state_of
+from ganeti.allocation.questions import state_of
 from ganeti.allocation.state import ClusterState
+from ganeti.allocation.tags import meanings_of
 from ganeti.base.errors import GenericError
 from ganeti.opcodes.registry import decode_opcode
 

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from ganeti.allocation.answers import Question, answer
 from ganeti.allocation.model import Rules
-from ganeti.allocation.questions import meanings_of, new_instance, state_of
+from ganeti.allocation.questions import new_instance, state_of
+from ganeti.allocation.tags import meanings_of
 from ganeti.protocol.iallocator import AllocatorResponse
 
 CLOSE = 1e-9

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from ganeti.allocation.answers import Question, answer
 from ganeti.allocation.model import Rules
-from ganeti.allocation.questions import meanings_of, state_of
-from ganeti.allocation.text_data import followed, to_text, with_made_up, with_text
+from ganeti.allocation.questions import snapshot_of, state_of
+from ganeti.allocation.state import make_state, snapshot_after
+from ganeti.allocation.tags import meanings_of
+from ganeti.allocation.text_data import from_text, made_up, to_text
 from ganeti.base.errors import GenericError
 from ganeti.protocol.iallocator import AllocatorRequest
-
-EMPTY = decoded(question(new(), {}))
 
 TEXT = """\
 default|g1|preferred|gt1,gt2|u1
@@ -36,22 +36,28 @@ default|128,1,1024,1,1,1|2,1,1,0,0,0;9999,8,1048576,16,8,12|plain,drbd|3.5|16.0
 
 
 def test_a_text_is_read() -> None:
-    found = with_text(EMPTY, TEXT)
-    only = found.nodegroups["g1"]
-    assert (only.name, only.tags, only.networks) == ("default", ["gt1", "gt2"], ["u1"])
-    assert (only.ipolicy["vcpu-ratio"], only.ipolicy["disk-templates"]) == (3.5, ["plain", "drbd"])
+    found = from_text(TEXT)
+    only = found.groups["g1"]
+    assert (only.name, only.tags, only.networks) == ("default", ("gt1", "gt2"), {"u1"})
+    assert (only.vcpu_ratio, only.ipolicy["disk-templates"]) == (3.5, ["plain", "drbd"])
     assert found.ipolicy["minmax"][0]["min"]["memory-size"] == 1
-    assert found.cluster_tags == ["htools:iextags:t"]
-    assert found.nodes["a"].free_memory == 9000
-    assert found.nodes["b"].ndparams["exclusive_storage"] is True
-    assert (found.nodes["b"].total_spindles, found.nodes["b"].reserved_cpus) == (4, 2)
-    assert found.nodes["c"].offline
-    assert [each.admin_state for each in found.instances.values()] == ["up", "down", "up"]
-    assert found.instances["j"].nodes == ["a", "b"]
-    assert found.instances["j"].disks[0].spindles == 2
-    state = state_of(found)
+    assert found.tags == ("htools:iextags:t",)
+    assert found.free["a"].memory == 9000
+    b = found.nodes["b"]
+    assert b.exclusive_storage
+    assert b.is_master
+    assert (b.spindle_count, b.own_cpus, b.cpu_speed) == (4, 2, 2.0)
+    assert found.nodes["c"].is_offline
+    statuses = [each.status for each in found.instances.values()]
+    assert statuses == ["running", "ADMIN_down", "ERROR_down"]
+    assert found.instances["j"].nodes == ("a", "b")
+    assert found.instances["j"].spindles == 2
+    state = make_state(found)
     assert state.load("a").exclusion == {"t:2": 1}
     assert state.load("a").free_memory == 8900  # less what is down
+    assert (
+        state.load("a").present_free_memory == 8988
+    )  # all but the node's own and the running one's
 
 
 @pytest.mark.parametrize(
@@ -59,15 +65,15 @@ def test_a_text_is_read() -> None:
     [
         ("", "1 sections of lines, 5 are needed"),
         ("a|b\n\n\n\n\n", "line 1: 2 columns, 5 are needed"),
-        (TEXT.replace("a|10000", "a|many"), "line 3: invalid literal"),
-        (TEXT.replace("i|500", "i|x"), "line 7: invalid literal"),
-        (TEXT.replace("|3.5|", "|x|"), "line 14: could not convert"),
+        (TEXT.replace("a|10000", "a|many"), "line 3: 'a': invalid literal"),
+        (TEXT.replace("i|500", "i|x"), "line 7: 'i': invalid literal"),
+        (TEXT.replace("|3.5|", "|x|"), "line 14: 'default': could not convert"),
         (TEXT.replace(";9999", ";9999,1;9"), "line 13: "),
     ],
 )
 def test_a_text_that_is_not_understood_names_the_line(text: str, message: str) -> None:
     with pytest.raises(GenericError) as caught:
-        with_text(EMPTY, text)
+        from_text(text)
     assert message in caught.value.message
 
 
@@ -80,11 +86,11 @@ def drawn(number: int) -> AllocatorRequest:
 @given(st.integers(min_value=0, max_value=1 << 30).map(lambda number: number + seed()))
 @settings(max_examples=30)
 def test_what_is_written_is_read_as_the_same(number: int) -> None:
-    request = drawn(number)
-    text = to_text(request)
-    again = with_text(request, text)
+    snapshot = snapshot_of(drawn(number))
+    text = to_text(snapshot)
+    again = from_text(text)
     assert to_text(again) == text
-    assert state_of(again).groups["g1"].score == state_of(request).groups["g1"].score
+    assert make_state(again).groups["g1"].score == make_state(snapshot).groups["g1"].score
 
 
 def test_what_is_saved_afterwards_has_the_new_instances_and_the_moved_ones() -> None:
@@ -99,26 +105,27 @@ def test_what_is_saved_afterwards_has_the_new_instances_and_the_moved_ones() -> 
         found = answer(
             Question(before, meanings_of(()), Rules(checks_capacity=False)), request.request
         )
-        then = followed(request, before, found.after)
-        assert {name: each.nodes for name, each in then.instances.items()} == where
-        after = state_of(then).groups["g1"]
+        then = snapshot_after(snapshot_of(request), found.after)
+        assert {name: list(each.nodes) for name, each in then.instances.items()} == where
+        after = make_state(then).groups["g1"]
         assert after.score == pytest.approx(found.after.groups["g1"].score, abs=1e-9)
 
 
 def test_groups_can_be_made_up() -> None:
-    found = with_made_up(EMPTY, ["preferred,3,100g,16g,4,2", "u,1,1t,512m,1,1"])
+    found = made_up(["preferred,3,100g,16g,4,2", "u,1,1t,512m,1,1"])
     assert sorted(found.nodes) == ["node-01-001", "node-01-002", "node-01-003", "node-02-001"]
     first = found.nodes["node-01-001"]
-    assert (first.total_disk, first.free_memory, first.total_cpus) == (102400, 16384, 4)
-    assert found.nodegroups["fake-uuid-02"].alloc_policy == "unallocable"
-    state_of(found)
+    assert (first.total_disk, found.free[first.name].memory, first.cpus) == (102400, 16384, 4)
+    assert found.groups["fake-uuid-02"].alloc_policy == "unallocable"
+    make_state(found)
     for wrong in ("", "p,1,2,3,4", "never,1,1g,1g,1,1", "p,x,1g,1g,1,1"):
         with pytest.raises(GenericError, match="cannot make up a group from"):
-            with_made_up(EMPTY, [wrong])
+            made_up([wrong])
 
 
 def test_other_groups_keep_their_names() -> None:
     request = decoded(
         question(new(), {"a": node(group="g2")}, groups={"g1": group(), "g2": group("second")})
     )
-    assert with_text(request, to_text(request)).nodegroups == request.nodegroups
+    snapshot = snapshot_of(request)
+    assert from_text(to_text(snapshot)).groups == snapshot.groups
