@@ -44,7 +44,7 @@ def _lacks_spindles(old: NodeLoad, new: NodeLoad) -> bool:
 
 
 def _room(load: NodeLoad) -> int:
-    return load.free_disk - load.file_disk
+    return load.free_disk - load.file_disk - load.node.disk_min
 
 
 def _too_much_spindle_use(old: NodeLoad, new: NodeLoad) -> bool:

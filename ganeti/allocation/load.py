@@ -104,9 +104,10 @@ class NodeLoad(Struct, frozen=True):
 
     @property
     def fails_n1(self) -> bool:
-        """Whether it lacks memory to take over from the worst other node."""
+        """Whether it is usable and lacks memory to take over from the worst other node."""
         reserved = self.reserved
-        return reserved > 0 and reserved > self.free_memory + self.idle_memory + self.surplus
+        lacks = reserved > 0 and reserved > self.free_memory + self.idle_memory + self.surplus
+        return lacks and self.node.is_usable
 
     @property
     def deficit(self) -> int:

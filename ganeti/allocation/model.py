@@ -84,6 +84,8 @@ class Node(Struct, frozen=True):
         own_memory: memory that the node uses itself.
         cpu_speed: compared with that of a usual node of the cluster.
         spindle_count: its spindles; with exclusive storage all that can be given away.
+        address: IP address that its daemons have, where the source tells it.
+        disk_min: room that has to stay free.
         own_cpu_load: measured CPU load of a node without instances that could cause it.
         spindles_max: how much spindle use its policy allows.
         cpu_power: its CPUs, each counted by its speed.
@@ -114,6 +116,8 @@ class Node(Struct, frozen=True):
     spindle_count: int = 1
     is_master: bool = False
     own_cpu_load: float = 0.0
+    address: str = ""
+    disk_min: int = 0
     tags: tuple[str, ...] = ()
 
     def accepts_from(self, source: Node) -> bool:

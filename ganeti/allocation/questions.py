@@ -48,11 +48,14 @@ _STATUS: Final[Mapping[str, InstanceStatus]] = {
 }
 
 
-def snapshot_of(request: AllocatorRequest, *, kvm_node_memory: int = 0) -> Snapshot:
+def snapshot_of(
+    request: AllocatorRequest, *, kvm_node_memory: int = 0, more_exclusion: Iterable[str] = ()
+) -> Snapshot:
     """Return the cluster that a question describes.
 
     Args:
         kvm_node_memory: memory (MiB) that a KVM node uses itself, instead of its report, if not 0.
+        more_exclusion: beginnings of exclusion tags besides those of the cluster.
 
     Raises:
         GenericError: the question contradicts itself; the text names the object.
@@ -61,7 +64,7 @@ def snapshot_of(request: AllocatorRequest, *, kvm_node_memory: int = 0) -> Snaps
         raise GenericError(
             f"the request has version {request.version}; this allocator knows version {VERSION}"
         )
-    meanings = meanings_of(request.cluster_tags)
+    meanings = meanings_of(request.cluster_tags, more_exclusion)
     groups = {uuid: group_of(uuid, group) for uuid, group in request.nodegroups.items()}
     static_memory = kvm_node_memory if _KVM in request.enabled_hypervisors else 0
     nodes = {
@@ -130,6 +133,7 @@ def node_of(
         cpu_speed=params.get("cpu_speed"),
         spindle_count=params.get("spindle_count"),
         exclusive_storage=params.get("exclusive_storage") is True,
+        address=node.primary_ip,
     )
 
 

@@ -1,8 +1,8 @@
 """A snapshot of a cluster, wherever it comes from, and the makers of its parts.
 
-Each source of data has a parser of its own: questions to an allocator (`questions`), text files
-and made-up clusters (`text_data`), queries (`listings`).  All call the same makers, which check
-the values and give tags their meaning, so that every source gives the same snapshot.
+Each source of data has a parser of its own: questions to an allocator (`questions`), and those in
+`ganeti.allocation.sources`.  All call the same makers, which check the values and give tags their
+meaning, so that every source gives the same snapshot.
 `ganeti.allocation.state` makes of it the state that scores and searches work on.
 
 Source: iallocator.json; manual pages htools(1) and hbal(1), "Offline instances".
@@ -145,6 +145,7 @@ def make_node(
     spindle_count: object = 1,
     exclusive_storage: bool = False,
     is_master: bool = False,
+    address: str = "",
 ) -> tuple[Node, Free]:
     """Return a node and its free resources.
 
@@ -181,6 +182,7 @@ def make_node(
         cpu_speed=speed,
         spindle_count=_known(has.spindles) if exclusive_storage else int(count),
         is_master=is_master,
+        address=address,
         tags=tuple(tags),
     )
     return node, Free(_known(has.free_memory), _known(has.free_disk), _known(has.free_spindles))

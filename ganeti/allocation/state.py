@@ -112,6 +112,19 @@ class ClusterState(Struct, frozen=True):
         """Return the group that a node is in."""
         return self.groups[self.nodes[node].group]
 
+    @property
+    def loads(self) -> list[NodeLoad]:
+        """The loads of all nodes."""
+        return [load for state in self.groups.values() for load in state.loads.values()]
+
+    @property
+    def components(self) -> list[Component]:
+        """The components of the score of all groups taken as one."""
+        clashes: Counter[Clash] = Counter()
+        for state in self.groups.values():
+            clashes.update(state.clashes)
+        return components_of(self.loads, _excess(clashes, clashes))
+
     def load(self, node: str) -> NodeLoad:
         """Return the load of a node."""
         return self.group_of(node).loads[node]

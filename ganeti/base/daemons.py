@@ -61,6 +61,7 @@ DAEMONS: Final = (
 # Programs that begin a run again and again, by a timer of systemd or cron, and the module below
 # ``ganeti`` with the function ``main`` of each.
 PERIODIC: Final = {"ganeti-watcher": "watcher.main", "ganeti-cleaner": "watcher.cleaner"}
+MOND_PORT: Final = 1815  # constants.json, DEFAULT_MOND_PORT
 FACES: Final = tuple(daemon.name for daemon in DAEMONS if not daemon.is_essential)
 # The daemons that make a node the master, in the order in which they start.
 MASTER_DAEMONS: Final = tuple(

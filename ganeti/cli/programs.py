@@ -159,6 +159,7 @@ TOOLS: Final[Mapping[str, str]] = {
     "demo": "tools.demo",
     "ensure-dirs": "tools.ensure_dirs",
     "hail": "htools.hail",
+    "hinfo": "htools.hinfo",
     "make-docs": "documents.write",
     "mon-collector": "tools.mon_collector",
     "move-instance": "moving.command",

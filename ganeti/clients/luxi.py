@@ -44,12 +44,13 @@ class LuxiClient(LuxiCalls):
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
         sleep: Callable[[float], None] = clock.pause,
+        socket: str = "",
     ) -> None:
         self._paths = paths
         self._connect_timeout_s = connect_timeout_s
         self._sleep = sleep
         self._connection = UnixClient(
-            paths.query_socket,
+            socket or paths.query_socket,
             connect_timeout_s=connect_timeout_s,
             timeout_s=answer_timeout_s,
             version=LUXI_VERSION,

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from ganeti.base.daemons import MOND_PORT
 from ganeti.base.paths import Paths
 from ganeti.clients.confd import AsyncConfdClient
 from ganeti.collectors.cluster_facts import Need
@@ -33,7 +34,6 @@ from ganeti.transport.http_server import HttpLimits, serve_http
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_PORT: Final = 1815  # constants.json, DEFAULT_MOND_PORT
 _LIMITS: Final = HttpLimits(
     head_bytes_max=8 * 1024, body_bytes_max=1024, idle_s_max=120.0, connections_max=1024
 )
@@ -44,7 +44,7 @@ _THREADS: Final = 2 * len(COLLECTORS)  # each works in one at a time; no other e
 class Options(NetworkOptions, frozen=True, kw_only=True):
     """The options of MonD."""
 
-    port: Port = DEFAULT_PORT
+    port: Port = MOND_PORT
 
 
 async def _serve(context: DaemonContext) -> None:

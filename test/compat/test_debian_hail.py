@@ -23,9 +23,9 @@ from fakes.naive_placement import View, as_existing, with_instance
 from ganeti.allocation.answers import Question, answer
 from ganeti.allocation.model import Rules
 from ganeti.allocation.questions import snapshot_of, state_of
+from ganeti.allocation.sources.text_data import from_text, to_text
 from ganeti.allocation.state import make_state
 from ganeti.allocation.tags import meanings_of
-from ganeti.allocation.text_data import from_text, to_text
 
 HAIL = "/usr/lib/ganeti/iallocators/hail"
 TIMEOUT_S = 120

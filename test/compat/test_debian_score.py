@@ -11,15 +11,15 @@ from fakes import debian_htools
 from fakes.text_clusters import Shape, made_up, utilisation
 
 from ganeti.allocation.snapshot import Snapshot
-from ganeti.allocation.state import make_state
-from ganeti.allocation.text_data import from_text
-from ganeti.allocation.utilisation import (
+from ganeti.allocation.sources.text_data import from_text
+from ganeti.allocation.sources.utilisation import (
     read_reports,
     read_utilisation,
     with_loads,
     with_reports,
     without_load,
 )
+from ganeti.allocation.state import make_state
 
 debian = pytest.mark.skipif(not debian_htools.are_there(), reason=debian_htools.REASON)
 CLUSTERS = 100

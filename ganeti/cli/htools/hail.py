@@ -18,6 +18,7 @@ from ganeti.allocation.answers import Question, answer, explanation
 from ganeti.allocation.model import NO_LOAD, STANDARD_LOAD, Rules
 from ganeti.allocation.questions import snapshot_of
 from ganeti.allocation.snapshot import Snapshot
+from ganeti.allocation.sources.utilisation import without_load
 from ganeti.allocation.state import make_state, snapshot_after
 from ganeti.allocation.tags import meanings_of
 from ganeti.base.errors import GenericError, NotSupportedError, ProtocolError
@@ -98,8 +99,6 @@ def answer_file(context: Context, options: Options, args: list[str]) -> None:
     counts = f"{len(snapshot.nodes)} nodes, {len(snapshot.instances)} instances"
     _remark(options, f"{request.mode.value}, {counts}")
     if options.ignore_dynu:
-        from ganeti.allocation.utilisation import without_load
-
         snapshot = without_load(snapshot)
     only = options.restrict_allocation_to
     rules = Rules(
@@ -165,11 +164,11 @@ def _read(path: str) -> bytes:
 def _cluster(options: Options, request: AllocatorRequest) -> Snapshot:
     """Return the cluster that the options tell, if they tell one, or else that of the question."""
     if options.text_data is not None:
-        from ganeti.allocation.text_data import read_text
+        from ganeti.allocation.sources.text_data import read_text
 
         return read_text(_read(options.text_data), options.text_data)
     if options.simulate:
-        from ganeti.allocation.text_data import made_up
+        from ganeti.allocation.sources.text_data import made_up
 
         return made_up(options.simulate)
     return snapshot_of(request, kvm_node_memory=options.static_kvm_node_memory)
@@ -177,7 +176,7 @@ def _cluster(options: Options, request: AllocatorRequest) -> Snapshot:
 
 def _save(path: str, before: Snapshot, after: Snapshot) -> None:
     """Write the cluster as it is and as it will be."""
-    from ganeti.allocation.text_data import to_text
+    from ganeti.allocation.sources.text_data import to_text
 
     for ending, content in ((_BEFORE, before), (_AFTER, after)):
         target = f"{path}.{ending}"

@@ -9,7 +9,8 @@ from fakes.allocator_questions import Draw, Json, decoded, group, instance, new,
 
 from ganeti.allocation.answers import Answer, Question, answer
 from ganeti.allocation.model import Rules
-from ganeti.allocation.questions import meanings_of, state_of
+from ganeti.allocation.questions import state_of
+from ganeti.allocation.tags import meanings_of
 from ganeti.base.errors import GenericError
 from ganeti.protocol.iallocator import AllocatorRequest
 

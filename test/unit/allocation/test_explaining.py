@@ -9,7 +9,8 @@ from fakes.allocator_questions import Draw, Json, decoded, group, ipolicy, new, 
 from ganeti.allocation.answers import Question, answer, explanation
 from ganeti.allocation.explaining import LINES_MAX
 from ganeti.allocation.model import Rules
-from ganeti.allocation.questions import meanings_of, state_of
+from ganeti.allocation.questions import state_of
+from ganeti.allocation.tags import meanings_of
 
 
 def explained(content: Json, **rules: Any) -> tuple[Any, list[str]]:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from ganeti.allocation.answers import Question, answer
 from ganeti.allocation.model import Rules
 from ganeti.allocation.questions import snapshot_of, state_of
+from ganeti.allocation.sources.text_data import from_text, made_up, to_text
 from ganeti.allocation.state import make_state, snapshot_after
 from ganeti.allocation.tags import meanings_of
-from ganeti.allocation.text_data import from_text, made_up, to_text
 from ganeti.base.errors import GenericError
 from ganeti.protocol.iallocator import AllocatorRequest
 

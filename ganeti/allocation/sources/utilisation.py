@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
 from msgspec.structs import replace
 
 from ganeti.allocation.model import NO_LOAD, Utilisation
@@ -129,8 +129,6 @@ def with_reports(
 
 
 def _parsed(node: str, data: object, kind: Any) -> Any:
-    from msgspec import ValidationError, convert
-
     try:
         return convert(data, kind)
     except ValidationError as err:

@@ -1,0 +1,159 @@
+"""From what a cluster answers to queries to a snapshot; over LUXI and over the remote API alike.
+
+Every object is a mapping of the fields that LUXI and the remote API name alike.
+
+Source: query_fields.json; rapi.json, "object_fields".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from ganeti.allocation.load import Free
+from ganeti.allocation.model import Group, Instance, InstanceStatus, Node
+from ganeti.allocation.snapshot import (
+    Resources,
+    Snapshot,
+    make_group,
+    make_instance,
+    make_node,
+    make_snapshot,
+)
+from ganeti.allocation.tags import TagMeanings, meanings_of
+from ganeti.base.errors import GenericError
+
+GROUP_FIELDS: Final = ("uuid", "name", "alloc_policy", "ipolicy", "tags")
+_RESOURCES: Final = (
+    *("mtotal", "mnode", "mfree", "dtotal", "dfree", "ctotal", "cnos", "sptotal", "spfree"),
+)
+NODE_FIELDS: Final = (
+    *("name", "offline", "drained", "vm_capable", "role", "ndparams", "group.uuid", "tags", "pip"),
+    *_RESOURCES,
+)
+INSTANCE_FIELDS: Final = (
+    *("name", "status", "pnode", "snodes", "disk_template", "disk_usage", "disk.sizes"),
+    *("disk.spindles", "beparams", "tags", "nic.networks"),
+)
+OWN_INSTANCE_FIELDS: Final = (*INSTANCE_FIELDS, "forthcoming")
+"""Those to ask for over LUXI."""
+
+Row = Mapping[str, Any]
+_KVM: Final = "kvm"
+_MASTER: Final = "M"
+Wanted = TypeVar("Wanted")
+
+
+def from_listings(
+    cluster: Row,
+    groups: Sequence[Row],
+    nodes: Sequence[Row],
+    instances: Sequence[Row],
+    *,
+    more_exclusion: Iterable[str] = (),
+    kvm_node_memory: int = 0,
+) -> Snapshot:
+    """Return the cluster that answered.
+
+    Args:
+        cluster: the answer about the cluster itself.
+        more_exclusion: beginnings of exclusion tags besides those of the cluster.
+        kvm_node_memory: memory (MiB) that a KVM node uses itself, instead of its report, if not 0.
+
+    Raises:
+        GenericError: a value is missing or cannot be; the text names the object and the field.
+    """
+    tags = _value("the cluster", cluster, "tags", list)
+    meanings = meanings_of(tags, more_exclusion)
+    made_groups = dict(_group(row) for row in groups)
+    made = dict(_instance(row, meanings) for row in instances)
+    static = kvm_node_memory if _KVM in cluster.get("enabled_hypervisors", ()) else 0
+    running: dict[str, int] = {}
+    for each in made.values():
+        if each.nodes:
+            running[each.primary] = running.get(each.primary, 0) + each.running_memory
+    made_nodes = dict(_node(row, made_groups, meanings, static, running) for row in nodes)
+    ipolicy = _value("the cluster", cluster, "ipolicy", dict)
+    return make_snapshot(made_groups, made_nodes, made, tags=tags, ipolicy=ipolicy)
+
+
+def _value(what: str, row: Row, field: str, kind: type[Wanted]) -> Wanted:
+    found = row.get(field)
+    if not isinstance(found, kind):
+        problem = "is missing" if found is None else f"is {found!r}, which cannot be"
+        raise GenericError(f"{what}: {field} {problem}")
+    return found
+
+
+def _group(row: Row) -> tuple[str, Group]:
+    name = _value("a node group", row, "name", str)
+    what = f"node group {name!r}"
+    uuid, policy = _value(what, row, "uuid", str), _value(what, row, "alloc_policy", str)
+    ipolicy, tags = _value(what, row, "ipolicy", dict), _value(what, row, "tags", list)
+    return uuid, make_group(uuid, name, policy, ipolicy, (), tags)
+
+
+def _node(
+    row: Row,
+    groups: Mapping[str, Group],
+    meanings: TagMeanings,
+    static_memory: int,
+    running: Mapping[str, int],
+) -> tuple[str, tuple[Node, Free]]:
+    name = _value("a node", row, "name", str)
+    what = f"node {name!r}"
+    is_offline = _value(what, row, "offline", bool)
+    is_known = not is_offline and _value(what, row, "vm_capable", bool)
+    params = _value(what, row, "ndparams", dict)
+    group = _value(what, row, "group.uuid", str)
+    has = Resources._make([row.get(field) for field in _RESOURCES])
+    has = has._replace(own_cpus=has.own_cpus or 0, free_spindles=has.free_spindles or 0)
+    if static_memory and isinstance(has.total_memory, int):
+        free = has.total_memory - static_memory - running.get(name, 0)
+        has = has._replace(own_memory=static_memory, free_memory=free)
+    return name, make_node(
+        name,
+        groups.get(group),
+        has,
+        meanings,
+        is_usable=is_known and not _value(what, row, "drained", bool),
+        is_offline=is_offline,
+        is_known=is_known,
+        group_uuid=group,
+        tags=_value(what, row, "tags", list),
+        cpu_speed=params.get("cpu_speed"),
+        spindle_count=params.get("spindle_count"),
+        exclusive_storage=params.get("exclusive_storage") is True,
+        is_master=row.get("role") == _MASTER,
+        address=_value(what, row, "pip", str),
+    )
+
+
+def _instance(row: Row, meanings: TagMeanings) -> tuple[str, Instance]:
+    name = _value("an instance", row, "name", str)
+    what = f"instance {name!r}"
+    status = _value(what, row, "status", str)
+    if status not in InstanceStatus.__members__.values():
+        raise GenericError(f"{what}: status is {status!r}, which cannot be")
+    params = _value(what, row, "beparams", dict)
+    nodes = [row.get("pnode"), *_value(what, row, "snodes", list)]
+    spindles = [each for each in row.get("disk.spindles") or () if isinstance(each, int)]
+    networks = [each for each in row.get("nic.networks") or () if each]
+    return name, make_instance(
+        name,
+        meanings,
+        memory=_value(what, params, "maxmem", int),
+        vcpus=_value(what, params, "vcpus", int),
+        disk=_value(what, row, "disk_usage", int),
+        spindle_use=_value(what, params, "spindle_use", int),
+        disk_template=_value(what, row, "disk_template", str),
+        nodes=[node for node in nodes if node],
+        status=InstanceStatus(status),
+        tags=_value(what, row, "tags", list),
+        disk_sizes=tuple(_value(what, row, "disk.sizes", list)),
+        spindles=sum(spindles) if spindles else None,
+        nic_count=len(row.get("nic.networks") or ()),
+        networks=frozenset(networks),
+        is_forthcoming=row.get("forthcoming") is True,
+        is_auto_balanced=params.get("auto_balance") is not False,
+    )

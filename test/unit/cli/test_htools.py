@@ -1,0 +1,175 @@
+"""The tools for placement: where their data come from, and what bad data get."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes.allocator_questions import instance, new, node, question
+from fakes.run_tool import run_tool
+from fakes.text_clusters import Shape, made_up
+
+from ganeti.allocation.sources.listings import from_listings
+from ganeti.allocation.sources.text_data import from_text, to_text
+from ganeti.allocation.state import make_state
+from ganeti.base.errors import GenericError
+from ganeti.objects.parameters import IPOLICY_DEFAULTS
+
+TEXT = made_up(11, Shape(has_forthcoming=False, has_exclusive=False))
+
+
+@pytest.fixture
+def hinfo(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Any:
+    def run(*words: str, **files: str) -> tuple[int, str, str]:
+        for name, content in files.items():
+            (tmp_path / name).write_text(content)
+        monkeypatch.chdir(tmp_path)
+        return run_tool(monkeypatch, capsys, "hinfo", *words)
+
+    return run
+
+
+def test_it_needs_exactly_one_source(hinfo: Any) -> None:
+    status, out, err = hinfo()
+    assert (status, out) == (1, "")
+    assert "no source of data is given" in err
+    status, _, err = hinfo("-t", "a", "-I", "b")
+    assert status == 1
+    assert "only one of --text-data and --ialloc-src" in err
+
+
+def test_a_question_to_an_allocator_is_a_source(hinfo: Any) -> None:
+    asked = question(new(), {"a": node(), "b": node()}, {"i": instance(["a", "b"])})
+    status, out, _ = hinfo("-I", "question", question=json.dumps(asked))
+    assert status == 0
+    assert "Loaded 2 nodes, 1 instance, 1 node group" in out
+
+
+def test_nodes_can_be_taken_for_offline(hinfo: Any) -> None:
+    text = TEXT.replace("g0n0|", "g0n0.example.com|").replace("|g0n0|", "|g0n0.example.com|")
+    for word in ("g0n0", "g0n0.example.com"):
+        _, _, err = hinfo("-t", "c", "-O", word, "-pstatus,name", c=text)
+        assert " - g0n0.example.com" in err
+    status, _, err = hinfo("-t", "c", "-O", "nowhere", c=TEXT)
+    assert (status, "there is no node 'nowhere'" in err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("files", "words", "message"),
+    [
+        ({}, ("-t", "c"), "c: No such file or directory"),
+        ({"c": "x\n"}, ("-t", "c"), "c: 1 sections of lines, 5 are needed"),
+        ({"c": TEXT.replace("|running|", "|walking|", 1)}, ("-t", "c"), "walking"),
+        ({"c": TEXT}, ("-t", "c", "--mond", "--mond-data", "r"), "r: No such file"),
+        ({"c": TEXT, "r": "{"}, ("-t", "c", "--mond", "--mond-data", "r"), "no reports of"),
+        ({"c": "{"}, ("-I", "c"), "c: no question to an allocator"),
+    ],
+)
+def test_bad_data_get_one_line(
+    files: dict[str, str], words: tuple[str, ...], message: str, hinfo: Any
+) -> None:
+    status, _, err = hinfo(*words, **files)
+    assert status == 1
+    assert message in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_file_that_is_cut_anywhere_is_read_or_refused_in_one_line() -> None:
+    draw = random.Random(1)
+    for _ in range(100):
+        text = TEXT[: draw.randrange(len(TEXT))]
+        message = ""
+        try:
+            make_state(from_text(text))
+        except GenericError as err:
+            message = err.message
+        assert "\n" not in message
+
+
+def rows() -> dict[str, Any]:
+    """The answers of a small cluster."""
+    group = {
+        "uuid": "u1",
+        "name": "default",
+        "alloc_policy": "preferred",
+        "ipolicy": IPOLICY_DEFAULTS,
+        "tags": [],
+    }
+    params = {"spindle_count": 2, "exclusive_storage": False, "cpu_speed": 1.0}
+    nodes = [
+        {
+            "name": name,
+            "offline": name == "c",
+            "drained": False,
+            "vm_capable": True,
+            "role": "M" if name == "a" else "C",
+            "ndparams": params,
+            "group.uuid": "u1",
+            "tags": [],
+            "pip": "192.0.2.1",
+            "mtotal": 10000,
+            "mnode": 500,
+            "mfree": 8500,
+            "dtotal": 90000,
+            "dfree": 80000,
+            "ctotal": 8,
+            "cnos": 1,
+            "sptotal": 0,
+            "spfree": 0,
+        }
+        for name in "abc"
+    ]
+    nodes[2] |= dict.fromkeys(("mtotal", "mnode", "mfree", "dtotal", "dfree", "ctotal", "cnos"))
+    made = {
+        "name": "i",
+        "status": "running",
+        "pnode": "a",
+        "snodes": ["b"],
+        "tags": ["t:1"],
+        "disk_template": "drbd",
+        "disk_usage": 1128,
+        "disk.sizes": [1000],
+        "disk.spindles": [None],
+        "nic.networks": [None],
+        "forthcoming": False,
+        "beparams": {"maxmem": 1000, "vcpus": 2, "spindle_use": 1, "auto_balance": True},
+    }
+    cluster = {"tags": ["htools:iextags:t"], "ipolicy": IPOLICY_DEFAULTS}
+    return {"cluster": cluster, "groups": [group], "nodes": nodes, "instances": [made]}
+
+
+def test_answers_of_the_cluster_are_the_same_as_a_text_about_it() -> None:
+    found = from_listings(**rows())
+    assert not found.nodes["c"].is_usable
+    assert found.nodes["a"].is_master
+    again = from_text(to_text(found))
+    assert make_state(again).components == make_state(found).components
+    assert found.instances["i"].exclusion_tags == {"t:1"}
+    assert make_state(found).load("b").reserved == 1000
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value", "message"),
+    [
+        ("nodes", "mfree", None, "node 'a': free_memory is missing"),
+        ("nodes", "dtotal", -5, "node 'a': total_disk is -5, which cannot be"),
+        ("nodes", "group.uuid", "u7", "node 'a' is in the unknown node group 'u7'"),
+        ("instances", "pnode", "z", "instance 'i' is on unknown node 'z'"),
+        ("instances", "status", "odd", "instance 'i': status is 'odd', which cannot be"),
+        ("instances", "disk_usage", None, "instance 'i': disk_usage is missing"),
+        ("groups", "alloc_policy", "no", "node group 'default' has the unknown allocation policy"),
+    ],
+)
+def test_wrong_answers_name_object_and_field(
+    kind: str, field: str, value: object, message: str
+) -> None:
+    found = rows()
+    found[kind][0][field] = value
+    with pytest.raises(GenericError) as caught:
+        from_listings(**found)
+    assert message in caught.value.message
