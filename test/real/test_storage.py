@@ -34,7 +34,7 @@ def imported(writer: Writer) -> Iterator[Writer]:
     )
     with Writer("three.example.com", writer.machines) as copy:
         command = ADD.replace("gnt-instance add", "gnt-backup import").replace(OS_TYPE, "")
-        writer.master.run(f"{command} --no-start {options} {copy.name}")
+        writer.master.run(f"{command} {options} {copy.name}")
         yield copy
         writer.master.run(f"gnt-instance remove --force {copy.name}")
         writer.master.run(f"gnt-backup remove {writer.name}")
