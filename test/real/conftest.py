@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ from rig.cluster import cluster
 from rig.installed import layer
 from rig.virtual_machines import VirtualMachines
 from rig.writer import install_os
+
+TEST_SECONDS_MAX = 3600  # these machines are slow
 
 if not os.environ.get("GANETI_TEST_REAL"):
     collect_ignore_glob = ["test_*.py"]
@@ -22,6 +26,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if str(item.path).startswith(here):
             item.add_marker(pytest.mark.real)
+
+
+@pytest.fixture(autouse=True)
+def limit_again(_hard_limit: None) -> Callable[[], None]:
+    """What gives a test, or a round of one, its time from now on."""
+
+    def limit() -> None:
+        faulthandler.cancel_dump_traceback_later()
+        faulthandler.dump_traceback_later(TEST_SECONDS_MAX, exit=True, file=sys.__stderr__)
+
+    limit()
+    return limit
 
 
 @pytest.fixture(scope="session")

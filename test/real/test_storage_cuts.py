@@ -150,7 +150,8 @@ def resume(life: Life, command: str, *, succeeded: bool) -> None:
     assert kept
 
 
-def test_nothing_is_lost_by_power_cuts(life: Life) -> None:
+def test_nothing_is_lost_by_power_cuts(life: Life, limit_again: Callable[[], None]) -> None:
     print(f"GANETI_TEST_SEED={SEED}")
     for number in range(ROUNDS):
+        limit_again()
         play(life, number)
