@@ -12,6 +12,7 @@ from fakes.fake_cluster import FakeCluster, make_group, uuid_of
 from fakes.pairs import NAME, UP, VG, add_pair, nodes_of, sides, volumes
 
 from ganeti.base.errors import GenericError, JobCanceled, OpExecError, OpPrereqError
+from ganeti.storage.interface import Link
 
 
 @pytest.mark.shows("backend/primary/secondary")
@@ -256,6 +257,33 @@ def test_active_copies_are_connected_again(pairs: FakeCluster) -> None:
     assert sides(pairs) == UP
     [data] = [name for name in pairs.rpc.node("node2").disks if name.endswith("_data")]
     assert pairs.rpc.node("node2").data[data] == "newer"
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_a_split_brain_is_told_with_the_command_that_decides(
+    pairs: FakeCluster, *, wait: bool
+) -> None:
+    add_pair(pairs)
+    text = "split brain: the data here is of generation 1, 'gnt-instance replace-disks -s INSTANCE'"
+    real = pairs.rpc.failure
+
+    def part(node: str, call: str, args: Any) -> str | None:
+        if call == "blockdev_getmirrorstatus_multi":
+            for side in pairs.rpc.node("node1").sides.values():
+                side.part(Link.NONE)
+        return text if call == "drbd_wait_sync" else real(node, call, args)
+
+    pairs.rpc.failure = part
+    activate = {"instance_name": NAME, "wait_for_sync": wait}
+    told = f"degraded disks .* split brain: .* 'gnt-instance replace-disks -s {NAME}'"
+    if wait:
+        with pytest.raises(OpExecError, match=told):
+            pairs.execute("OP_INSTANCE_ACTIVATE_DISKS", **activate)
+    else:
+        pairs.execute("OP_INSTANCE_ACTIVATE_DISKS", **activate)
+        assert pairs.said("split brain")
+        assert pairs.said(f"'gnt-instance replace-disks -s {NAME}'")
+        assert not pairs.said("connect them again")
 
 
 def test_a_failed_activation_does_not_take_disks_from_a_guest(pairs: FakeCluster) -> None:

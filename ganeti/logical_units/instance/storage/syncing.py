@@ -123,6 +123,14 @@ def wait_for_sync(
     _Sync(context, view, node or view.primary, disks, at_once=False).follow()
 
 
+def tell_degraded(context: JobContext, view: InstanceView) -> None:
+    """Warn of disks whose copies are neither complete nor being made, and say why."""
+    try:
+        check_syncing(context, view)
+    except OpExecError as err:
+        context.warn(err.message)
+
+
 def check_syncing(context: JobContext, view: InstanceView) -> None:
     """Refuse disks whose copies are neither complete nor being made; errors as `wait_for_sync`."""
     _Sync(context, view, view.primary, None, at_once=True).follow()
@@ -207,12 +215,27 @@ class _Sync:
             for disk, state in zip(self._disks, states, strict=True)
             if state.is_degraded
         ]
+        reasons = "; ".join(self._reasons())
+        hint = (
+            f"connect them again with 'gnt-instance activate-disks {view.name}', or replace a"
+            f" broken side with 'gnt-instance replace-disks -a {view.name}'"
+        )
         return OpExecError(
             f"there are degraded disks of instance {view.name!r} (node {self._node.name!r}:"
-            f" {'; '.join(bad)}); connect them again with 'gnt-instance activate-disks"
-            f" {view.name}', or replace a broken side with 'gnt-instance replace-disks -a"
-            f" {view.name}'"
+            f" {'; '.join(bad)}); {reasons or hint}"
         )
+
+    def _reasons(self) -> list[str]:
+        """Return why sides are not connected, where a node knows that and what to do about it."""
+        view, call = self._view, NodeCalls.drbd_wait_sync
+        found = []
+        for node in view.nodes:
+            wires = [view.disk_wire(disk, node) for disk in self._disks if node.uuid in disk.nodes]
+            if wires and not node.offline:
+                said = self._context.failure(self._doing, call, node, wires)
+                if said is not None and "gnt-instance" in said:
+                    found.append(said.replace(" INSTANCE", f" {view.name}"))
+        return found
 
 
 def _duration(seconds: float) -> str:

@@ -34,7 +34,7 @@ from ganeti.logical_units.instance.storage.disks import make_directory, make_dis
 from ganeti.logical_units.instance.storage.files import directories
 from ganeti.logical_units.instance.storage.lvm_disks import has_exclusive_storage
 from ganeti.logical_units.instance.storage.planner import SIZE_MIB_MAX, disk_size
-from ganeti.logical_units.instance.storage.syncing import wait_for_sync
+from ganeti.logical_units.instance.storage.syncing import tell_degraded, wait_for_sync
 from ganeti.logical_units.instance.view import InstanceView, changed_fields
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.disk_templates import DiskFormat, DiskTemplate
@@ -64,6 +64,8 @@ class LUInstanceActivateDisks(InstanceUnit[OpInstanceActivateDisks, OnInstance])
         ready = disks.activate(self.context, view, view.primary, ignore_size=op.ignore_size)
         if op.wait_for_sync:
             wait_for_sync(self.context, view)
+        elif not any(node.offline for node in view.nodes):
+            tell_degraded(self.context, view)
         return ready
 
 
