@@ -402,6 +402,15 @@ def _device(node: FakeNode, disk: Mapping[str, object]) -> str:
     return _context(node).volume(RpcDisk.from_wire(disk)).assemble().dev_path
 
 
+def _run_script(node: FakeNode, instance: Mapping[str, Any]) -> None:
+    """Write the disks as a script of an operating system does."""
+    for disk in instance["disks_info"]:
+        path = _device(node, disk)
+        side = node.sides.get(int(path.removeprefix("/dev/drbd"))) if "/dev/drbd" in path else None
+        if side is not None and not side.is_primary:
+            raise BlockDeviceError(f"{path}: Read-only file system")
+
+
 Failure = Callable[[str, str, Sequence[Any]], str | None]
 
 
@@ -626,8 +635,7 @@ class FakeRpc(NodeClient):
         del self.transfers[name]
 
     def do_instance_os_add(self, node: FakeNode, instance: Any, _again: bool, _debug: int) -> None:
-        for disk in instance["disks_info"]:
-            _device(node, disk)
+        _run_script(node, instance)
 
-    def do_instance_run_rename(self, *_args: Any) -> None:
-        return None
+    def do_instance_run_rename(self, node: FakeNode, instance: Any, *_args: Any) -> None:
+        _run_script(node, instance)

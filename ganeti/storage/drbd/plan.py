@@ -108,6 +108,15 @@ def owner_of(wanted: Wanted, found: Found) -> Owner:
     return Owner.OURS if has_ours else Owner.STRANGER
 
 
+def in_use(wanted: Wanted, found: Found) -> BlockDeviceError:
+    """Return the error that a minor is a stranger's, with the command for people."""
+    return BlockDeviceError(
+        f"DRBD minor {wanted.minor} is in use by another: {found}; nothing was done to it;"
+        f" if nobody needs it, type: drbdsetup down"
+        f" {found.resource.name if found.resource else wanted.resource}"
+    )
+
+
 class Step(Enum):
     """One command."""
 
@@ -129,11 +138,7 @@ def plan(wanted: Wanted, found: Found) -> list[Step]:
     """
     match owner_of(wanted, found):
         case Owner.STRANGER:
-            raise BlockDeviceError(
-                f"DRBD minor {wanted.minor} is in use by another: {found}; nothing was done to it;"
-                f" if nobody needs it, type: drbdsetup down"
-                f" {found.resource.name if found.resource else wanted.resource}"
-            )
+            raise in_use(wanted, found)
         case Owner.NOBODY:
             return [*_clean(wanted, found), *_half(wanted, None), *_link(wanted, None)]
         case Owner.OURS:

@@ -28,6 +28,7 @@ from ganeti.storage.drbd.plan import (
     Step,
     Wanted,
     find,
+    in_use,
     may_become_second_primary,
     owner_of,
     plan,
@@ -164,8 +165,11 @@ class DrbdVolume(Volume):
         for child in self._halves:
             child.assemble()
         found = self._look()
-        if owner_of(self.place, found) is not Owner.NOBODY:
-            raise BlockDeviceError(f"DRBD minor {self._minor} is in use: {found}")
+        match owner_of(self.place, found):
+            case Owner.STRANGER:
+                raise in_use(self.place, found)
+            case Owner.OURS:
+                raise BlockDeviceError(f"DRBD minor {self._minor} is in use: {found}")
         steps.initialize(self._minor, self._halves[1].device)
         return None
 
@@ -335,14 +339,20 @@ class DrbdVolume(Volume):
             drbdsetup.run((*argv, "--force"))
 
     def attach(self, children: Sequence[Volume]) -> None:
-        """Put new local storage under the device; all its data comes from the copy."""
+        """Put new local storage under the device; all its data comes from the copy.
+
+        A device without a connection, as after a split brain, was empty; it is made anew.
+        """
         data, meta = self._paths(children)
-        found, _device = self._ours()
+        found = self._look()
+        is_empty = owner_of(self.place, found) is Owner.NOBODY
+        if not is_empty:
+            found, _device = self._ours()
         if found.volume is not None and found.volume.data:
             raise BlockDeviceError(f"{self.device} has local storage already: {found}")
         steps.initialize(self._minor, meta)
         wanted = replace(self.wanted(), data=data, meta=meta, has_half=True)
-        steps.carry_out(wanted, found, [Step.ATTACH])
+        steps.carry_out(wanted, found, plan(wanted, found) if is_empty else [Step.ATTACH])
 
     def detach(self, children: Sequence[Volume]) -> None:
         """Take the local storage away; the driver refuses it for the last good copy."""

@@ -239,6 +239,26 @@ def test_a_start_without_the_copy_must_be_forced(pairs: FakeCluster) -> None:
     assert pairs.rpc.node("node1").running == {NAME: 0}
 
 
+@pytest.mark.parametrize(
+    ("op_id", "params"),
+    [
+        ("OP_INSTANCE_REINSTALL", {}),
+        (
+            "OP_INSTANCE_RENAME",
+            {"new_name": "web2.example.com", "name_check": False, "ip_check": False},
+        ),
+    ],
+)
+def test_scripts_of_the_operating_system_can_write_the_disks(
+    pairs: FakeCluster, op_id: str, params: dict[str, Any]
+) -> None:
+    add_pair(pairs)
+    pairs.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
+    pairs.execute(op_id, instance_name=NAME, **params)
+    assert not pairs.said("Read-only file system")
+    assert sides(pairs) == {}
+
+
 def test_a_failed_start_closes_both_sides(pairs: FakeCluster) -> None:
     add_pair(pairs)
     pairs.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)

@@ -190,6 +190,7 @@ class LUInstanceRename(AnyInstanceUnit[OpInstanceRename, NewName, Renaming]):
         if not view.instance.os or not view.disks:
             return
         try:
+            disks.open_for_script(self.context, view)
             error = why_os_not_renamed(self.context, view, old_name, self.op.debug_level)
         except GenericError as err:  # a request to cancel, too: the name has changed by now
             error = f"cannot run the rename script of instance {view.name!r}: {err}"

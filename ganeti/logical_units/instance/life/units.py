@@ -374,6 +374,7 @@ class LUInstanceReinstall(InstanceUnit[OpInstanceReinstall, Reinstallation]):
         instance = view.instance
         self.context.feedback("Running the instance OS create scripts...")
         try:
+            disks.open_for_script(self.context, view)
             install_os(self.context, view, plan.filled, self.op.debug_level, reinstall=True)
         except GenericError:
             self.context.warn(

@@ -74,6 +74,12 @@ def activate(
     return ready
 
 
+def open_for_script(context: JobContext, view: InstanceView) -> None:
+    """Let the primary node write disks with copies; others are opened by the node itself."""
+    if mirrored(view):
+        activate(context, view, view.primary)
+
+
 def close_unless_active(context: JobContext, view: InstanceView, node: Node) -> None:
     """Close disks that could not be made ready; copies that were in use before stay connected."""
     if not (view.instance.disks_active and mirrored(view)):

@@ -287,6 +287,7 @@ class _SameNode(_Work):
                 self._switch(index, undo)
                 undo.forget()
         now = InstanceView.of(context.config.get_instance_context(view.instance.uuid))
+        node_disks.assemble_copies(context, now, now.primary)  # a split brain has parted them
         self.finish(now, self.plan.chosen)
 
     def _clear_remains(self, index: int) -> None:

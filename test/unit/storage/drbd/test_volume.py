@@ -420,6 +420,18 @@ def test_a_split_brain_is_told_and_not_decided(pair: Pair) -> None:
     assert kernel.generations[second.children[1].device] == ids[1]
 
 
+def test_the_storage_of_a_side_without_a_connection_is_replaced(pair: Pair) -> None:
+    _first, second = pair.in_sync()
+    node = pair.on(2)
+    second.disconnect()
+    second.detach(second.children)
+    new = node.halves("new")
+    second.attach(new)
+    resource = node.kernel.resources["resource0"]
+    assert (resource.meta, bool(resource.local)) == (new[1].device, True)
+    assert new[1].device in node.kernel.syncing
+
+
 def test_local_storage_is_replaced(pair: Pair) -> None:
     first, _second = pair.in_sync()
     node = pair.on(1)
