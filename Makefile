@@ -93,7 +93,6 @@ test: lint  ## Run everything that must pass: style, types, contracts, all tests
 	@$(BIN)/pytest --numprocesses=$(TEST_PROCESSES) --dist=loadfile $(PYTEST_ARGS)
 	@echo "--- tests as on a machine without QEMU, Chromium and the htools of Ganeti 3.0"
 	@env -u GANETI_TEST_REQUIRE_QEMU -u GANETI_TEST_REQUIRE_BROWSER GANETI_TEST_WITHOUT=1 $(BIN)/pytest --numprocesses=$(TEST_PROCESSES) --dist=loadfile $(WITHOUT)
-	@$(MAKE) --no-print-directory test-nodes
 
 test-real: $(VENV)/.installed-for-tests  ## Install it on real machines (containers, virtual ones) and try it there; needs root
 	@GANETI_TEST_REAL=1 $(BIN)/pytest test/real --ignore-glob='*/test_storage*' $(PYTEST_ARGS)
