@@ -8,20 +8,20 @@ Source: node_rpc.json, "node_verify_checks".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from ganeti.base.paths import Paths
 from ganeti.base.text import shown
 from ganeti.clients.node_rpc import RpcResult
 from ganeti.logical_units import hooks, lookup, node_files
 from ganeti.logical_units.base import SimpleUnit
+from ganeti.logical_units.cluster import drbd_findings, lvm_findings
 from ganeti.logical_units.cluster import findings as single
 from ganeti.logical_units.cluster import group_findings as together
-from ganeti.logical_units.cluster import lvm_findings
 from ganeti.logical_units.cluster.findings import Finding, Report, as_mapping, as_sequence
-from ganeti.logical_units.cluster.verify import ask_nodes, disks_of
+from ganeti.logical_units.cluster.verify import DiskOfInstance, ask_nodes, disks_of
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance.changes.nics import bridges_of
 from ganeti.logical_units.instance.storage.files import file_of
@@ -43,11 +43,14 @@ from ganeti.objects.model import (
     role_of,
     storage_directories,
 )
+from ganeti.objects.rpc_instance import RpcDisk
 from ganeti.objects.verify_errors import VerifyErrorCode
 from ganeti.opcodes.cluster import OpClusterVerifyGroup, OptionalCheck
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import STORED_DISKS_CHECK
 from ganeti.protocol.wconfd import LockMode
+
+T = TypeVar("T")
 
 _ROLES: Final = {
     NodeRole.MASTER: "master",
@@ -297,6 +300,16 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
                 node_names=names,
                 is_busy=bool(busy),
             )
+        if helper := self.cluster.drbd_usermode_helper:
+            settled = [guest for guest in guests if guest.name not in busy]
+            minors = {uuid: dict(rows) for uuid, rows in self.config.compute_drbd_map()}
+            yield from drbd_findings.judge_versions(said)
+            for node, answer in ((vm_nodes[name], answer) for name, answer in said.items()):
+                known = minors.get(node.uuid, {})
+                yield from drbd_findings.judge_helper(node, helper, answer)
+                yield from drbd_findings.judge_minors(
+                    node, answer, known, settled, is_busy=bool(busy)
+                )
 
     def _master_first(self, node_name: str) -> tuple[bool, str]:
         return node_name != self.master.name, node_name
@@ -359,14 +372,25 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
     ) -> Iterator[tuple[str, Iterator[Finding]]]:
         """Yield (instance name, findings) of all disks that are to be ready."""
         places = disks_of(self.config, [item for item in instances if item.disks_active])
+        degraded: dict[str, DiskOfInstance] = {}
         method = NodeCalls.blockdev_getmirrorstatus_multi
-        for node, mine, result in ask_nodes(
-            self.context, self.cluster, method, places, both_sides=True
-        ):
+        for node, mine, result in self._ask_about(method, places):
             if result.error is None:
                 for place, answer in zip(mine, result.payload, strict=False):
                     name = place.instance.name
                     yield name, single.judge_disk(name, place.index, node.name, answer)
+                    match answer:
+                        case [True, {"is_degraded": True}] if place.disk.traits.mirrored:
+                            degraded[place.disk.uuid] = place
+        for node, mine, sides in self._ask_about(NodeCalls.drbd_sides, [*degraded.values()]):
+            for place, side in zip(mine, sides.payload or (), strict=False):
+                name = place.instance.name
+                yield name, drbd_findings.judge_side(name, place.index, node.name, side)
+
+    def _ask_about(
+        self, method: Callable[[NodeCalls, Sequence[RpcDisk]], T], places: Sequence[DiskOfInstance]
+    ) -> list[tuple[Node, list[DiskOfInstance], RpcResult[T]]]:
+        return ask_nodes(self.context, self.cluster, method, places, both_sides=True)
 
     def _settled(self, instances: Sequence[Instance]) -> set[str]:
         """Return the names of the instances that no job has changed meanwhile or is changing."""
@@ -419,6 +443,7 @@ def checks_of_group(
         "oob-paths": oob_programs(cluster, members),
     }
     checks |= lvm_findings.checks(cluster, exclusive=gives_whole_volumes(cluster, members.group))
+    checks |= drbd_findings.checks(cluster)
     directories = storage_directories(cluster)
     checks |= {template.traits.directory_check: path for template, path in directories.items()}
     listed = listed_directories(cluster)

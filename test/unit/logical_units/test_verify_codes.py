@@ -24,17 +24,7 @@ GROUP_AWAY = "5a6e89c9-26b7-4042-9bf3-00000000beef"
 _LINE = re.compile(r"- (ERROR|WARNING):(E[A-Z0-9]+):(\w+):([^:]*):")
 
 # Told only by what is not built yet; parameters that are missing are told as ECLUSTERCFG.
-NOT_BUILT = frozenset(
-    {
-        "EGROUPDIFFERENTPVSIZE",
-        "EINSTANCEMISSINGCFGPARAMETER",
-        "ENODEDRBD",
-        "ENODEDRBDHELPER",
-        "ENODEDRBDVERSION",
-        "ENODEGLUSTERSTORAGEPATHUNUSABLE",
-        "ENODELVM",
-    }
-)
+NOT_BUILT = frozenset({"EINSTANCEMISSINGCFGPARAMETER"})
 
 Spoil = Callable[[FakeCluster], object]
 
@@ -106,6 +96,27 @@ def unknown_state(cluster: FakeCluster) -> None:
     )
 
 
+def with_drbd(**answers: object) -> Spoil:
+    """The cluster has DRBD, and all nodes answer so."""
+    well = {"drbd_helper": [True, "/bin/true"], "drbd_list": [], "drbd_version": "8.4.11"}
+
+    def spoil(cluster: FakeCluster) -> None:
+        cluster.config.cluster["drbd_usermode_helper"] = "/bin/true"
+        answering(**well | answers)(cluster)
+
+    return spoil
+
+
+def different_volumes(cluster: FakeCluster) -> None:
+    cluster.config.cluster.update(volume_group_name="xenvg", ndparams={"exclusive_storage": True})
+    rows = [{"name": name, "size": size, "attributes": "a--"} for name, size in PVS.items()]
+    answering(pvlist=rows, vglist={"xenvg": 90000}, lvlist={})(cluster)
+    cluster.execute("OP_INSTANCE_REMOVE", instance_name=NAME)  # its template is not for such nodes
+
+
+PVS = {"/dev/sda": 50000.0, "/dev/sdb": 90000.0}
+
+
 BROKEN: dict[str, Spoil] = {
     "ECLUSTERCERT": lambda c: put(c, "server_pem", certificates.make_self_signed(now=NOW, days=3)),
     "ECLUSTERCFG": lambda c: c.config.failing.update(
@@ -118,6 +129,7 @@ BROKEN: dict[str, Spoil] = {
     "ECLUSTERDANGLINGNODES": lambda c: c.config.node(3).update(group="gone"),
     "ECLUSTERFILECHECK": leave_file_behind,
     "EEXTAGS": two_of_a_service,
+    "EGROUPDIFFERENTPVSIZE": different_volumes,
     "EINSTANCEBADNODE": lambda c: c.config.node(1).update(vm_capable=False),
     "EINSTANCEDOWN": lambda c: c.rpc.node("node1").running.clear(),
     "EINSTANCEFAULTYDISK": unknown_state,
@@ -129,13 +141,21 @@ BROKEN: dict[str, Spoil] = {
         ndparams={"exclusive_storage": True}
     ),
     "EINSTANCEWRONGNODE": lambda c: c.rpc.node("node2").running.update({NAME: 0}),
+    "ENODEDRBD": with_drbd(drbd_list=[7]),
+    "ENODEDRBDHELPER": with_drbd(drbd_helper=[True, "/bin/false"]),
+    "ENODEDRBDVERSION": with_drbd(drbd_version="9.1.23"),
     "ENODEFILECHECK": lambda c: put(c, "rapi_users", b"joe"),
     "ENODEFILESTORAGEPATHS": answering(allowed_file_storage_paths=["/bin"]),
     "ENODEFILESTORAGEPATHUNUSABLE": answering(file_storage_path="is not there"),
+    "ENODEGLUSTERSTORAGEPATHUNUSABLE": answering(gluster_storage_path="is not mounted"),
     "ENODEHOOKS": lambda c: c.rpc.hook_results.update(
         {"node2:cluster-verify-post": [["x", 1, "no"]]}
     ),
     "ENODEHV": answering(hypervisor={"kvm": "no /dev/kvm"}),
+    "ENODELVM": lambda c: (
+        c.config.cluster.update(volume_group_name="xenvg"),
+        answering(vglist={"other": 9}, lvlist={}, pvlist=[])(c),
+    ),
     "ENODEN1": answering(hvinfo={"memory_free": 9}),
     "ENODENET": answering(node_net_test={"node3": "no route"}),
     "ENODEOOBPATH": helper_is_missing,
