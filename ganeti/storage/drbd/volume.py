@@ -193,6 +193,8 @@ class DrbdVolume(Volume):
         found = self._look()
         wanted = self.wanted(dual_primary=may_become_second_primary(found))
         steps.carry_out(wanted, found, plan(wanted, found))
+        if found.device is not None and found.device.is_paused_here:  # by a job that died
+            self.pause_sync(pause=False)
         return Assembled(self.device)
 
     def shutdown(self) -> None:

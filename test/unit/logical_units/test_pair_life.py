@@ -5,6 +5,7 @@ A failure at any call of any node leaves nothing behind, or a hint with the next
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -195,6 +196,52 @@ def test_nobody_waits_if_not_asked_to(pairs: FakeCluster) -> None:
     assert not pairs.said("% done")
     assert pairs.config.instance(NAME)["disks_active"]
     assert sides(pairs)["node2"] == ["Secondary connected incomplete"] * 2
+
+
+def held_back(cluster: FakeCluster) -> list[str]:
+    """Return the slow work on node1, and the changes of the copying around it."""
+    words = {"instance_os_add": "install", "blockdev_wipe": "wipe"}
+    made = [
+        words.get(call) or ("pause" if args[1] else "resume")
+        for node, call, args in cluster.rpc.calls
+        if call in {*words, "blockdev_pause_resume_sync"} and node == "node1.example.com"
+    ]
+    return [word for word, _ in itertools.groupby(made)]
+
+
+def test_the_copying_is_held_back_while_a_system_is_installed(pairs: FakeCluster) -> None:
+    pairs.rpc.sync_steps = 1000
+    pairs.execute("OP_INSTANCE_CREATE", **creation(wait_for_sync=False))
+    assert held_back(pairs) == ["pause", "install", "resume"]
+    assert not any(side.is_paused for side in pairs.rpc.node("node1").sides.values())
+    assert pairs.said(f"* pausing the copying of disks of instance {NAME} while its system is")
+
+
+def test_it_is_not_once_the_copies_are_complete(pairs: FakeCluster) -> None:
+    pairs.execute("OP_INSTANCE_CREATE", **creation())
+    assert held_back(pairs) == ["install"]
+
+
+def test_it_is_held_back_while_disks_are_wiped_and_goes_on_after_a_failure(
+    pairs: FakeCluster,
+) -> None:
+    pairs.config.cluster["prealloc_wipe_disks"] = True
+    pairs.execute("OP_INSTANCE_CREATE", **creation())
+    assert held_back(pairs) == [*["pause", "wipe", "resume"] * 2, "install"]
+    pairs.execute("OP_INSTANCE_REMOVE", instance_name=NAME)
+    pairs.rpc.calls.clear()
+    pairs.rpc.failure = lambda _node, call, _args: "it broke" if call == "blockdev_wipe" else None
+    with pytest.raises(OpExecError, match="cannot wipe disk 0"):
+        pairs.execute("OP_INSTANCE_CREATE", **creation())
+    assert held_back(pairs) == ["pause", "wipe", "resume"]
+
+
+def test_copying_that_cannot_be_held_back_is_told(pairs: FakeCluster) -> None:
+    pairs.rpc.failure = lambda _node, call, _args: (
+        "it broke" if call == "blockdev_pause_resume_sync" else None
+    )
+    pairs.execute("OP_INSTANCE_CREATE", **creation(wait_for_sync=False))
+    assert pairs.said("cannot pause the copying of disks of instance")
 
 
 def test_a_copy_that_is_not_made_ends_the_creation(pairs: FakeCluster) -> None:

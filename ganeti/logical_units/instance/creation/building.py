@@ -181,7 +181,9 @@ def _fill(context: JobContext, plan: Creation, view: InstanceView) -> None:
     """Put something onto the disks; the instance is a real one after that."""
     if plan.install:
         context.feedback("* running the instance OS create scripts...")
-        install_os(context, view, plan.osparams, plan.op.debug_level, reinstall=False)
+        slowed = [] if plan.op.wait_for_sync else view.disks
+        with disks.sync_paused(context, view, view.primary, slowed, "its system is installed"):
+            install_os(context, view, plan.osparams, plan.op.debug_level, reinstall=False)
     if plan.export is not None:
         _restore(context, plan, view, plan.export)
     if plan.fill is not None:

@@ -8,7 +8,8 @@ write.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from msgspec.structs import replace
@@ -340,10 +341,49 @@ def wipe(
     doing = f"wipe disk {index} of instance {view.name!r}"
     chunk_mib = max(1, min(WIPE_CHUNK_MIB_MAX, int(disk.size * WIPE_CHUNK_PERCENT / 100)))
     wire = view.disk_wire(disk, node)
-    for offset_mib in range(start_mib, disk.size, chunk_mib):
-        if can_stop:
-            context.check_canceled()
-        length_mib = min(chunk_mib, disk.size - offset_mib)
-        context.nodes.on(node, doing).blockdev_wipe(wire, offset_mib, length_mib)
-        done = 100 * (offset_mib + length_mib) / disk.size
-        context.feedback(f" - INFO: * wiping disk {index}: done {done:.1f}%")
+    with sync_paused(context, view, node, [disk], "wiping it"):
+        for offset_mib in range(start_mib, disk.size, chunk_mib):
+            if can_stop:
+                context.check_canceled()
+            length_mib = min(chunk_mib, disk.size - offset_mib)
+            context.nodes.on(node, doing).blockdev_wipe(wire, offset_mib, length_mib)
+            done = 100 * (offset_mib + length_mib) / disk.size
+            context.feedback(f" - INFO: * wiping disk {index}: done {done:.1f}%")
+
+
+@contextmanager
+def sync_paused(
+    context: JobContext, view: InstanceView, node: Node, disks: Sequence[Disk], work: str
+) -> Iterator[None]:
+    """Let no copying slow other work on disks down; a failure to do so is told and passed over.
+
+    A job that dies meanwhile leaves it held back until the disks are made ready the next time.
+
+    Args:
+        work: it reads after "while".
+    """
+    copied = [disk for disk in disks if disk.traits.mirrored]
+    if not copied:
+        yield
+        return
+    context.feedback(f"* pausing the copying of disks of instance {view.name} while {work}")
+    _hold_sync(context, view, node, copied, hold=True)
+    try:
+        yield
+    finally:
+        context.feedback(f"* resuming the copying of disks of instance {view.name}")
+        _hold_sync(context, view, node, copied, hold=False)
+
+
+def _hold_sync(
+    context: JobContext, view: InstanceView, node: Node, disks: Sequence[Disk], *, hold: bool
+) -> None:
+    doing = f"{'pause' if hold else 'resume'} the copying of disks of instance {view.name!r}"
+    wires = [view.disk_wire(disk, node) for disk in disks]
+    result = context.nodes.call_one(NodeCalls.blockdev_pause_resume_sync, node, wires, hold)
+    if result.error is not None:
+        context.warn(result.explain(doing))
+        return
+    for disk, (is_done, text) in zip(disks, result.payload, strict=True):
+        if not is_done:
+            context.warn(f"cannot {doing}: {disk.iv_name}: {text}")

@@ -514,6 +514,9 @@ def test_sync_is_paused_on_this_side(pair: Pair) -> None:
     first.pause_sync(pause=True)
     assert status(first).sync_percent == 0.0  # the size is not known here
     assert status(first).is_degraded
+    first.pause_sync(pause=True)
+    first.assemble()  # whoever paused it has gone
+    assert status(first).sync_percent == 25.0
 
 
 def test_it_is_taken_down_and_removed(pair: Pair) -> None:
