@@ -7,10 +7,11 @@ under its own locks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final, TypeVar
 
 from ganeti.base.errors import wrong_state
+from ganeti.base.ids import NodeUuid
 from ganeti.base.text import shown
 from ganeti.logical_units import lookup
 from ganeti.logical_units.allocator import asking
@@ -25,7 +26,7 @@ from ganeti.logical_units.node.base import instances_of
 from ganeti.objects.allocation_modes import EvacMode, IAllocatorMode
 from ganeti.objects.disk_templates import traits_of
 from ganeti.objects.model import Instance, Node
-from ganeti.objects.rpc_instance import disk_template
+from ganeti.objects.rpc_instance import disk_template, secondary_nodes
 from ganeti.opcodes.instance import (
     OpInstanceFailover,
     OpInstanceMigrate,
@@ -84,10 +85,10 @@ def check_movable(config: WConfCalls, source: Node, instances: Sequence[Instance
         )
 
 
-def with_copies(config: WConfCalls, instances: Sequence[Instance]) -> set[str]:
-    """Return the UUIDs of the instances whose disks have copies, which go to secondary nodes."""
+def seconds_of(config: WConfCalls, instances: Sequence[Instance]) -> dict[str, list[NodeUuid]]:
+    """Return {UUID: UUIDs of its secondary nodes} of the instances whose disks have copies."""
     return {
-        instance.uuid
+        instance.uuid: secondary_nodes(instance, disks)
         for instance, disks in zip(instances, lookup.disks_of_each(config, instances), strict=True)
         if any(disk.traits.mirrored for disk in disks)
     }
@@ -112,6 +113,11 @@ class Leaving:
     allocator: Allocator | None
 
     @property
+    def target_uuid(self) -> str | None:
+        """The UUID of the target, if one was named."""
+        return self.target.uuid if self.target else None
+
+    @property
     def target_name(self) -> str | None:
         """The name of the target, if one was named."""
         return self.target.name if self.target else None
@@ -119,10 +125,10 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """The moves of the instances of a node: one opcode each, or as an allocator answered."""
+    """The moves of the instances of a node: one job each, or as an allocator answered."""
 
     node: Node
-    ops: Sequence[MoveOp]
+    jobs: Sequence[Sequence[MoveOp]]
     answer: EvacuateResult | None = None
 
 
@@ -185,10 +191,11 @@ class LeavingUnit(LogicalUnit[LeavingOpType, Leaving, Moves]):
 
     def execute(self, plan: Moves) -> dict[str, object]:
         """Submit a job for each instance; returns their ids as opcodes answer them."""
-        job_ids = self.context.submit_jobs([[op] for op in plan.ops])
-        for op, job_id in zip(plan.ops, job_ids, strict=True):
-            self.context.info(f"job {job_id} {_WORDS[type(op)]} instance {op.instance_name}")
-        if not plan.ops:
+        job_ids = self.context.submit_jobs([list(ops) for ops in plan.jobs])
+        for ops, job_id in zip(plan.jobs, job_ids, strict=True):
+            doing = ", then ".join(_WORDS[type(op)] for op in ops)
+            self.context.info(f"job {job_id} {doing} instance {ops[0].instance_name}")
+        if not plan.jobs:
             self.context.info(f"node {plan.node.name} has no such instances, nothing to do")
         return {"jobs": [(True, job_id) for job_id in job_ids]}
 
@@ -204,29 +211,31 @@ class LUNodeMigrate(LeavingUnit[OpNodeMigrate]):
         return self.find(op.target_node_uuid, op.target_node, primary=True, secondary=False)
 
     def needs_allocator(self, instances: Sequence[Instance]) -> bool:
-        return len(with_copies(self.config, instances)) < len(instances)
+        return len(seconds_of(self.config, instances)) < len(instances)
 
     def plan(self, found: Leaving) -> Moves:
         """Try every instance: the job of one that cannot move says why, and holds no other back."""
-        op, pairs = self.op, with_copies(self.config, found.primary)
+        op, pairs = self.op, seconds_of(self.config, found.primary)
         # Each job asks for itself, and so tries the default allocators in order.
         allocator = (op.iallocator or DEFAULT_SHORTCUT) if found.allocator else None
         self.warn_of_planned(found)
         return Moves(
             found.node,
             [
-                OpInstanceMigrate(
-                    instance_name=instance.name,
-                    instance_uuid=instance.uuid,
-                    mode=op.mode,
-                    live=op.live,
-                    target_node=found.target_name,
-                    iallocator=None if instance.uuid in pairs else allocator,
-                    allow_runtime_changes=op.allow_runtime_changes,
-                    ignore_ipolicy=op.ignore_ipolicy,
-                    allow_failover=True,
-                    reason=op.reason,
-                )
+                [
+                    OpInstanceMigrate(
+                        instance_name=instance.name,
+                        instance_uuid=instance.uuid,
+                        mode=op.mode,
+                        live=op.live,
+                        target_node=found.target_name,
+                        iallocator=None if instance.uuid in pairs else allocator,
+                        allow_runtime_changes=op.allow_runtime_changes,
+                        ignore_ipolicy=op.ignore_ipolicy,
+                        allow_failover=True,
+                        reason=op.reason,
+                    )
+                ]
                 for instance in found.primary
             ],
         )
@@ -251,17 +260,21 @@ class LUNodeEvacuate(LeavingUnit[OpNodeEvacuate]):
         self.warn_of_planned(found)
         if found.allocator is not None:
             return Moves(found.node, [], self._ask(found, found.allocator))
-        pairs = with_copies(self.config, found.primary)
-        if found.target is not None and pairs:
-            names = shown(each.name for each in found.primary if each.uuid in pairs)
-            raise wrong_state(
-                f"{names}: their disks have copies on their secondary nodes, so they cannot go to"
-                f" {found.target.name!r} at once; give an allocator (-I), or migrate them with"
-                f" 'gnt-node migrate {found.node.name}' and then evacuate with -s"
-            )
-        check_movable(self.config, found.node, found.primary)
-        moves: list[MoveOp] = [self._move(found, instance) for instance in found.primary]
-        return Moves(found.node, moves + [self._replacement(found, i) for i in found.secondary])
+        seconds = seconds_of(self.config, found.primary)
+        alone = [each for each in found.primary if each.uuid not in seconds]
+        check_movable(self.config, found.node, alone)
+        jobs = [self._job(found, each, seconds.get(each.uuid, ())) for each in found.primary]
+        return Moves(found.node, [*jobs, *([self._replacement(found, i)] for i in found.secondary)])
+
+    def _job(self, found: Leaving, instance: Instance, seconds: Sequence[str]) -> list[MoveOp]:
+        """Return the opcodes of one instance that leaves its primary node.
+
+        One with copies goes to its secondary node, which has them; then they go to the target.
+        """
+        if not seconds or found.target_uuid in seconds:
+            return [self._move(found, instance)]
+        to_copies = self._move(replace(found, target=None), instance)
+        return [to_copies, self._replacement(found, instance)]
 
     def _replacement(self, found: Leaving, instance: Instance) -> MoveOp:
         """Return the opcode that brings the copies of an instance's disks to another node."""

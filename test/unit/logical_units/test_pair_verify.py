@@ -8,7 +8,7 @@ import pytest
 from fakes.fake_cluster import FakeCluster
 from fakes.pairs import NAME, UP, add_pair, sides
 
-from ganeti.base.errors import OpPrereqError
+from ganeti.opcodes.instance import OpInstanceFailover, OpInstanceMigrate, OpInstanceReplaceDisks
 
 
 def verify_disks(cluster: FakeCluster) -> Any:
@@ -73,8 +73,29 @@ def test_a_node_is_evacuated_of_copies(pairs: FakeCluster) -> None:
     found = jobs_of(pairs, "OP_NODE_EVACUATE", mode="secondary-only", remote_node="node4")
     assert found == [(NAME, "node4.example.com")]
     assert pairs.said("replaces the secondary node of instance web1")
-    with pytest.raises(OpPrereqError, match="gnt-node migrate node2"):
-        jobs_of(pairs, "OP_NODE_EVACUATE", mode="primary-only", remote_node="node4")
+
+
+@pytest.mark.parametrize("offline", [False, True])
+def test_a_node_is_evacuated_of_instances_with_copies(pairs: FakeCluster, *, offline: bool) -> None:
+    add_pair(pairs)
+    add_pair(pairs, name="web2.example.com", pnode="node2", snode="node3")
+    add_pair(pairs, name="web3.example.com", pnode="node2", snode="node4")
+    pairs.config.node(2)["offline"] = offline
+    pairs.jobs.clear()
+    params = {"node_name": "node2", "remote_node": "node4"}
+    pairs.execute("OP_NODE_EVACUATE", mode="primary-only", **params)
+    move = OpInstanceFailover if offline else OpInstanceMigrate
+    assert [[(type(op), op.instance_name) for op in job] for job in pairs.jobs] == [
+        [(each, "web2.example.com") for each in (move, OpInstanceReplaceDisks)],
+        [(move, "web3.example.com")],
+    ]
+    [[first, copies], [second]] = pairs.jobs
+    assert (first.target_node, copies.remote_node) == (None, "node4.example.com")
+    assert second.target_node == "node4.example.com"
+    assert pairs.said("then replaces the secondary node of instance web2.example.com")
+    pairs.jobs.clear()
+    pairs.execute("OP_NODE_EVACUATE", mode="all", **params)
+    assert [[op.instance_name for op in job] for job in pairs.jobs][-1] == [NAME]
 
 
 def test_instances_migrate_to_their_secondary_nodes(pairs: FakeCluster) -> None:
