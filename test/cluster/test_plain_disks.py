@@ -149,7 +149,8 @@ def test_storage_units_and_volumes_are_listed_and_changed(cluster: TestCluster) 
     cluster.refused(repair, "there is no good copy elsewhere of disk/0 of instance web")
     forced = f"node repair-storage --ignore-consistency {node} lvm-vg"
     cluster.gnt(f"{forced} xenvg")
-    cluster.refused(f"{forced} nix", "no volume group 'nix'")
+    for each in (forced, f"node repair-storage {node} lvm-vg"):
+        cluster.refused(f"{each} nix", f"there is no volume group 'nix' on node '{node}'")
 
 
 def spaces(cluster: TestCluster, node: str) -> list[list[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -68,13 +68,23 @@ def _tell(
     """Print the broken nodes and missing disks; returns whether there are none."""
     for node, text in failing.items():
         context.terminal.error(f"Node {node} cannot be asked: {text}")
+    copied = _with_copies(context, [str(name) for name in missing])
     for instance, disks in missing.items():
         context.write(f"Instance {instance} has missing disks:")
         for node, disk in disks if isinstance(disks, list) else []:
             context.write(f"  {node} {disk}")
         context.write(f"  To make them anew, empty: gnt-instance recreate-disks {instance}")
-        context.write(f"  From a copy on another node: gnt-instance replace-disks -a {instance}")
+        if instance in copied:
+            context.write(
+                f"  From the copy on its other node: gnt-instance replace-disks -a {instance}"
+            )
     return not failing and not missing
+
+
+def _with_copies(context: Context, names: Sequence[str]) -> set[str]:
+    """Return the names of the instances whose disks have copies on a secondary node."""
+    rows = context.client.query_instances(names, ["name", "snodes"]) if names else []
+    return {str(name) for name, seconds in rows if seconds}
 
 
 def show_sizes(context: Context, _opcode: OpCode, result: object) -> None:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from ganeti.base.errors import OpPrereqError, wrong_state
+from ganeti.base.errors import ErrorCode, OpPrereqError, wrong_state
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import NamelessUnit
 from ganeti.logical_units.context import JobContext
@@ -90,9 +90,21 @@ class LURepairNodeStorage(NodeUnit[OpRepairNodeStorage, Node]):
                 f" {_KIND.value} can"
             )
         check_storage(op.storage_type)
+        self._check_exists(found)
         if not op.ignore_consistency:
             self._check_copies(found)
         return found
+
+    def _check_exists(self, node: Node) -> None:
+        name = self.op.name or ""
+        asked = self.context.nodes.check(node, f"look at volume group {name!r}")
+        [[size_mib]] = asked.storage_list(_KIND.value, [], name, ["size"])
+        if size_mib is None:
+            raise OpPrereqError(
+                f"there is no volume group {name!r} on node {node.name!r}; see 'gnt-node"
+                f" list-storage -t {_KIND.value} {node.name}'",
+                ErrorCode.NOENT,
+            )
 
     def _check_copies(self, node: Node) -> None:
         """Refuse unless all data is good on other nodes, whose groups are consistent."""

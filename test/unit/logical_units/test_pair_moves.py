@@ -90,6 +90,12 @@ def test_a_stopped_instance_stays_stopped(pairs: FakeCluster) -> None:
     assert guests(pairs) == []
 
 
+def test_a_move_says_which_commands_take_it_elsewhere(pair: FakeCluster) -> None:
+    text = r"node node2\.example\.com has copies of its disks, so use .*failover -n NODE"
+    with pytest.raises(OpPrereqError, match=text):
+        pair.execute("OP_INSTANCE_MOVE", instance_name=NAME, target_node="node3")
+
+
 def test_a_migration_goes_through_dual_primary_and_back(pair: FakeCluster) -> None:
     seen: list[dict[str, list[str]]] = []
 

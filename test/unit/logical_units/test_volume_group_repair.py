@@ -98,8 +98,10 @@ class Storage:
         rpc.do_storage_execute = self._repair
         rpc.do_blockdev_getmirrorstatus_multi = self._states
 
-    def _units(self, node: Any, _type: str, args: Any, _name: None, fields: list[str]) -> Any:
+    def _units(self, node: Any, _type: str, args: Any, name: str, fields: list[str]) -> Any:
         short = node.name.partition(".")[0]
+        if fields == ["size"]:
+            return [[100 if name == "xenvg" else None]]
         assert fields == ["name", "status"]
         return [["xenvg", "one is missing" if short in self.broken else "ok"]]
 
@@ -220,6 +222,21 @@ def test_a_disk_that_is_broken_on_the_primary_node_is_replaced(
     assert list(map(tuple, answer["jobs"])) == [(True, 100)]
     [[op]] = cluster.jobs
     assert (op.instance_name, op.mode, op.disks) == (NAME, "replace_on_primary", [0])
+
+
+def test_a_group_that_is_not_there_is_named_with_its_node(cluster: FakeCluster) -> None:
+    Storage(cluster)
+    for ignore in (False, True):
+        with pytest.raises(
+            OpPrereqError, match=r"no volume group 'nix' on node 'node1\.example\.com'"
+        ):
+            cluster.execute(
+                "OP_REPAIR_NODE_STORAGE",
+                node_name="node1",
+                storage_type="lvm-vg",
+                name="nix",
+                ignore_consistency=ignore,
+            )
 
 
 def test_what_cannot_be_repaired_here_is_told(cluster: FakeCluster) -> None:

@@ -60,13 +60,9 @@ class LUInstanceMove(AnyInstanceUnit[OpInstanceMove, Move, CopyPlan]):
         """Refuse an instance that cannot be moved, or not there."""
         view, name = found.view, found.view.name
         if not view.traits.can_copy:
-            hint = (
-                "it has no disks, so use 'gnt-instance failover'"
-                if not view.traits.has_disks
-                else "other nodes reach its disks, so use 'gnt-instance migrate' or 'failover'"
-            )
             raise wrong_state(
-                f"cannot move instance {name!r} of disk template {view.template!r}: {hint}"
+                f"cannot move instance {name!r} of disk template {view.template!r}:"
+                f" {_other_way(view)}"
             )
         check_compression(self.op.compress)
         check_other_node(view, found.goal)
@@ -88,6 +84,19 @@ class LUInstanceMove(AnyInstanceUnit[OpInstanceMove, Move, CopyPlan]):
 
     def execute(self, plan: CopyPlan) -> None:
         _Copy(self.context, self.op, plan, plan.view, plan.goal).run()
+
+
+def _other_way(view: InstanceView) -> str:
+    """Return the way to another node, for an instance whose disks need not be copied there."""
+    if not view.traits.has_disks:
+        return "it has no disks, so use 'gnt-instance failover'"
+    if view.traits.mirrored:
+        return (
+            f"node {view.nodes[1].name} has copies of its disks, so use 'gnt-instance migrate' or"
+            " 'failover'; to come to a third node 'gnt-instance failover -n NODE', or to bring the"
+            " copies there before 'gnt-instance replace-disks -n NODE'"
+        )
+    return "other nodes reach its disks, so use 'gnt-instance migrate' or 'failover'"
 
 
 @dataclass(frozen=True, slots=True)
