@@ -65,14 +65,19 @@ class RunContext:
             self._instance = instance
         return self._disks
 
-    def copied_disks_of(self, instance: Instance) -> Sequence[Disk]:
-        """Return the disks that are on a second node too and are meant to be active."""
+    def active_disks_of(self, instance: Instance, *, all_kinds: bool) -> Sequence[Disk]:
+        """Return the disks that are meant to be active.
+
+        Args:
+            all_kinds: also those that are not on a second node.
+        """
         if not instance.disks_active:
             return ()
         return [
             disk
             for disk in self.disks_of(instance)
-            if disk.traits.mirrored and all(uuid in self.nodes for uuid in disk.nodes)
+            if (all_kinds or disk.traits.mirrored)
+            and all(uuid in self.nodes for uuid in disk.nodes)
         ]
 
     def secondaries(self, instance: Instance) -> Sequence[NodeUuid]:

@@ -187,7 +187,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A checked query.
 
     ``needs`` are the parts of the view that must be filled beyond the configuration: any of
-    node_live, instance_live, console, copies, jobs, locks, exports, chains, rows.
+    node_live, instance_live, console, copies, disks, jobs, locks, exports, chains, rows.
     ``names``, unless None, are the only names (job ids) that can be in the answer.  With
     ``only_names`` they are all that is asked for, and rows are in their order; ``must_exist`` if
     one of nothing is refused.
@@ -231,7 +231,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             for uuid in (instance.primary_node, *run.context.secondaries(instance))
         )
         wants_console = Source.CONSOLE in self.needs
-        copies = (yield from _copies(instances, run.context)) if Source.COPIES in self.needs else {}
+        wants_disks = Source.DISKS in self.needs
+        copies = {}
+        if wants_disks or Source.COPIES in self.needs:
+            copies = yield from _disks(instances, run.context, all_kinds=wants_disks)
         return Targets(
             instance_info=[uuid for uuid in asked if uuid in online and is_asked],
             copies={uuid: disks for uuid, disks in copies.items() if uuid in online},
@@ -272,17 +275,18 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return [[value for _status, value in row] for row in rows]
 
 
-def _copies(
-    instances: Iterable[Instance], context: RunContext
+def _disks(
+    instances: Iterable[Instance], context: RunContext, *, all_kinds: bool
 ) -> Steps[dict[NodeUuid, list[RpcDisk]]]:
-    """Return the active disks that are on a second node too, by the primary node."""
+    """Return the active disks by the primary node; see `RunContext.active_disks_of`."""
     ips = {uuid: node.secondary_ip for uuid, node in context.nodes.items()}
     found: dict[NodeUuid, list[RpcDisk]] = {}
     for count, each in enumerate(instances, 1):
         home = each.primary_node
         group = context.group_of(home)
-        for disk in context.copied_disks_of(each) if group is not None else ():
-            assert group is not None
+        if group is None:
+            continue
+        for disk in context.active_disks_of(each, all_kinds=all_kinds):
             wire = build_rpc_disk(context.cluster, group, disk, node_uuid=home, secondary_ips=ips)
             found.setdefault(home, []).append(wire)
         if count % _DISKS_PER_STEP == 0:

@@ -44,6 +44,7 @@ class Source(StrEnum):
     INSTANCE_LIVE = "instance_live"
     CONSOLE = "console"
     COPIES = "copies"
+    DISKS = "disks"  # COPIES, and the same of disks without copies
     JOBS = "jobs"
     LOCKS = "locks"
     EXPORTS = "exports"
@@ -52,7 +53,7 @@ class Source(StrEnum):
 
 
 LIVE_SOURCES: Final = frozenset(
-    {Source.NODE_LIVE, Source.INSTANCE_LIVE, Source.CONSOLE, Source.COPIES}
+    {Source.NODE_LIVE, Source.INSTANCE_LIVE, Source.CONSOLE, Source.COPIES, Source.DISKS}
 )
 """Sources that cost a call to nodes for each thing that is shown."""
 ASKED_OF_NODES: Final = LIVE_SOURCES | {Source.EXPORTS, Source.CHAINS}

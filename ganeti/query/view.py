@@ -98,7 +98,7 @@ class Copy(msgspec.Struct, frozen=True):
     """The copy of a disk on its second node, as the primary node sees it.
 
     Attributes:
-        state: one of `UP_TO_DATE`, `SYNCING`, `DEGRADED`, `FAULTY`, `UNKNOWN`, `INACTIVE`.
+        state: that of one of the constants below.
         percent: how much is up to date already, None unless it is being made.
     """
 
@@ -111,6 +111,7 @@ SYNCING: Final = "syncing"
 DEGRADED: Final = Copy("degraded")  # there is no second node with all data
 FAULTY: Final = Copy("faulty")  # the primary node's own data is not usable
 UNKNOWN: Final = Copy("unknown")
+MISSING: Final = Copy("missing")  # the primary node cannot look at the disk
 INACTIVE: Final = Copy("inactive")
 
 
@@ -130,7 +131,7 @@ def copies_from_rpc(payload: object) -> list[Copy]:
         parts = msgspec.convert(payload, list[tuple[bool, _MirrorStatus | str | None]])
     except msgspec.ValidationError as err:
         raise ProtocolError(f"blockdev_getmirrorstatus_multi: {err}") from err
-    return [_copy(part) for _, part in parts]
+    return [_copy(part) if is_found else MISSING for is_found, part in parts]
 
 
 def _copy(status: _MirrorStatus | str | None) -> Copy:

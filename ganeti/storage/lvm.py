@@ -249,8 +249,10 @@ class PlainVolume(Volume):
         return cast("Dimensions | None", _single(self, _dimensions))
 
     def set_info(self, text: str) -> None:
-        """Tag the volume, in the place of an earlier tag of that kind."""
+        """Tag the volume, in the place of an earlier tag of that kind; no text is no tag."""
         tag = tag_of(text)
+        if not tag:
+            return
         kind = tag.partition("+")[0] + "+"
         tags = self._existing().tags
         changes = [f"--deltag={old}" for old in tags if old.startswith(kind) and old != tag]

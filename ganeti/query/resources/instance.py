@@ -40,7 +40,7 @@ from ganeti.query.fields import (
     unit,
 )
 from ganeti.query.instance_status import Found, find_live, instance_status
-from ganeti.query.view import INACTIVE, UNKNOWN
+from ganeti.query.view import INACTIVE, MISSING, UNKNOWN, UP_TO_DATE, Copy
 
 _NicGet = Get[NIC]
 
@@ -215,12 +215,22 @@ def _copies(what: str) -> _Get:
     def of(disk: Disk, instance: Instance, context: RunContext) -> object:
         if not disk.traits.mirrored:
             return None
-        missing = UNKNOWN if instance.disks_active else INACTIVE
-        return getattr(context.view.copies.get(disk.uuid, missing), what)
+        copy = _state(disk, instance, context)
+        return getattr(UNKNOWN if copy is MISSING else copy, what)
 
     return lambda instance, context: [
         of(disk, instance, context) for disk in context.disks_of(instance)
     ]
+
+
+def _state(disk: Disk, instance: Instance, context: RunContext) -> Copy:
+    untold = UNKNOWN if instance.disks_active else INACTIVE
+    return context.view.copies.get(disk.uuid, untold)
+
+
+def _disk_states(instance: Instance, context: RunContext) -> list[str]:
+    states = (_state(disk, instance, context) for disk in context.disks_of(instance))
+    return ["ok" if state is UP_TO_DATE else state.state for state in states]
 
 
 def _disk_fields() -> Iterator[FieldSpec[Instance]]:
@@ -349,6 +359,14 @@ _FIELDS: Final[list[FieldSpec[Instance]]] = [
         "Percent of the disks that are copied, while that is done",
         _copies("percent"),
         _COPIES,
+    ),
+    other(
+        "disk.status",
+        "Disk_status",
+        "States of the disks, as their primary nodes see them: ok, syncing, degraded, faulty,"
+        " missing, unknown or inactive",
+        _disk_states,
+        Source.DISKS,
     ),
     unit("sda_size", "Disk/0", "Old name of disk.size/0", _disk("size", 0)),
     unit("sdb_size", "Disk/1", "Old name of disk.size/1", _disk("size", 1)),

@@ -66,6 +66,11 @@ class DrbdVolume(Volume):
                 "local-minor": int(minor),
             }:
                 self._minor = minor
+            case {"port": None}:
+                raise BlockDeviceError(
+                    f"disk {self._disk.uuid} has no port for the connection of its two sides, as a"
+                    " forthcoming disk has none yet; make it with 'gnt-instance add --commit'"
+                )
             case _:
                 raise BlockDeviceError(
                     f"disk {self._disk.uuid}: this node is none of the two that hold it"

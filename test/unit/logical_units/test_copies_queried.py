@@ -46,6 +46,25 @@ def test_the_primary_node_is_asked_about_copies_and_no_other_call_is_made(
     assert asked(pairs) == [("node2", 2)], "only about the instances that are asked for"
 
 
+def test_the_state_of_every_disk_can_be_asked_for(pairs: FakeCluster) -> None:
+    add_pair(pairs)
+    pairs.add_instance("alone", disk_template="plain", pnode="node4", disks=[{"size": 64}] * 2)
+    pairs.add_instance("down", disk_template="plain", pnode="node4", start=False)
+    node = pairs.rpc.node("node4")
+    node.disks -= {name for name in node.disks if name.endswith(".disk1")}
+    [side] = pairs.rpc.node("node1").sides.values()
+    side.part(Link.WAITING)
+    pairs.rpc.calls.clear()
+    fields = ["name", "disk.status", "disk.copies"]
+    answer: Any = pairs.execute("OP_QUERY", what="instance", fields=fields, qfilter=None)
+    assert {name: (states, copied) for (_, name), (_, states), (_, copied) in answer["data"]} == {
+        "alone": (["ok", "missing"], [None, None]),
+        "down": (["inactive"], [None]),
+        NAME: (["degraded"], ["degraded"]),
+    }
+    assert sorted(asked(pairs)) == [("node1", 1), ("node4", 2)]
+
+
 def test_a_copy_that_is_being_made_has_its_percentage(pairs: FakeCluster) -> None:
     pairs.rpc.sync_steps = 4
     add_pair(pairs, wait_for_sync=False)
@@ -122,7 +141,7 @@ def test_answers_are_read() -> None:
         Copy("degraded"),
         Copy("faulty"),
         Copy("unknown"),
-        Copy("unknown"),
+        Copy("missing"),
     ]
     with pytest.raises(ProtocolError, match="blockdev_getmirrorstatus_multi"):
         copies_from_rpc([[True, {"sync_percent": "much"}]])

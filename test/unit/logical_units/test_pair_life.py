@@ -429,6 +429,13 @@ def test_lost_disks_are_made_anew_on_both_nodes(pairs: FakeCluster) -> None:
     for name in ("node1", "node2"):
         pairs.rpc.node(name).disks.clear()
         pairs.rpc.node(name).metadata.clear()
+    pairs.rpc.node("node2").room_mib = 1100
+    with pytest.raises(
+        OpPrereqError, match=r"not enough space in volume group 'xenvg' of node 'nod"
+    ):
+        pairs.execute("OP_INSTANCE_RECREATE_DISKS", instance_name=NAME)
+    assert volumes(pairs) == {}
+    pairs.rpc.node("node2").room_mib = 1200
     pairs.execute("OP_INSTANCE_RECREATE_DISKS", instance_name=NAME)
     assert [len(names) for names in volumes(pairs).values()] == [2, 2]
     pairs.execute("OP_INSTANCE_STARTUP", instance_name=NAME)

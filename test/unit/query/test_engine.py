@@ -47,7 +47,7 @@ def make_view(changes: dict[str, Any] | None = None, **live: Any) -> View:
 
 
 OWN = {
-    "instance": {"disk.copies", "disk.copied"},
+    "instance": {"disk.copies", "disk.copied", "disk.status"},
     "export": {"newest", "points", "size", "sizes"},
     "lock": {"priorities"},
 }  # fields that 3.0 does not have

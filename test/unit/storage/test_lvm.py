@@ -153,7 +153,7 @@ def test_a_striped_volume_grows_in_one_stripe_where_no_more_have_room(node: Node
 def test_the_tag_of_the_instance_is_replaced(node: Node) -> None:
     volume = volume_of(node)
     volume.create(4)
-    for text in ("originstname+web1", "originstname+web1", "originstname+web 2,ä"):
+    for text in ("", "originstname+web1", "originstname+web1", "originstname+web 2,ä", ""):
         volume.set_info(text)
     state = lvm_programs._load(node.paths.root)
     assert state["volumes"]["xenvg/disk0"]["tags"] == ["originstname+web_2__"]

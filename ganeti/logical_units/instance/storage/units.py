@@ -389,6 +389,7 @@ class LUInstanceRecreateDisks(AnyInstanceUnit[OpInstanceRecreateDisks, WithPlace
             check_target(self.context, view, plan.goal, ignore_ipolicy=False)
             check_pair(self.context, f"instance {name!r}", plan.chosen, view.template)
         self._check_lost(plan)
+        planning.check_on_nodes(self.context, plan.chosen, list(plan.wanted.values()))
         return plan
 
     def _check_lost(self, plan: Recreation) -> None:

@@ -576,6 +576,9 @@ def test_a_disk_without_a_place_here_or_of_another_form(pair: Pair) -> None:
     with pytest.raises(BlockDeviceError, match=r"the logical id .* is not \[node_a, node_b"):
         DrbdVolume(Disk(logical_id=["a"]), Env())
     node = pair.on(1)
+    without_port = {**node.volume()._disk.dynamic_params, "port": None}  # type: ignore[attr-defined]
+    with pytest.raises(BlockDeviceError, match="disk web has no port for the connection"):
+        node.volume(dynamic_params=without_port)
     dynamic = {**node.volume()._disk.dynamic_params, "local-ip": "nonsense"}  # type: ignore[attr-defined]
     with pytest.raises(BlockDeviceError, match="disk web: 'nonsense' does not appear to be an IP"):
         node.volume(dynamic_params=dynamic)
