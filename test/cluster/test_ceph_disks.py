@@ -172,6 +172,7 @@ def counted(cluster: TestCluster, ceph: rig.Ceph, name: str) -> int:
     return counters.live_counter_of(contents(ceph, image_of(cluster, name, 1)))
 
 
+@pytest.mark.shows("backend/templates/rbd")
 def test_the_life_of_an_instance(cluster: TestCluster, ceph: rig.Ceph, tmp_path: Path) -> None:
     one, two = cluster.nodes
     disks = f"--disk 0:size={SIZE_MIB} --disk 1:size={SIZE_MIB}"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import stat
 import time
+from pathlib import Path
 
 import pytest
 from fakes.virtual_cluster import TestCluster
 from fakes.waiting import PROMPT_S, wait_until
 
+from ganeti.base.daemons import DAEMONS, Place
 from ganeti.store import ssconf
 from ganeti.system import certificates
 from ganeti.system.files import read_bytes, read_bytes_or_none
@@ -218,3 +220,27 @@ def test_lists_of_all_fields_are_answered(cluster: TestCluster) -> None:
         assert time.monotonic() - started < PROMPT_S
         assert len(outcome.lines[0].split("|")) == len(names)
         assert "??" not in outcome.out
+
+
+@pytest.mark.shows("2.12/overview/where")
+def test_each_daemon_runs_where_it_belongs(cluster: TestCluster) -> None:
+    running = {(os.path.basename(each.root), each.command) for each in cluster.processes()}
+    for daemon in DAEMONS:
+        if daemon.is_essential:
+            nodes = {node for node, command in running if command.endswith(daemon.name)}
+            everywhere = daemon.place is Place.NODE
+            assert nodes == set(cluster.nodes if everywhere else cluster.nodes[:1]), daemon.name
+
+
+@pytest.mark.shows("2.12/noded/from-jobs", "backend/opcodes/by-jobs")
+def test_a_change_is_the_work_of_a_job_which_the_node_names(cluster: TestCluster) -> None:
+    add = "instance add -t diskless --no-install -H fake --no-name-check --no-ip-check"
+    name, node = "byjob.example.com", cluster.nodes[1]
+    job_id = cluster.submit(f"{add} -n {node} {name}")
+    cluster.run(f"gnt-job wait {job_id}")
+    assert cluster.job_status(job_id) == "success"
+    log = Path(cluster.paths_of(node).log_file("ganeti-noded")).read_text()
+    work = [each for each in log.splitlines() if f"job={job_id}" in each]
+    assert any("hpath=instance-add" in each for each in work)
+    assert all(f"({cluster.nodes[0]})" in each for each in work)
+    cluster.gnt(f"instance remove -f --shutdown-timeout=1 {name}")

@@ -144,9 +144,9 @@ def test_lost_disks_are_found_and_made_anew(cluster: TestCluster) -> None:
     name = "lost.example.com"
     add(cluster, name, "-t file --disk 0:size=16 --disk 1:size=8 -H fake")
     lost = disk_files(cluster, cluster.nodes[0], name)[1]
-    assert cluster.instance_field(name, "disk.status") == "ok,ok"
+    assert cluster.instance_field(name, "disk.status") == "['ok', 'ok']"
     os.unlink(lost)
-    assert cluster.instance_field(name, "disk.status") == "ok,missing"
+    assert cluster.instance_field(name, "disk.status") == "['ok', 'missing']"
     found = cluster.run("gnt-cluster verify-disks")
     assert found.status == 1
     assert f"Instance {name} has missing disks:" in found.out

@@ -5,6 +5,7 @@ A failure at any call of any node leaves nothing behind, or a hint with the next
 
 from __future__ import annotations
 
+import copy
 import itertools
 from typing import Any
 
@@ -13,6 +14,7 @@ from fakes.fake_cluster import FakeCluster, make_group, uuid_of
 from fakes.pairs import NAME, UP, VG, add_pair, nodes_of, sides, volumes
 
 from ganeti.base.errors import GenericError, JobCanceled, OpExecError, OpPrereqError
+from ganeti.protocol.node_calls import NodeCalls
 from ganeti.storage.interface import Link
 
 
@@ -457,3 +459,38 @@ def test_lost_disks_are_made_on_a_new_pair(pairs: FakeCluster) -> None:
         "node3": ["Primary connected complete"],
         "node4": ["Secondary connected complete"],
     }
+
+
+REFUSED = [
+    ("OP_INSTANCE_CREATE", creation(instance_name="web2", snode="node1")),
+    ("OP_INSTANCE_CREATE", creation(instance_name="web2", disks=[{"size": 1 << 30}])),
+    ("OP_INSTANCE_FAILOVER", {"instance_name": NAME, "target_node": "node1"}),
+    ("OP_INSTANCE_MIGRATE", {"instance_name": NAME, "target_node": "node3"}),
+    ("OP_INSTANCE_MOVE", {"instance_name": NAME, "target_node": "node3"}),
+    ("OP_INSTANCE_RECREATE_DISKS", {"instance_name": NAME}),
+    ("OP_INSTANCE_REPLACE_DISKS", {"mode": "replace_new_secondary", "remote_node": "node1"}),
+    ("OP_INSTANCE_GROW_DISK", {"disk": 7, "amount": 1}),
+    ("OP_INSTANCE_GROW_DISK", {"disk": 0, "amount": 1 << 30}),
+    ("OP_INSTANCE_SET_PARAMS", {"disk_template": "plain"}),
+    ("OP_INSTANCE_RENAME", {"new_name": "web3"}),
+    ("OP_NODE_REMOVE", {"node_name": "node2"}),
+]
+
+
+@pytest.mark.shows("2.0/lock-code/check-then-work")
+@pytest.mark.parametrize(("op_id", "params"), REFUSED)
+def test_what_is_refused_has_changed_neither_node_nor_configuration(
+    pairs: FakeCluster, op_id: str, params: dict[str, Any]
+) -> None:
+    add_pair(pairs)
+    config = pairs.config
+    before = copy.deepcopy([config.cluster, config.nodes, config.instances, config.disks])
+    state = (volumes(pairs), sides(pairs))
+    pairs.rpc.calls.clear()
+    named = {} if "node_name" in params else {"instance_name": NAME}
+    with pytest.raises(OpPrereqError):
+        pairs.execute(op_id, **{**named, **params})
+    changing = [call for _, call, _ in pairs.rpc.calls if NodeCalls.calls[call].rules.changes]
+    assert changing == []
+    assert [config.cluster, config.nodes, config.instances, config.disks] == before
+    assert (volumes(pairs), sides(pairs)) == state

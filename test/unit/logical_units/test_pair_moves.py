@@ -53,7 +53,7 @@ def test_no_other_node_has_the_copies(
         pair.execute(op_id, instance_name=NAME, **params)
 
 
-@pytest.mark.shows("backend/cluster-node/node-lost")
+@pytest.mark.shows("backend/cluster-node/node-lost", "backend/overview/mirror")
 def test_a_failover_from_a_dead_node_keeps_every_acknowledged_write(pair: FakeCluster) -> None:
     lose(pair, 1)
     failover(pair)

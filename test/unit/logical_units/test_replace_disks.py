@@ -97,6 +97,7 @@ def test_an_allocator_names_the_new_secondary_node(pair: FakeCluster) -> None:
     assert nodes_of(pair) == ["node1", "node4"]
 
 
+@pytest.mark.shows("2.0/disks/less-work")
 @pytest.mark.parametrize("node", ["node1", "node2"])
 def test_the_broken_side_is_found(pair: FakeCluster, node: str) -> None:
     replace_disks(pair, mode="replace_auto")

@@ -264,7 +264,7 @@ def test_spice_with_certificates() -> None:
     assert ",ipv4=on" in spice
 
 
-@pytest.mark.shows("2.0/disks/read-only")
+@pytest.mark.shows("2.0/disks/read-only", "2.0/disk/access")
 def test_read_only_block_devices_without_cache() -> None:
     disk = AssembledDisk(
         index=0,

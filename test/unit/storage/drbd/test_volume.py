@@ -169,7 +169,9 @@ def test_a_new_disk_takes_its_data_from_the_primary_node(pair: Pair) -> None:
     assert (found.sync_percent, found.is_degraded, found.ldisk_status) == (None, False, 1)
 
 
-@pytest.mark.shows("2.0/minors/cost", "2.0/drbd-auth/secret", "2.0/disks/peers")
+@pytest.mark.shows(
+    "2.0/minors/cost", "2.0/drbd-auth/secret", "2.0/disks/peers", "backend/noded/lvm-drbd"
+)
 def test_the_commands_of_a_creation(pair: Pair) -> None:
     pair.make()
     said = [" ".join(argv[1:]) for argv in pair.nodes[0].kernel.commands if "show" not in argv]

@@ -121,6 +121,7 @@ def test_qemu_gets_an_address_with_user_and_configuration(node: Node, ceph: Fake
     assert "map" not in ceph.questions
 
 
+@pytest.mark.shows("backend/templates/rbd")
 def test_kernel_access_maps_once_and_finds_what_a_crash_has_left(
     node: Node, ceph: FakeCeph
 ) -> None:
