@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from fakes.fake_cluster import FakeCluster, uuid_of
+from fakes.pairs import UP, nodes_of, sides, volumes
 from msgspec.structs import replace
 
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
@@ -311,6 +312,28 @@ def test_an_instance_comes_back_as_it_was(exported: FakeCluster) -> None:
     assert (node, args[5]) == ("node1", ["file", [f"{DIRECTORY}/a.dump", "ab" * 32]])
     assert "instance_os_add" not in exported.rpc.names()
     assert "instance_run_rename" not in exported.rpc.names()
+
+
+def test_it_comes_back_with_copies_which_are_complete_before_it_is_filled(
+    pairs: FakeCluster,
+) -> None:
+    describe(pairs, format_description(EXPORT))
+    pairs.rpc.sync_steps = 3
+    import_(pairs, disk_template="drbd", snode="node3", start=True)
+    assert nodes_of(pairs) == ["node2", "node3"]
+    assert sides(pairs) == {"node2": UP["node1"], "node3": UP["node2"]}
+    [synced] = [n for n, text in enumerate(pairs.messages) if "disks are in sync" in text]
+    [filled] = [n for n, text in enumerate(pairs.messages) if "filling the disks" in text]
+    assert synced < filled
+
+
+def test_an_import_with_copies_that_fails_leaves_nothing(pairs: FakeCluster) -> None:
+    describe(pairs, format_description(EXPORT))
+    pairs.rpc.fail("export_start", "node1", "the dump is gone")
+    with pytest.raises(OpExecError, match="the dump is gone"):
+        import_(pairs, disk_template="drbd", snode="node3")
+    assert volumes(pairs) == {}
+    assert NAME not in [each["name"] for each in pairs.config.instances.values()]
 
 
 def test_a_disk_as_large_as_it_was_may_get_another_name(exported: FakeCluster) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from fakes.fake_cluster import FakeCluster
+from fakes.pairs import UP, nodes_of, sides
 
 from ganeti.base.errors import OpPrereqError
 
@@ -28,6 +29,17 @@ def test_each_is_a_job_of_its_own(cluster: FakeCluster) -> None:
         "failed": [],
     }
     assert [job[0].instance_name for job in cluster.jobs] == ["a.example.com", "b.example.com"]
+
+
+def test_instances_with_copies_are_made_on_both_nodes(pairs: FakeCluster) -> None:
+    new = {**NEW, "disk_template": "drbd", "disks": [{"size": 64}], "no_install": True}
+    named = [{**new, "pnode": "node1", "snode": "node2", "name_check": False, "ip_check": False}]
+    pairs.execute("OP_INSTANCE_MULTI_ALLOC", instances=named)
+    [[op]] = pairs.jobs
+    assert (op.pnode, op.snode) == ("node1", "node2")
+    pairs.execute("OP_INSTANCE_CREATE", **named[0])
+    assert nodes_of(pairs, "a.example.com") == ["node1", "node2"]
+    assert sides(pairs) == UP
 
 
 @pytest.mark.parametrize(
