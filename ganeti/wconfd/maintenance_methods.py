@@ -163,7 +163,8 @@ def _put_incident(change: Transaction, incident: Incident) -> None:
     """
     incidents = _state(change).incidents
     old = next((each for each in incidents if each.uuid == incident.uuid), None)
-    if old is not None and _content(old) == _content(incident):
+    is_next = old is not None and old.serial_no == incident.serial_no + 1
+    if old is not None and is_next and _content(old) == _content(incident):
         return  # a repetition
     if incident.serial_no != (old.serial_no if old else 0):
         raise wrong_state(f"incident {incident.uuid} was changed or removed since it was read")

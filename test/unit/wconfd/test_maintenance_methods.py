@@ -153,6 +153,9 @@ def test_a_change_of_an_older_incident_is_refused(config: FakeConfig) -> None:
         config.update_maintd_incident(replace(read, repair_status=RepairStatus.PENDING))
     [now] = config.maintenance_incidents()
     assert (now.repair_status, now.serial_no) == (RepairStatus.CANCELED, 2)
+    config.update_maintd_incident(now)  # says only that it was looked at
+    [now] = config.maintenance_incidents()
+    assert now.serial_no == 3
     config.rm_maintd_incident(UUID)
     with pytest.raises(OpPrereqError, match="was changed or removed since it was read"):
         config.update_maintd_incident(replace(now, jobs=[JobId(1)]))

@@ -1,0 +1,252 @@
+"""The daemon's work: takes reports, notes events, and has the jobs of a round submitted.
+
+Theory of operation.  Everything that must outlive this process is in the configuration.  A round
+is submitted in this order: the list of the last round's jobs is emptied and the events concerned
+become pending (the intent), the jobs are submitted, all at once, and their numbers are noted, in
+the list first.  Each job carries the UUID of its event in its reason.  So whoever begins anew with
+an empty list and a pending event does not know whether there are jobs, and looks for them by their
+reasons, once the time is over that a request under way may take.  If the intent is so old that such
+jobs may have been archived, the events have failed: nobody knows what was done.
+
+The state in memory is only what reports tell.  An error ends a turn; the next one reads all again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, Protocol
+
+from msgspec.structs import replace
+
+from ganeti.base.ids import JobId
+from ganeti.maintd.health import Health, heard
+from ganeti.maintd.incidents import JobFacts, NodeFacts, adopt, follow, is_active, look, with_jobs
+from ganeti.maintd.rounds import InstanceFacts, Round, Situation, Step, Waits, plan_round
+from ganeti.opcodes.summary import summary
+from ganeti.protocol.maintenance.diagnosis import Diagnosis, Unknown
+from ganeti.protocol.maintenance.stored import Incident, Maintenance, RepairStatus
+
+logger = logging.getLogger(__name__)
+
+# A request that was under way when its sender died is carried out within seconds, or never.
+SETTLE_S: Final = 10.0
+ARCHIVED_S: Final = 3600.0  # the watcher archives jobs that ended six hours ago
+
+
+class Cluster(Protocol):
+    """The cluster as the daemon sees and changes it; everything raises GenericError."""
+
+    async def maintenance(self) -> Maintenance | None:
+        """Return the stored state; None while maintenance is off."""
+
+    async def nodes(self) -> Mapping[str, NodeFacts]:
+        """Return all nodes by name."""
+
+    async def instances(self, nodes: Collection[NodeFacts]) -> Sequence[InstanceFacts]:
+        """Return the instances that have one of the nodes as primary or secondary node."""
+
+    async def put(self, incident: Incident) -> None:
+        """Store an incident, unless it was changed since it was read."""
+
+    async def forget(self, uuid: str) -> None:
+        """Remove an incident."""
+
+    async def clear_jobs(self) -> None:
+        """Empty the list of the last round's jobs."""
+
+    async def append_jobs(self, job_ids: Sequence[JobId]) -> None:
+        """Add to that list."""
+
+    async def add_evacuated(self, names: Sequence[str]) -> None:
+        """Note instances that are moved away."""
+
+    async def remove_evacuated(self, name: str) -> None:
+        """Forget one of them."""
+
+    async def submit(self, steps: Sequence[Step]) -> list[JobId | str]:
+        """Submit jobs, each with its event in its reason; returns ids, or why one was refused."""
+
+    async def jobs(self, job_ids: Collection[JobId]) -> Mapping[JobId, JobFacts]:
+        """Return those of the jobs that are still there."""
+
+    async def submitted(self) -> Mapping[str, list[JobId]]:
+        """Return the jobs of the queue by the event that their reason names."""
+
+
+class Worker:
+    """Does the work, a turn at a time.
+
+    Attributes:
+        state: the stored state as last read; None while maintenance is off.
+        healths: of the nodes, by name.
+        waits: why nothing is done about events, by their UUIDs.
+    """
+
+    def __init__(
+        self, cluster: Cluster, now: Callable[[], float], new_uuid: Callable[[], str]
+    ) -> None:
+        self.state: Maintenance | None = None
+        self.nodes: Mapping[str, NodeFacts] = {}
+        self.healths: dict[str, Health] = {}
+        self.waits: Mapping[str, Waits] = {}
+        self.rounds = 0
+        self._cluster = cluster
+        self._now = now
+        self._new_uuid = new_uuid
+        self._is_unsure = True
+
+    async def read(self) -> Maintenance | None:
+        """Read the state again."""
+        self.state = await self._cluster.maintenance()
+        if self.state is None:
+            self.healths, self.waits = {}, {}
+        else:
+            self.nodes = await self._cluster.nodes()
+        return self.state
+
+    async def hear(self, reports: Mapping[str, Diagnosis | Unknown]) -> None:
+        """Take reports of nodes: note new events, and forget those that are over."""
+        state = await self.read()
+        if state is None:
+            return
+        before, now_s = self.healths, self._now()
+        self.healths = {
+            name: heard(before.get(name, Health()), report, now_s)
+            for name, report in reports.items()
+        }
+        _log_unknown(before, self.healths)
+        updates = look(state.incidents, self.nodes, self.healths, self._new_uuid)
+        for incident in updates.stored:
+            await self._cluster.put(incident)
+            logger.info("Node %s asks for %s: %s", incident.node, incident.action, incident.uuid)
+        for uuid in updates.forgotten:
+            await self._cluster.forget(uuid)
+            logger.info("Incident %s is over", uuid)
+        await self.read()
+
+    async def act(self) -> None:
+        """Begin a round if there is work and the last one is over."""
+        state = await self.read()
+        if state is None or not await self._is_sure(state):
+            return
+        state = await self.read()
+        if state is None:
+            return
+        of_incidents = {job_id for each in state.incidents for job_id in each.jobs}
+        jobs = await self._cluster.jobs(of_incidents | set(state.jobs))
+        changed = follow(state.incidents, self.nodes, jobs)
+        for incident in changed:
+            await self._cluster.put(incident)
+            logger.info("Incident %s is %s", incident.uuid, incident.repair_status)
+        if any(job_id in jobs and jobs[job_id].is_running for job_id in state.jobs):
+            return
+        state = await self.read()
+        if state is not None:
+            await self._begin(state, jobs)
+
+    async def _is_sure(self, state: Maintenance) -> bool:
+        """Find jobs that were submitted and not noted; False while there may be more."""
+        if not self._is_unsure:
+            return True
+        pending = [each for each in state.incidents if _may_have_jobs(each)]
+        age_s = self._now() - max((each.mtime for each in pending), default=0.0)
+        if pending and not state.jobs and age_s < SETTLE_S:
+            return False
+        found = adopt(state.incidents, await self._cluster.submitted())
+        for incident in found:
+            logger.info("Jobs of incident %s: %s", incident.uuid, incident.jobs)
+            await self._cluster.append_jobs(incident.jobs)
+            await self._cluster.put(incident)
+        if pending and not state.jobs and not found and age_s > ARCHIVED_S:
+            await self._give_up(pending)
+        self._is_unsure = False
+        return True
+
+    async def _give_up(self, pending: Sequence[Incident]) -> None:
+        """Nobody can tell any more whether jobs were submitted: in doubt nothing is done."""
+        for incident in pending:
+            if incident.repair_status is RepairStatus.PENDING:
+                logger.error(
+                    "Incident %s: the jobs of its last round cannot be found; it has failed",
+                    incident.uuid,
+                )
+                await self._cluster.put(replace(incident, repair_status=RepairStatus.FAILED))
+
+    async def _begin(self, state: Maintenance, jobs: Mapping[JobId, JobFacts]) -> None:
+        """Plan a round and submit its jobs."""
+        await self._tidy(state)
+        with_event = {each.node for each in state.incidents if is_active(each)}
+        nodes = [self.nodes[name] for name in sorted(with_event) if name in self.nodes]
+        instances = await self._cluster.instances(nodes) if nodes else ()
+        situation = Situation(state.incidents, self.nodes, instances, self.healths, jobs)
+        planned = plan_round(situation)
+        _log_waits(self.waits, planned.waits)
+        self.waits = planned.waits
+        if planned.steps:
+            await self._submit(state, planned)
+
+    async def _submit(self, state: Maintenance, planned: Round) -> None:
+        by_uuid = {each.uuid: each for each in state.incidents}
+        await self._cluster.clear_jobs()
+        for uuid in dict.fromkeys(step.event for step in planned.steps):
+            await self._cluster.put(_intended(by_uuid[uuid]))
+        if planned.evacuated:
+            await self._cluster.add_evacuated(planned.evacuated)
+        self._is_unsure = True  # until the numbers are noted
+        answers = await self._cluster.submit(planned.steps)
+        await self._note(list(zip(planned.steps, answers, strict=True)))
+        self._is_unsure = False
+        self.rounds += 1
+
+    async def _note(self, answers: Sequence[tuple[Step, JobId | str]]) -> None:
+        """Note the numbers of submitted jobs."""
+        by_event: dict[str, list[JobId]] = {}
+        for step, answer in answers:
+            words = ", ".join(map(summary, step.opcodes))
+            if isinstance(answer, str):
+                logger.warning("Incident %s: %s was refused: %s", step.event, words, answer)
+                continue
+            logger.info("Incident %s: job %s, %s", step.event, answer, words)
+            by_event.setdefault(step.event, []).append(answer)
+        submitted = [job_id for job_ids in by_event.values() for job_id in job_ids]
+        await self._cluster.append_jobs(submitted)
+        state = await self.read()
+        for incident in state.incidents if state else ():
+            if incident.uuid in by_event:
+                await self._cluster.put(with_jobs(incident, by_event[incident.uuid]))
+
+    async def _tidy(self, state: Maintenance) -> None:
+        """Forget which instances were moved away once there is nothing that they left."""
+        if all(each.repair_status is RepairStatus.CANCELED for each in state.incidents):
+            for name in state.evacuated:
+                await self._cluster.remove_evacuated(name)
+
+
+def _may_have_jobs(incident: Incident) -> bool:
+    """Tell whether jobs may have been submitted that are not noted."""
+    return incident.repair_status in (RepairStatus.PENDING, RepairStatus.FAILED)
+
+
+def _intended(incident: Incident) -> Incident:
+    """Return an event for which jobs are about to be submitted."""
+    if incident.repair_status is RepairStatus.NOTED:
+        return replace(incident, repair_status=RepairStatus.PENDING)
+    return incident
+
+
+def _log_unknown(before: Mapping[str, Health], after: Mapping[str, Health]) -> None:
+    """Say once why the health of a node is not known."""
+    for name, health in after.items():
+        was, now = before.get(name, Health()).report, health.report
+        if isinstance(now, Unknown) and was != now:
+            logger.warning("The health of node %s is not known: %s", name, now.why)
+        elif isinstance(was, Unknown) and name in before and not isinstance(now, Unknown):
+            logger.info("Node %s reports its health again", name)
+
+
+def _log_waits(before: Mapping[str, Waits], after: Mapping[str, Waits]) -> None:
+    """Say once why nothing is done about an event."""
+    for uuid, found in after.items():
+        if before.get(uuid) != found:
+            logger.info("Incident %s waits: %s", uuid, found.why)

@@ -1,0 +1,409 @@
+"""Tests of ganeti/maintd/acting.py: whole lives of events, with the daemon killed anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Mapping
+
+import pytest
+from fakes.maintained import Cut, FakeMaintained, report
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from ganeti.base.errors import GenericError
+from ganeti.base.ids import JobId
+from ganeti.jobs.status import Status
+from ganeti.maintd.acting import ARCHIVED_S, SETTLE_S, Worker
+from ganeti.opcodes.instance import OpInstanceFailover, OpInstanceMigrate
+from ganeti.opcodes.node import OpNodeSetParams, OpRepairCommand
+from ganeti.opcodes.summary import summary
+from ganeti.opcodes.tags import OpTagsSet
+from ganeti.protocol.maintenance.diagnosis import Diagnosis, Unknown
+from ganeti.protocol.maintenance.stored import FAILED_TAG, READY_TAG, RepairStatus, canceled
+
+Reports = Mapping[str, str]  # status by node; "?" for unknown
+
+
+class Play:
+    """Turns of the daemon, which begins anew when it was killed."""
+
+    def __init__(self, cluster: FakeMaintained) -> None:
+        self.cluster = cluster
+        self._uuids = (f"u{number}" for number in itertools.count(1))
+        self.worker = self._new()
+
+    def _new(self) -> Worker:
+        return Worker(self.cluster, lambda: self.cluster.now_s, lambda: next(self._uuids))
+
+    def turn(self, reports: Mapping[str, Diagnosis | Unknown | str]) -> None:
+        """One look at all nodes, and a round if it is time for one."""
+        self.cluster.now_s += 5
+        heard = {
+            name: report(each, self.cluster.now_s) if isinstance(each, str) else each
+            for name, each in reports.items()
+        }
+        heard = {
+            name: replace_time(each, self.cluster.now_s) if isinstance(each, Diagnosis) else each
+            for name, each in heard.items()
+        }
+        try:
+            asyncio.run(self._turn(heard))
+        except Cut:
+            self.worker = self._new()
+
+    async def _turn(self, reports: Mapping[str, Diagnosis | Unknown]) -> None:
+        await self.worker.hear(reports)
+        await self.worker.act()
+
+    def turns(self, count: int, reports: Mapping[str, Diagnosis | Unknown | str]) -> None:
+        for _ in range(count):
+            self.turn(reports)
+            self.cluster.run_jobs()
+
+    def opcodes(self) -> list[str]:
+        """Return what was submitted."""
+        return [summary(op) for job in self.cluster.queue.values() for op in job.step.opcodes]
+
+
+def replace_time(found: Diagnosis, now_s: float) -> Diagnosis:
+    return Diagnosis(found.original, found.action, found.command, int(now_s))
+
+
+@pytest.fixture
+def play() -> Play:
+    cluster = FakeMaintained()
+    cluster.add("i1", "n2", "n3")
+    cluster.add("i2", "n2")
+    cluster.add("i3", "n3", "n2")
+    cluster.add("i4", "n4")
+    return Play(cluster)
+
+
+FINE = {"n1": "Ok", "n2": "Ok", "n3": "Ok", "n4": "Ok"}
+
+
+@pytest.mark.shows(
+    "maintd/proposal/maintd",
+    "maintd/proposal/source",
+    "maintd/status/evacuate",
+    "maintd/events/jobs",
+    "maintd/events/tags",
+    "maintd/operation/rounds",
+)
+def test_a_node_is_emptied_set_offline_and_tagged(play: Play) -> None:
+    play.turn(FINE | {"n2": "evacuate"})
+    noted = play.cluster.incident()
+    assert (noted.node, noted.repair_status, noted.jobs) == ("n2", RepairStatus.NOTED, [])
+    play.turns(1, FINE | {"n2": "evacuate"})
+    assert play.opcodes() == ["NODE_MODIFY(n2)"] or play.opcodes() == ["NODE_SET_PARAMS(n2)"]
+    assert play.cluster.incident().repair_status is RepairStatus.PENDING
+    play.turns(6, FINE | {"n2": "evacuate"})
+    found = play.cluster.incident()
+    node = play.cluster.known["n2"]
+    assert found.repair_status is RepairStatus.COMPLETED
+    assert (node.is_offline, node.tags) == (True, {READY_TAG + found.uuid})
+    assert all("n2" not in (g.primary, g.secondary) for g in play.cluster.guests.values())
+    assert any(word.startswith("INSTANCE_MIGRATE(i1") for word in play.opcodes())
+    assert not any("i4" in word for word in play.opcodes())
+    assert found.jobs == sorted(play.cluster.queue)
+    assert play.cluster.stored is not None
+    assert set(play.cluster.stored.evacuated) == {"i1", "i2", "i3"}
+    count = len(play.cluster.queue)
+    play.turns(5, FINE | {"n2": Unknown("it is offline")})
+    assert len(play.cluster.queue) == count
+
+
+@pytest.mark.shows("maintd/status/evacuate-failover")
+def test_nobody_tries_to_migrate_from_a_node_that_is_too_broken(play: Play) -> None:
+    play.turns(10, FINE | {"n2": "evacuate-failover"})
+    assert play.cluster.incident().repair_status is RepairStatus.COMPLETED
+    kinds = {type(op) for job in play.cluster.queue.values() for op in job.step.opcodes}
+    assert OpInstanceFailover in kinds
+    assert OpInstanceMigrate not in kinds
+
+
+@pytest.mark.shows("maintd/status/live-repair", "maintd/command/executed")
+def test_a_live_repair_runs_its_command_and_tags(play: Play) -> None:
+    broken = report("live-repair", command="fix", details={"disk": "sda"})
+    play.turns(2, FINE | {"n2": broken})
+    [job] = play.cluster.queue.values()
+    [repair] = job.step.opcodes
+    assert isinstance(repair, OpRepairCommand)
+    assert (repair.node_name, repair.command) == ("n2", "fix")
+    assert repair.input == '{"status":"live-repair","command":"fix","details":{"disk":"sda"}}'
+    play.turns(3, FINE | {"n2": broken})
+    assert play.cluster.incident().repair_status is RepairStatus.COMPLETED
+    assert len(play.cluster.queue) == 2
+    assert not play.cluster.known["n2"].is_offline
+
+
+@pytest.mark.shows("maintd/status/live-repair")
+def test_a_live_repair_without_a_command_is_only_tagged(play: Play) -> None:
+    play.turns(4, FINE | {"n2": "live-repair"})
+    assert play.cluster.incident().repair_status is RepairStatus.COMPLETED
+    assert [type(op) for job in play.cluster.queue.values() for op in job.step.opcodes] == [
+        OpTagsSet
+    ]
+
+
+@pytest.mark.shows("maintd/status/ok")
+def test_nothing_is_done_where_all_is_well(play: Play) -> None:
+    play.turns(10, FINE)
+    assert play.cluster.stored is not None
+    assert play.cluster.stored.incidents == []
+    assert play.cluster.queue == {}
+
+
+@pytest.mark.shows("maintd/events/failed", "maintd/events/tags", "maintd/events/acknowledged")
+def test_after_a_failure_there_is_a_tag_and_nothing_else(play: Play) -> None:
+    play.cluster.broken = {OpInstanceMigrate}
+    play.turns(4, FINE | {"n2": "evacuate"})
+    found = play.cluster.incident()
+    assert found.repair_status is RepairStatus.FAILED
+    play.turns(4, FINE | {"n2": "evacuate"})
+    found = play.cluster.incident()
+    assert found.tag == FAILED_TAG + found.uuid
+    assert play.cluster.known["n2"].tags == {found.tag}
+    count = len(play.cluster.queue)
+    play.cluster.broken = set()
+    play.turns(10, FINE | {"n2": "evacuate"})
+    assert len(play.cluster.queue) == count
+    # Without the tag it begins anew, though the report is the same.
+    play.cluster.untag("n2", found.tag)
+    play.turns(10, FINE | {"n2": "evacuate"})
+    again = play.cluster.incident()
+    assert again.uuid != found.uuid
+    assert again.repair_status is RepairStatus.COMPLETED
+
+
+@pytest.mark.shows("maintd/events/failed")
+def test_a_tag_that_cannot_be_set_is_tried_once(play: Play) -> None:
+    play.cluster.broken = {OpNodeSetParams, OpTagsSet}
+    play.turns(10, FINE | {"n2": "evacuate"})
+    assert len(play.cluster.queue) == 2
+    assert play.cluster.incident().repair_status is RepairStatus.FAILED
+
+
+@pytest.mark.shows("maintd/events/acknowledged")
+def test_a_completed_event_is_forgotten_once_it_is_acknowledged_and_gone(play: Play) -> None:
+    play.turns(4, FINE | {"n2": "live-repair"})
+    found = play.cluster.incident()
+    play.turns(3, FINE)
+    assert play.cluster.incident() == found  # the tag is still there
+    play.turns(1, FINE | {"n2": "live-repair"})
+    play.cluster.untag("n2", found.tag)
+    play.turns(3, FINE | {"n2": "live-repair"})
+    assert play.cluster.incident() == found  # it is still reported
+    play.turns(3, FINE | {"n2": Unknown("no answer")})
+    assert play.cluster.incident() == found  # nobody knows
+    play.turns(1, FINE)
+    assert play.cluster.stored is not None
+    assert play.cluster.stored.incidents == []
+
+
+@pytest.mark.shows("maintd/events/cancel")
+def test_nobody_acts_on_a_canceled_event_until_it_is_gone(play: Play) -> None:
+    play.turn(FINE | {"n2": "evacuate"})
+    asyncio.run(play.cluster.put(canceled(play.cluster.incident())))
+    play.turns(5, FINE | {"n2": "evacuate"})
+    assert play.cluster.queue == {}
+    assert play.cluster.incident().repair_status is RepairStatus.CANCELED
+    play.turns(1, FINE)
+    assert play.cluster.stored is not None
+    assert play.cluster.stored.incidents == []
+    play.turns(10, FINE | {"n2": "evacuate"})
+    assert play.cluster.incident().repair_status is RepairStatus.COMPLETED
+
+
+@pytest.mark.shows("maintd/events/cancel")
+def test_an_event_canceled_half_way_stays_as_it_is(play: Play) -> None:
+    play.turns(2, FINE | {"n2": "evacuate"})
+    asyncio.run(play.cluster.put(canceled(play.cluster.incident())))
+    play.turns(5, FINE | {"n2": "evacuate"})
+    assert len(play.cluster.queue) == 1
+    assert play.cluster.guests["i1"].primary == "n2"
+
+
+@pytest.mark.shows("maintd/details/same-event", "maintd/events/same", "maintd/events/id")
+def test_the_same_object_is_the_same_event_and_another_one_is_not(play: Play) -> None:
+    one = report("evacuate", details={"a": 1, "b": 2})
+    same = Diagnosis(
+        {"details": {"b": 2, "a": 1}, "status": "evacuate"}, one.action, None, one.time_s
+    )
+    other = report("evacuate", details={"a": 1, "b": 3})
+    play.turn(FINE | {"n3": one})
+    first = play.cluster.incident()
+    play.turn(FINE | {"n3": same})
+    assert play.cluster.incident().uuid == first.uuid
+    play.turn(FINE | {"n3": other, "n4": one})
+    assert play.cluster.stored is not None
+    found = play.cluster.stored.incidents
+    assert {(each.node, each.uuid) for each in found} == {("n3", "u1"), ("n3", "u2"), ("n4", "u3")}
+
+
+@pytest.mark.shows("maintd/operation/most-invasive")
+def test_the_most_invasive_event_of_a_node_comes_first(play: Play) -> None:
+    mild = report("live-repair", command="fix")
+    play.turn(FINE | {"n2": mild})
+    play.turn(FINE | {"n2": mild})
+    play.turn(FINE | {"n2": "evacuate"})
+    assert play.cluster.stored is not None
+    assert len(play.cluster.stored.incidents) == 2
+    play.turns(8, FINE | {"n2": "evacuate"})
+    ends = {each.action: each for each in play.cluster.stored.incidents}
+    assert ends["evacuate"].repair_status is RepairStatus.COMPLETED
+    assert ends["live-repair"].repair_status is RepairStatus.PENDING
+    assert not set(ends["evacuate"].jobs) & set(ends["live-repair"].jobs)
+    assert "the node is offline" in play.worker.waits[ends["live-repair"].uuid].why
+
+
+def test_instances_that_cannot_leave_are_named_and_stop_nobody(play: Play) -> None:
+    play.cluster.add("local", "n2", can_leave=False)
+    play.turns(10, FINE | {"n2": "evacuate"})
+    found = play.cluster.incident()
+    assert found.repair_status is RepairStatus.PENDING
+    assert play.worker.waits[found.uuid].stuck == ("local",)
+    left = [name for name, g in play.cluster.guests.items() if "n2" in (g.primary, g.secondary)]
+    assert left == ["local"]
+    play.cluster.add("local", "n4")
+    play.turns(3, FINE | {"n2": "evacuate"})
+    assert play.cluster.incident().repair_status is RepairStatus.COMPLETED
+
+
+@pytest.mark.shows("maintd/forging/verified")
+def test_in_doubt_nothing_is_done(play: Play) -> None:
+    play.turn(FINE | {"n2": "evacuate"})
+    play.turns(5, FINE | {"n2": Unknown("the report is not signed")})
+    found = play.cluster.incident()
+    assert (found.repair_status, play.cluster.queue) == (RepairStatus.NOTED, {})
+    assert "not signed" in play.worker.waits[found.uuid].why
+
+
+def test_the_master_is_not_emptied(play: Play) -> None:
+    play.turns(5, FINE | {"n1": "evacuate"})
+    found = play.cluster.incident()
+    assert play.cluster.queue == {}
+    assert "master-failover" in play.worker.waits[found.uuid].why
+
+
+def test_a_node_that_changes_its_mind_again_and_again_is_left_alone(play: Play) -> None:
+    for number in range(30):
+        play.turns(1, FINE | {"n2": report("evacuate", details=number // 2)})
+    # The first event has begun; of those that came when the node was flapping none has.
+    assert play.cluster.stored is not None
+    assert len(play.cluster.stored.incidents) <= 21
+    before = len(play.cluster.queue)
+    for number in range(30):
+        play.turns(1, FINE | {"n2": ("Ok", "evacuate")[number % 2]})
+    assert len(play.cluster.queue) == before
+
+
+def test_without_maintenance_nothing_is_kept(play: Play) -> None:
+    play.turns(2, FINE | {"n2": "evacuate"})
+    play.cluster.stored = None
+    count = len(play.cluster.queue)
+    play.turns(3, FINE | {"n2": "evacuate"})
+    assert (len(play.cluster.queue), play.worker.healths) == (count, {})
+
+
+def test_what_nobody_knows_any_more_has_failed(
+    play: Play, caplog: pytest.LogCaptureFixture
+) -> None:
+    play.turn(FINE | {"n2": "evacuate"})
+    pending = replace(play.cluster.incident(), repair_status=RepairStatus.PENDING)
+    asyncio.run(play.cluster.put(pending))
+    play.cluster.now_s += ARCHIVED_S
+    play.worker = play._new()
+    with caplog.at_level(logging.ERROR):
+        play.turn(FINE | {"n2": "evacuate"})
+    assert play.cluster.incident().repair_status is RepairStatus.FAILED
+    assert "cannot be found" in caplog.text
+
+
+@pytest.mark.shows("maintd/events/reason", "maintd/store/in-config")
+def test_killed_at_any_call_it_submits_nothing_twice() -> None:
+    calls = _life(None, set())[1]
+    assert calls > 40
+    for cut_at in range(1, calls + 1):
+        opcodes, _ = _life(cut_at, set())
+        assert opcodes == _life(None, set())[0], cut_at
+
+
+def test_killed_at_any_call_a_failure_stays_one() -> None:
+    calls = _life(None, {OpInstanceMigrate})[1]
+    for cut_at in range(1, calls + 1):
+        opcodes, _ = _life(cut_at, {OpInstanceMigrate})
+        assert opcodes == _life(None, {OpInstanceMigrate})[0], cut_at
+
+
+def _life(cut_at: int | None, broken: set[type]) -> tuple[list[str], int]:
+    """Play an evacuation in which the daemon is killed once; returns all that was submitted."""
+    cluster = FakeMaintained()
+    cluster.add("i1", "n2", "n3")
+    cluster.add("i2", "n2")
+    cluster.broken, cluster.cut_at = broken, cut_at
+    play = Play(cluster)
+    play.turns(15, FINE | {"n2": "evacuate"})
+    expected = RepairStatus.FAILED if broken else RepairStatus.COMPLETED
+    assert cluster.incident().repair_status is expected, cut_at
+    assert cluster.incident().jobs == sorted(cluster.queue)
+    # Ids of events differ when one was noted by a daemon that did not live to say so.
+    return [word.split(":")[0] for word in play.opcodes()], cluster.calls
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_whatever_happens_the_rules_hold_and_it_ends(data: st.DataObject) -> None:
+    cluster = FakeMaintained(nodes=5)
+    names = list(cluster.known)
+    for number in range(data.draw(st.integers(0, 6))):
+        primary = data.draw(st.sampled_from(names))
+        others = [name for name in names if name != primary]
+        secondary = data.draw(st.none() | st.sampled_from(others))
+        cluster.add(f"i{number}", primary, secondary, is_up=data.draw(st.booleans()))
+    play = Play(cluster)
+    words = st.sampled_from(["Ok", "live-repair", "evacuate", "evacuate-failover"])
+    kinds = [OpInstanceMigrate, OpInstanceFailover, OpNodeSetParams, OpTagsSet, OpRepairCommand]
+    for _ in range(data.draw(st.integers(1, 15))):
+        sick = data.draw(st.dictionaries(st.sampled_from(names[1:4]), words, max_size=2))
+        if data.draw(st.integers(0, 3)) == 0:
+            cluster.cut_at = cluster.calls + data.draw(st.integers(1, 12))
+        cluster.broken = set(data.draw(st.lists(st.sampled_from(kinds), max_size=1)))
+        if cluster.stored is not None and data.draw(st.integers(0, 5)) == 0:
+            for incident in cluster.stored.incidents:
+                if incident.repair_status in (RepairStatus.NOTED, RepairStatus.PENDING):
+                    cluster.cut_at = None
+                    asyncio.run(cluster.put(canceled(incident)))
+        fine = dict.fromkeys(names, "Ok")
+        known = fine | sick
+        online = {
+            name: each if not cluster.known[name].is_offline else Unknown("it is offline")
+            for name, each in known.items()
+        }
+        try:
+            play.turn(online)
+        except GenericError:
+            play.worker = play._new()
+        if data.draw(st.booleans()):
+            cluster.run_jobs()
+    # Left alone, everything comes to an end.
+    cluster.cut_at, cluster.broken = None, set()
+    for _ in range(25):
+        online = {
+            name: "Ok" if not node.is_offline else Unknown("it is offline")
+            for name, node in cluster.known.items()
+        }
+        play.turn(online)
+        cluster.run_jobs()
+    assert cluster.stored is not None
+    for incident in cluster.stored.incidents:
+        if incident.repair_status is RepairStatus.PENDING:
+            assert incident.uuid in play.worker.waits or incident.jobs
+    assert all(job.status is not Status.RUNNING for job in cluster.queue.values())
+    assert SETTLE_S < 25 * 5
+    assert {JobId(each) for each in cluster.queue} >= {
+        job_id for incident in cluster.stored.incidents for job_id in incident.jobs
+    }
