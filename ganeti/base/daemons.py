@@ -57,6 +57,8 @@ DAEMONS: Final = (
     Daemon("ganeti-confd", "rconfd", Place.NODE, "conf-daemon", False, CONFD, CONFD),
     Daemon("ganeti-mond", "mond", Place.NODE, "monitoring-daemon"),
     Daemon("ganeti-rapi", "rapid", Place.MASTER, "rapi-daemon", False, RAPI, RAPI),
+    # Idle until maintenance is switched on.
+    Daemon("ganeti-maintd", "maintd", Place.MASTER, "maintenance-daemon", False, MASTERD, MASTERD),
 )
 # Programs that begin a run again and again, by a timer of systemd or cron, and the module below
 # ``ganeti`` with the function ``main`` of each.

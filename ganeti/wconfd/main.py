@@ -153,7 +153,7 @@ def _living(paths: Paths) -> list[str]:
     return [
         name
         for name in names
-        if not name.startswith((".", "luxi-daemon_", "wconf-daemon_"))
+        if not name.startswith((".", "luxi-daemon_", "wconf-daemon_", "maint-daemon_"))
         and is_alive(os.path.join(paths.livelock_dir, name))
     ]
 

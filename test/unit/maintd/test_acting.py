@@ -204,7 +204,6 @@ def test_a_completed_event_is_forgotten_once_it_is_acknowledged_and_gone(play: P
     assert play.cluster.stored.incidents == []
 
 
-@pytest.mark.shows("maintd/events/cancel")
 def test_nobody_acts_on_a_canceled_event_until_it_is_gone(play: Play) -> None:
     play.turn(FINE | {"n2": "evacuate"})
     asyncio.run(play.cluster.put(canceled(play.cluster.incident())))
@@ -218,7 +217,6 @@ def test_nobody_acts_on_a_canceled_event_until_it_is_gone(play: Play) -> None:
     assert play.cluster.incident().repair_status is RepairStatus.COMPLETED
 
 
-@pytest.mark.shows("maintd/events/cancel")
 def test_an_event_canceled_half_way_stays_as_it_is(play: Play) -> None:
     play.turns(2, FINE | {"n2": "evacuate"})
     asyncio.run(play.cluster.put(canceled(play.cluster.incident())))

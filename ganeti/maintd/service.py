@@ -1,0 +1,104 @@
+"""The answers of the maintenance daemon over HTTP.
+
+`/1/status` has the fields of the design, and beside them the name of the node, the action, why
+nothing is done now, and the instances that cannot leave.
+
+Source: seed document "Ganeti Maintenance Daemon", "External Reporting Protocol"; maintd.json,
+"http".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from ganeti.base.json import dumps
+from ganeti.maintd.acting import Worker
+from ganeti.objects.record import plain
+from ganeti.protocol.maintenance.diagnosis import Unknown
+from ganeti.protocol.maintenance.stored import Incident, Maintenance, RepairStatus
+from ganeti.transport.http_message import HttpRequest, HttpResponse
+
+API_VERSIONS: Final = (1,)
+_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def authorize(request: HttpRequest) -> HttpResponse | None:
+    """Refuse all requests but GET; bodies are not even read."""
+    if request.method == "GET":
+        return None
+    refusal = HttpResponse.text(405, "only GET is understood here", close=True)
+    refusal.headers = {"Allow": "GET"}
+    return refusal
+
+
+class StatusService:
+    """Answers from what the worker knows."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    async def handle(self, request: HttpRequest) -> HttpResponse:
+        """Answer one request."""
+        state = self._worker.state or Maintenance()
+        match request.path:
+            case "/":
+                return _json(API_VERSIONS)
+            case "/1/":
+                return _json(None)
+            case "/1/jobs":
+                return _json(state.jobs)
+            case "/1/evacuated":
+                return _json(state.evacuated)
+            case "/1/status":
+                return _json([self._told(each) for each in state.incidents])
+            case "/metrics":
+                return HttpResponse(body=self._metrics(state), content_type=_CONTENT_TYPE)
+            case _:
+                return HttpResponse.text(404, "there is nothing at this address")
+
+    def _told(self, incident: Incident) -> dict[str, object]:
+        node = self._worker.nodes.get(incident.node)
+        waits = self._worker.waits.get(incident.uuid)
+        return {
+            "id": incident.uuid,
+            "node": incident.node if node is None else node.uuid,
+            "original": plain(incident.original),
+            "repair-status": incident.repair_status,
+            "jobs": incident.jobs,
+            "tag": incident.tag,
+            "node-name": incident.node,
+            "action": incident.action,
+            "why": None if waits is None else waits.why,
+            "stuck": [] if waits is None else list(waits.stuck),
+        }
+
+    def _metrics(self, state: Maintenance) -> bytes:
+        """Return the text for Prometheus."""
+        worker = self._worker
+        counts = Counter(each.repair_status for each in state.incidents)
+        unknown = sum(isinstance(each.report, Unknown) for each in worker.healths.values())
+        lines = [
+            *_gauge("on", "1 while maintenance is switched on.", worker.state is not None),
+            *_gauge("nodes_unknown", "Nodes whose health is not known.", unknown),
+            *_gauge("round_jobs", "Jobs of the last round.", len(state.jobs)),
+            "# HELP ganeti_maintd_incidents Incidents by their status.",
+            "# TYPE ganeti_maintd_incidents gauge",
+            *(
+                f'ganeti_maintd_incidents{{status="{status}"}} {counts[status]}'
+                for status in RepairStatus
+            ),
+            "# HELP ganeti_maintd_rounds_total Rounds begun since the daemon started.",
+            "# TYPE ganeti_maintd_rounds_total counter",
+            f"ganeti_maintd_rounds_total {worker.rounds}",
+        ]
+        return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _gauge(name: str, text: str, value: int) -> tuple[str, str, str]:
+    name = f"ganeti_maintd_{name}"
+    return f"# HELP {name} {text}", f"# TYPE {name} gauge", f"{name} {int(value)}"
+
+
+def _json(value: object) -> HttpResponse:
+    return HttpResponse(body=dumps(value))

@@ -1,0 +1,226 @@
+"""The maintenance daemon on five nodes: events become jobs, whatever is killed meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes.shell_scripts import write_script
+from fakes.virtual_cluster import TestCluster, own_cluster
+from fakes.waiting import wait_until
+
+from ganeti.system import daemon_control, process
+
+MAINTD = "ganeti-maintd"
+DEADLINE_S = 120.0
+NEW = "--no-name-check --no-ip-check -o test -B memory=16 --disk 0:size=8m"
+FINE = {"status": "Ok"}
+
+
+@pytest.fixture(scope="module")
+def five() -> Iterator[TestCluster]:
+    """Five nodes whose diagnose command prints a file, and six guests."""
+    with own_cluster(5, without=("ganeti-rapi",)) as made:
+        for node in made.nodes:
+            paths = made.paths_of(node)
+            os.makedirs(paths.diagnose_commands_dir, exist_ok=True)
+            os.makedirs(paths.repair_commands_dir, exist_ok=True)
+            text = f"cat {paths.root}/diagnosis"
+            say(made, node, FINE)
+            write_script(Path(paths.diagnose_commands_dir) / "check", text)
+            write_script(Path(paths.repair_commands_dir) / "fix", f"cat > {paths.root}/repaired")
+        made.gnt("cluster modify --data-collector-interval diagnose=1")
+        made.gnt("cluster modify --diagnose-data-collector-filename check")
+        made.gnt("cluster modify --maintenance-interval=60")
+        for number in range(4):
+            node = made.nodes[1 + number % 2]
+            made.gnt(f"instance add {NEW} -t sharedfile -n {node} i{number}.example.com")
+        yield made
+
+
+def say(cluster: TestCluster, node: str, found: object) -> None:
+    """Have the diagnose command of a node print that."""
+    path = Path(cluster.paths_of(node).root) / "diagnosis"
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(found))
+    new.rename(path)
+
+
+def get(cluster: TestCluster, target: str) -> Any:
+    """Ask the maintenance daemon."""
+    import http.client
+
+    host = cluster.layout.address_of(cluster.master)
+    connection = http.client.HTTPConnection(host, 1816, timeout=30)
+    try:
+        connection.request("GET", target)
+        response = connection.getresponse()
+        body = response.read()
+        assert response.status == 200, body
+        return json.loads(body)
+    finally:
+        connection.close()
+
+
+def incident_of(cluster: TestCluster, node: str) -> dict[str, Any]:
+    """Return the incident of a node; {} if there is none."""
+    try:
+        found = [each for each in get(cluster, "/1/status") if each["node-name"] == node]
+    except OSError:
+        return {}
+    return found[0] if found else {}
+
+
+def until_status(cluster: TestCluster, node: str, status: str) -> dict[str, Any]:
+    wait_until(
+        lambda: incident_of(cluster, node).get("repair-status") == status,
+        f"{node} {status}: {incident_of(cluster, node)}",
+        timeout_s=DEADLINE_S,
+    )
+    return incident_of(cluster, node)
+
+
+def tags_of(cluster: TestCluster, node: str) -> set[str]:
+    return set(cluster.gnt(f"node list-tags {node}").lines)
+
+
+def instances_on(cluster: TestCluster, node: str) -> int:
+    return int(cluster.gnt(f"node list --no-headers -o pinst_cnt {node}").out)
+
+
+def acknowledge(cluster: TestCluster, node: str, tag: str) -> None:
+    """Bring a node back, and forget its event."""
+    say(cluster, node, FINE)
+    cluster.gnt(f"node remove-tags {node} {tag}")
+    cluster.gnt(f"node modify --offline=no {node}")
+    wait_until(lambda: not incident_of(cluster, node), "the end", timeout_s=DEADLINE_S)
+
+
+@pytest.mark.shows(
+    "maintd/proposal/maintd",
+    "maintd/proposal/source",
+    "maintd/status/evacuate",
+    "maintd/details/exported",
+    "maintd/incidents/list",
+    "maintd/incidents/fields",
+    "maintd/incidents/states",
+    "maintd/versions/list",
+    "maintd/reporting/json",
+    "maintd/reporting/port",
+    "maintd/events/reason",
+    "maintd/events/tags",
+    "maintd/events/acknowledged",
+    "maintd/operation/polls",
+    "maintd/operation/shown",
+    "maintd/operation/together",
+)
+def test_a_node_that_asks_for_it_is_emptied_and_tagged(five: TestCluster) -> None:
+    node = five.nodes[1]
+    assert get(five, "/") == [1]
+    assert get(five, "/1/") is None
+    assert instances_on(five, node) == 2
+    original = {"status": "evacuate", "details": {"disk": ["sda", 1.5]}}
+    say(five, node, original)
+    found = until_status(five, node, "completed")
+    uuid = five.gnt(f"node list --no-headers -o uuid {node}").out.strip()
+    assert (found["node"], found["original"]) == (uuid, original)
+    assert found["tag"] == f"maintd:repairready:{found['id']}"
+    assert found["tag"] in tags_of(five, node)
+    assert instances_on(five, node) == 0
+    assert five.gnt(f"node list --no-headers -o role {node}").out.strip() == "O"
+    states = five.gnt("instance list --no-headers -o status").lines
+    assert {each.strip() for each in states} == {"running"}
+    assert get(five, "/1/evacuated") == ["i0.example.com", "i2.example.com"]
+    assert set(get(five, "/1/jobs")) <= set(found["jobs"])
+    [ops] = five.client().query_jobs([found["jobs"][0]], ["ops"])[0]
+    assert ops[0]["reason"][0][:2] == ["gnt:daemon:maintd", found["id"]]
+    acknowledge(five, node, found["tag"])
+    assert get(five, "/1/status") == []
+    wait_until(lambda: get(five, "/1/evacuated") == [], "tidying up", timeout_s=DEADLINE_S)
+
+
+@pytest.mark.shows("maintd/status/live-repair", "maintd/command/executed", "maintd/security/stdin")
+def test_a_live_repair_reads_the_whole_object(five: TestCluster) -> None:
+    node = five.nodes[3]
+    original = {"status": "live-repair", "command": "fix", "details": {"md": 0}}
+    say(five, node, original)
+    found = until_status(five, node, "completed")
+    with open(f"{five.paths_of(node).root}/repaired", encoding="utf-8") as file:
+        assert json.load(file) == original
+    assert found["tag"] in tags_of(five, node)
+    acknowledge(five, node, found["tag"])
+
+
+@pytest.mark.shows("maintd/events/failed")
+def test_a_repair_that_fails_is_tagged_and_not_tried_again(five: TestCluster) -> None:
+    node = five.nodes[3]
+    script = Path(five.paths_of(node).repair_commands_dir) / "breaks"
+    write_script(script, "echo no; exit 1")
+    say(five, node, {"status": "live-repair", "command": "breaks"})
+    until_status(five, node, "failed")
+    wait_until(
+        lambda: incident_of(five, node)["tag"].startswith("maintd:repairfailed:"),
+        "the tag",
+        timeout_s=DEADLINE_S,
+    )
+    found = incident_of(five, node)
+    assert found["tag"] in tags_of(five, node)
+    assert len(found["jobs"]) == 2
+    say(five, node, FINE)
+    five.gnt(f"node remove-tags {node} {found['tag']}")
+    wait_until(lambda: not incident_of(five, node), "the end", timeout_s=DEADLINE_S)
+
+
+@pytest.mark.shows("maintd/store/in-config", "maintd/events/jobs")
+def test_killed_again_and_again_it_submits_nothing_twice(five: TestCluster) -> None:
+    node = five.nodes[2]
+    guests = instances_on(five, node)
+    assert guests > 0
+    say(five, node, {"status": "evacuate", "details": "again"})
+    wait_until(lambda: incident_of(five, node), "the event", timeout_s=DEADLINE_S)
+    for _ in range(3):
+        jobs = len(incident_of(five, node).get("jobs", []))
+        pid = daemon_control.running_pid(five.paths, MAINTD)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        assert process.wait_gone(pid, DEADLINE_S)
+        daemon_control.start_daemon(five.paths, MAINTD, hostname=five.master)
+        wait_until(
+            lambda before=jobs: (
+                incident_of(five, node).get("repair-status") == "completed"
+                or len(incident_of(five, node).get("jobs", [])) > before
+            ),
+            "progress",
+            timeout_s=DEADLINE_S,
+        )
+    found = until_status(five, node, "completed")
+    assert instances_on(five, node) == 0
+    words = [row[1] for row in five.client().query_jobs(found["jobs"], ["id", "summary"])]
+    moves = [word for summary in words for word in summary if word.startswith("INSTANCE_")]
+    assert len(moves) == len(set(moves)) == guests
+    acknowledge(five, node, found["tag"])
+
+
+@pytest.mark.parametrize("text", ["garbage", '{"status": "explode"}', "[]"])
+def test_what_a_node_says_in_riddles_is_not_acted_on(five: TestCluster, text: str) -> None:
+    node = five.nodes[4]
+    Path(five.paths_of(node).root, "diagnosis").write_text(text)
+    log = Path(five.paths.log_file(MAINTD))
+    wait_until(
+        lambda: f"The health of node {node} is not known" in log.read_text(),
+        "the log",
+        timeout_s=DEADLINE_S,
+    )
+    assert not incident_of(five, node)
+    say(five, node, FINE)
+
+
+@pytest.mark.shows("maintd/daemon/master", "maintd/daemon/not-master")
+def test_elsewhere_it_ends_with_11(five: TestCluster) -> None:
+    outcome = five.run([MAINTD, "--foreground"], node=five.nodes[1])
+    assert outcome.status == 11, outcome
