@@ -31,10 +31,10 @@ TABLES = frozenset(
 # twentieth before a reason is due: a correction of a few lines needs none.
 CODE_LINES_MAX = {
     "allocation": 2_527,
-    "base": 629,
+    "base": 630,
     "bootstrap": 1_730,
-    "cli": 10_197,
-    "clients": 1_238,
+    "cli": 10_204,
+    "clients": 1_362,
     "collectors": 1_196,
     "config": 3_444,
     "copies": 153,
@@ -43,8 +43,9 @@ CODE_LINES_MAX = {
     "jobexec": 782,
     "jobs": 1_142,
     "locking": 747,
-    "logical_units": 14_690,
+    "logical_units": 14_851,
     "luxid": 2_965,
+    "maintd": 869,
     "mond": 511,
     "netdev": 357,
     "node_ops": 3_953,
@@ -52,19 +53,20 @@ CODE_LINES_MAX = {
     "objects": 2_259,
     "opcodes": 1_003,
     "protocol": 4_688,
-    "query": 2_242,
+    "query": 2_263,
     "rapid": 974,
     "rconfd": 497,
-    "storage": 4_322,
+    "storage": 4_331,
     "store": 753,
     "system": 1_574,
     "transport": 1_994,
     "watcher": 1_062,
-    "wconfd": 1_985,
+    "wconfd": 1_986,
 }
 # By the same count h11 has 22.7 %, trio 20.2 %, qemu.qmp 17.7 %.
 THIN_SHARE_MAX = 0.176
-SINGLE_IMPORTER_MAX = 66  # the frame of the tools for placement has one user yet
+# The frame of the tools for placement has one user yet, and so have the planners of maintenance.
+SINGLE_IMPORTER_MAX = 69
 SMALL_SINGLE_IMPORTER_MAX = 1
 LARGE_FOLDERS: set[str] = set()
 DEFERRED_IMPORTS_MAX = 38
