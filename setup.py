@@ -16,6 +16,7 @@ GNT_COMMANDS = (
     "group",
     "instance",
     "job",
+    "maint",
     "network",
     "node",
     "os",

@@ -106,6 +106,12 @@ and keep their log and result.""",
         "job: archive autoarchive cancel change-priority info show wait watch",
     ),
     _program(
+        "gnt-maint",
+        "look at what maintenance does",
+        """Maintenance acts on nodes whose diagnose command asks for it; see ganeti-maintd.""",
+        "maint: cancel list show",
+    ),
+    _program(
         "gnt-network",
         "manage networks",
         "A network hands out addresses to the interfaces of instances.",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.rapi import rapi_of
 from fakes.shell_scripts import write_script
 from fakes.virtual_cluster import TestCluster, own_cluster
 from fakes.waiting import wait_until
@@ -204,6 +205,33 @@ def test_killed_again_and_again_it_submits_nothing_twice(five: TestCluster) -> N
     moves = [word for summary in words for word in summary if word.startswith("INSTANCE_")]
     assert len(moves) == len(set(moves)) == guests
     acknowledge(five, node, found["tag"])
+
+
+@pytest.mark.shows("maintd/events/cancel")
+def test_events_are_canceled_by_a_command_and_by_the_remote_api(five: TestCluster) -> None:
+    node = five.master  # which is never emptied, so that the event waits
+    say(five, node, {"status": "evacuate", "details": 1})
+    first = until_status(five, node, "noted")["id"]
+    row = [first, node, "evacuate", "noted", "-"]
+    assert five.gnt("maint list --no-headers").out.split() == row
+    assert '"details":1' in five.gnt(f"maint show {first}").out
+    five.gnt(f"maint cancel {first}")
+    assert five.gnt("maint list --no-headers").out.split()[3] == "canceled"
+    until_status(five, node, "canceled")
+    say(five, node, {"status": "evacuate", "details": 2})
+    second = until_status(five, node, "noted")["id"]
+    assert second != first
+    with rapi_of(five) as rapi:
+        shown = rapi.ask("GET", "/2/maintenance").json["incidents"]
+        assert [each["uuid"] for each in shown] == [second]
+        path = f"/2/maintenance/incidents/{second}"
+        assert rapi.ask("POST", f"{path}/cancel").status == 200
+        until_status(five, node, "canceled")
+        assert rapi.ask("POST", f"{path}x/cancel").status == 404
+        say(five, node, FINE)
+        wait_until(lambda: not incident_of(five, node), "the end", timeout_s=DEADLINE_S)
+        assert rapi.ask("DELETE", path).status == 404
+    five.refused(f"maint cancel {first}", "there is no incident")
 
 
 @pytest.mark.parametrize("text", ["garbage", '{"status": "explode"}', "[]"])

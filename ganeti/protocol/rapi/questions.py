@@ -425,6 +425,25 @@ NEW: Final = (
         QueryArgument("weeks", Number, help=f"how many, {WEEKS_DEFAULT} if nothing is said"),
     ),
     _get(
+        "/2/maintenance",
+        "Show settings and state of maintenance, with the events of nodes that it acts on; null"
+        " while it is switched off.",
+        Question("QueryMaintenance", _given()),
+        {"type": ["object", "null"]},
+    ),
+    _change(
+        "POST /2/maintenance/incidents/{uuid}/cancel",
+        "Have nobody act on an event of a node any more; jobs that were submitted go on.",
+        Question("CancelRepair", _given("uuid"), answers.nothing),
+        _NULL,
+    ),
+    _change(
+        "DELETE /2/maintenance/incidents/{uuid}",
+        "Forget an event of a node; while the node still reports it, it is noted anew.",
+        Question("RemoveRepair", _given("uuid"), answers.nothing),
+        _NULL,
+    ),
+    _get(
         "/2/exports",
         "List the exports: pairs of node and export, null for a node that cannot tell.",
         Question("QueryExports", lambda _: [[], False]),

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from importlib.metadata import entry_points
 from typing import Any
 
 import pytest
 
+from ganeti.cli import programs
 from ganeti.cli.declaration import values
 from ganeti.cli.declaration.help import command_help, program_help
 from ganeti.cli.declaration.parameters import tables_of
@@ -230,3 +232,10 @@ def test_each_parameter_has_a_sentence_and_tells_its_values() -> None:
                 assert len(spec.summary.split()) > 2, name
                 assert "default" in spec.described, name
                 assert spec.unit or "seconds" not in spec.summary, name
+
+
+def test_each_program_is_installed() -> None:
+    scripts = {
+        each.name for each in entry_points(group="console_scripts", module="ganeti.cli.programs")
+    }
+    assert scripts == {each.name for each in programs.PROGRAMS}

@@ -33,7 +33,7 @@ CODE_LINES_MAX = {
     "allocation": 2_527,
     "base": 630,
     "bootstrap": 1_730,
-    "cli": 10_204,
+    "cli": 10_261,
     "clients": 1_362,
     "collectors": 1_196,
     "config": 3_444,
@@ -52,7 +52,7 @@ CODE_LINES_MAX = {
     "noded": 617,
     "objects": 2_259,
     "opcodes": 1_003,
-    "protocol": 4_688,
+    "protocol": 4_707,
     "query": 2_263,
     "rapid": 974,
     "rconfd": 497,
@@ -64,7 +64,7 @@ CODE_LINES_MAX = {
     "wconfd": 1_986,
 }
 # By the same count h11 has 22.7 %, trio 20.2 %, qemu.qmp 17.7 %.
-THIN_SHARE_MAX = 0.176
+THIN_SHARE_MAX = 0.178
 # The frame of the tools for placement has one user yet, and so have the planners of maintenance.
 SINGLE_IMPORTER_MAX = 69
 SMALL_SINGLE_IMPORTER_MAX = 1
