@@ -14,7 +14,7 @@ from ganeti.cli.command import EXIT_FAILURE, Context, Options
 from ganeti.cli.declaration.program import single_program
 from ganeti.cli.htools.frame import Run, counted, start
 from ganeti.cli.htools.options import MOND, SOURCES, shared
-from ganeti.cli.htools.printing import Column, component_table, table
+from ganeti.cli.htools.printing import Column, component_table, count_hit, table
 
 
 def tell(context: Context, options: Options, _args: list[str]) -> None:
@@ -64,8 +64,7 @@ def _tell_groups(run: Run) -> None:
     rows = []
     for uuid, state in run.state.groups.items():
         bad = {name for name, load in state.loads.items() if load.fails_n1}
-        hit = sum(not bad.isdisjoint(each.nodes) for each in members[uuid])
-        counts = (len(state.loads), len(members[uuid]), len(bad), hit)
+        counts = (len(state.loads), len(members[uuid]), len(bad), count_hit(members[uuid], bad))
         row = [state.group.name, *map(str, counts), str(not bad), f"{state.exact_score:.8f}"]
         rows.append(row)
     run.say("Node group information:")

@@ -5,7 +5,7 @@ Source: manual page htools(1), "--print-nodes"; the forms are those of 3.0.2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from decimal import Decimal
 from typing import Final, NamedTuple
 
@@ -17,7 +17,7 @@ from ganeti.allocation.score import Component
 from ganeti.allocation.snapshot import Snapshot
 from ganeti.allocation.state import ClusterState
 
-_GIB: Final = 1024  # in MiB
+GIB: Final = 1024  # in MiB
 _MORE: Final = "+"  # before fields that are printed besides the usual ones
 _UNKNOWN: Final = "<unknown field>"
 # What may be missing of the sum of a node before it is told.
@@ -138,9 +138,9 @@ NODE_FIELDS: Final[Mapping[str, NodeField]] = {
     "fmem": _number("f_mem", lambda shown: shown.free.memory),
     "umem": _number("u_mem", lambda shown: shown.load.present_free_memory),
     "rmem": _number("r_mem", lambda shown: shown.load.reserved),
-    "tdsk": _number("t_dsk", lambda shown: round(shown.node.total_disk / _GIB)),
+    "tdsk": _number("t_dsk", lambda shown: round(shown.node.total_disk / GIB)),
     "fdsk": _number(
-        "f_dsk", lambda shown: (shown.load.free_disk + shown.load.promised.disk) // _GIB
+        "f_dsk", lambda shown: (shown.load.free_disk + shown.load.promised.disk) // GIB
     ),
     "tcpu": _number("pcpu", lambda shown: shown.node.cpus),
     "ucpu": _number("vcpu", _vcpus),
@@ -198,7 +198,7 @@ def instance_table(instances: Iterable[Instance]) -> list[str]:
             each.secondary or "",
             "Y" if each.is_auto_balanced else "N",
             str(each.spec.vcpus),
-            *(f"{size:5}" for size in (each.memory, sum(each.spec.disk_sizes_mib) // _GIB)),
+            *(f"{size:5}" for size in (each.memory, sum(each.spec.disk_sizes_mib) // GIB)),
             *(f"{value:.3f}" for value in each.load),
         ]
         for each in instances
@@ -223,9 +223,14 @@ def inconsistencies(nodes: Iterable[Shown]) -> list[str]:
             disk = _missing_disk(shown)
             memory = shown.lost_memory
             if memory > _MEMORY_MISSING_MAX or disk > _DISK_MISSING_MAX:
-                text = f"is missing {memory} MB ram and {disk // _GIB} GB disk"
+                text = f"is missing {memory} MB ram and {disk // GIB} GB disk"
                 found.append(f"  - node {shown.node.name} {text}")
     return found[::-1]
+
+
+def count_hit(instances: Iterable[Instance], bad: Set[str]) -> int:
+    """Return how many instances are on nodes with these names; forthcoming ones do not count."""
+    return sum(not (each.is_forthcoming or bad.isdisjoint(each.nodes)) for each in instances)
 
 
 def _disk_size(instance: Instance) -> int:

@@ -20,7 +20,7 @@ from ganeti.allocation.sources import listings, utilisation
 from ganeti.allocation.sources.text_data import made_up, read_text
 from ganeti.base.daemons import MOND_PORT
 from ganeti.base.errors import GenericError, ProtocolError, TransportError
-from ganeti.base.json import loads_as
+from ganeti.base.json import loads, loads_as
 from ganeti.cli.command import Context, Options
 from ganeti.clients.luxi import LuxiClient
 from ganeti.clients.rapi import RapiClient
@@ -57,9 +57,9 @@ def _from_backend(context: Context, options: Options) -> Snapshot:
         raise GenericError("--static-kvm-node-memory: memory cannot be negative")
     match given[0]:
         case "luxi":
-            return _from_luxi(context, options.luxi, tags, memory)
+            return from_luxi(context, options.luxi, tags, memory)
         case "master":
-            return _from_rapi(options.master, tags, memory)
+            return from_rapi(options.master, tags, memory)
         case "text_data":
             return read_text(read_file(options.text_data), options.text_data, tags)
         case "ialloc_src":
@@ -108,7 +108,17 @@ def _from_question(path: str, tags: Sequence[str], memory: int) -> Snapshot:
 Rows = list[dict[str, Any]]
 
 
-def _from_luxi(context: Context, socket: str, tags: Sequence[str], memory: int) -> Snapshot:
+def from_luxi(context: Context, socket: str, tags: Sequence[str], memory: int) -> Snapshot:
+    """Return the cluster that the master daemon tells.
+
+    Args:
+        socket: path of its socket; "" is the usual one.
+        tags: beginnings of exclusion tags besides those of the cluster.
+        memory: MiB that a KVM node needs itself; 0 is what it reports.
+
+    Raises:
+        GenericError: it does not answer, or the answers make no sense.
+    """
     client = LuxiClient(context.paths, socket=socket) if socket else context.client
 
     def ask(query: Callable[..., Any], fields: Sequence[str]) -> Rows:
@@ -123,21 +133,46 @@ def _from_luxi(context: Context, socket: str, tags: Sequence[str], memory: int) 
     return listings.from_listings(client.query_cluster_info(), *rows, **more)
 
 
-def _from_rapi(address: str, tags: Sequence[str], memory: int) -> Snapshot:
-    host, port = _address(address)
+def from_rapi(address: str, tags: Sequence[str], memory: int) -> Snapshot:
+    """Return the cluster that a remote API tells.
+
+    Args:
+        address: host, host and port, or URL; one of a directory (``file://``) with the answers
+            ``groups.json``, ``nodes.json``, ``instances.json`` and ``info.json``.
+        tags: beginnings of exclusion tags besides those of the cluster.
+        memory: MiB that a KVM node needs itself; 0 is what it reports.
+
+    Raises:
+        GenericError: it does not answer, or the answers make no sense.
+    """
+    ask = _read_answers if address.startswith(_FILES) else _ask_rapi
     try:
-        # As with 3.0, anybody is believed to be the cluster: nothing secret is sent.
-        with RapiClient(host, port, trust=TlsTrust(checks_certificate=False)) as client:
-            found = convert(client.get_info(), dict[str, Any])
-            kinds = client.get_groups, client.get_nodes, client.get_instances
-            rows = [convert(ask(bulk=1), Rows) for ask in kinds]
-        groups, nodes, instances = rows
+        info, *rows = ask(address)
+        found = convert(info, dict[str, Any])
+        groups, nodes, instances = (convert(each, Rows) for each in rows)
         more: dict[str, Any] = {"more_exclusion": tags, "kvm_node_memory": memory}
         return listings.from_listings(found, groups, nodes, instances, **more)
     except ValidationError as err:
         raise GenericError(f"{address}: no answer of a remote API: {err}") from err
-    except TransportError as err:
+    except (ProtocolError, TransportError) as err:
         raise GenericError(f"{address}: {err.message}") from err
+
+
+_FILES: Final = "file://"
+
+
+def _read_answers(url: str) -> list[object]:
+    directory = url.removeprefix(_FILES)
+    names = ("info", "groups", "nodes", "instances")
+    return [loads(read_file(f"{directory}/{name}.json")) for name in names]
+
+
+def _ask_rapi(address: str) -> list[object]:
+    host, port = _address(address)
+    # As with 3.0, anybody is believed to be the cluster: nothing secret is sent.
+    with RapiClient(host, port, trust=TlsTrust(checks_certificate=False)) as client:
+        kinds = client.get_groups, client.get_nodes, client.get_instances
+        return [client.get_info(), *(ask(bulk=1) for ask in kinds)]
 
 
 def _address(text: str) -> tuple[str, int]:
