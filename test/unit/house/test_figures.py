@@ -43,7 +43,7 @@ CODE_LINES_MAX = {
     "jobexec": 782,
     "jobs": 1_142,
     "locking": 747,
-    "logical_units": 14_851,
+    "logical_units": 14_869,
     "luxid": 2_965,
     "maintd": 869,
     "mond": 511,

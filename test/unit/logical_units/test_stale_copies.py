@@ -63,6 +63,28 @@ def test_a_failover_while_the_primary_writes_alone_is_refused(alone: FakeCluster
     assert (guests(alone), data_on(alone, "node2")) == (["node2"], "acknowledged")
 
 
+@pytest.mark.parametrize("target", [None, "node3"])
+def test_a_link_lost_while_the_guest_goes_down_leads_back(
+    pair: FakeCluster, target: str | None
+) -> None:
+    def cut(_node: str, call: str, _args: Any) -> None:
+        if call == "instance_shutdown":
+            cut_link(pair)
+            pair.rpc.write("newer")
+        elif call == "blockdev_create":
+            pair.rpc.is_link_cut = False
+
+    pair.rpc.failure = cut
+    if target is None:
+        with pytest.raises(OpExecError, match="written alone and has newer data than it"):
+            failover(pair)
+        assert (guests(pair), nodes_of(pair)) == (["node1"], ["node1", "node2"])
+    else:  # the copies are made from the side that has all
+        failover(pair, target_node=target)
+        assert nodes_of(pair) == [target, "node1"]
+    assert data_on(pair, nodes_of(pair)[0]) == "newer"
+
+
 def test_a_stopped_instance_is_judged_by_the_generations_of_both_sides(pairs: FakeCluster) -> None:
     add_pair(pairs, start=False)
     pairs.rpc.is_link_cut = True

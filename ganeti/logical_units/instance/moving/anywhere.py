@@ -16,7 +16,8 @@ Source: design-2.0, "Failover to any node".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
@@ -115,11 +116,8 @@ def fail_over_anywhere(
         context, Replacement(pair, target, ReplaceDisksMode.NEW_SECONDARY, indexes), False
     )
     primary = (ObjectKind.INSTANCE, view.instance.uuid, {"primary_node": target.uuid})
-    try:
+    with leading_back(context, view, reason):
         now, made = work.switch([primary])
-    except GenericError:
-        _lead_back(context, view, reason)
-        raise
     context.warn(
         f"until the copy on {target.name} is complete, node {keeper.name} has the only complete"
         f" data of {name}: an error of its disk, or of the network to it, stops the instance"
@@ -141,12 +139,20 @@ def fail_over_anywhere(
         disks.deactivate(context, now, target)
 
 
-def _lead_back(context: JobContext, view: InstanceView, reason: Sequence[object]) -> None:
-    if view.instance.admin_state is AdminState.UP and not view.primary.offline:
-        try:
-            guest.start_again(context, view, reason)
-        except GenericError as err:
-            context.warn(str(err))
+@contextmanager
+def leading_back(
+    context: JobContext, view: InstanceView, reason: Sequence[object]
+) -> Iterator[None]:
+    """Start a stopped instance again where it was, if what is done meanwhile fails."""
+    try:
+        yield
+    except GenericError:
+        if view.instance.admin_state is AdminState.UP and not view.primary.offline:
+            try:
+                guest.start_again(context, view, reason)
+            except GenericError as err:
+                context.warn(str(err))
+        raise
 
 
 def _wait_begun(context: JobContext, view: InstanceView) -> None:

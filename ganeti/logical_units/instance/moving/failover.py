@@ -6,9 +6,10 @@ node where the instance runs.  Its decision is a plain function over the answers
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 from ganeti.base.errors import GenericError, OpExecError, wrong_state
 from ganeti.base.text import natural_sorted
@@ -16,7 +17,11 @@ from ganeti.logical_units import lookup
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance import guest
-from ganeti.logical_units.instance.moving.anywhere import fail_over_anywhere, find_keeper
+from ganeti.logical_units.instance.moving.anywhere import (
+    fail_over_anywhere,
+    find_keeper,
+    leading_back,
+)
 from ganeti.logical_units.instance.moving.mirrors import BothWrite, accept_outdated, check_copies
 from ganeti.logical_units.instance.moving.target import (
     Move,
@@ -61,13 +66,23 @@ def fail_over(
     Raises:
         OpExecError: says on which node the instance is now, and whether it runs.
     """
-    if view.needs_own_nodes and target.uuid not in [node.uuid for node in view.nodes]:
-        keeper = find_keeper(context, view)
-        _stop_at_source(context, view, shutdown_timeout_s, ignore_consistency, reason)
+    goes_anywhere = view.needs_own_nodes and target.uuid not in [node.uuid for node in view.nodes]
+    look: Callable[[], Node | None] = partial(find_keeper, context, view)
+    if not goes_anywhere:
+        look = partial(check_copies, context, view, target, ignore_consistency=ignore_consistency)
+        if mirrored(view):
+            context.feedback("* checking disk consistency between source and target")
+    keeper = look()
+    if _stop_at_source(context, view, shutdown_timeout_s, ignore_consistency, reason):
+        wrote = view.instance.admin_state is AdminState.UP
+        if wrote and (goes_anywhere or not ignore_consistency):
+            # It wrote until it was down, and the copies may have lost each other meanwhile.
+            with leading_back(context, view, reason):
+                keeper = look()
+        disks.deactivate(context, view, view.primary)
+    if keeper is not None:
         fail_over_anywhere(context, view, target, keeper, reason)
         return
-    check_copies(context, view, target, ignore_consistency=ignore_consistency)
-    _stop_at_source(context, view, shutdown_timeout_s, ignore_consistency, reason)
     if ignore_consistency:
         accept_outdated(context, view, target)
     record_move(context, view, target)
@@ -95,14 +110,15 @@ def _stop_at_source(
     timeout_s: int,
     ignore_consistency: bool,
     reason: Sequence[object],
-) -> None:
+) -> bool:
+    """Stop the guest; returns whether that was done, by a node that still has the disks open."""
     source, name = view.primary, view.name
     if source.offline:
         context.warn(
             f"primary node {source.name} is marked offline: nobody can stop {name} there; make sure"
             " that it is switched off"
         )
-        return
+        return False
     context.feedback(f"* shutting down instance on source node {source.name}")
     failure = guest.why_not_stopped(context, view, timeout_s, reason)
     if failure is not None:
@@ -112,8 +128,8 @@ def _stop_at_source(
                 " --ignore-consistency if the instance certainly does not run there"
             )
         context.warn(f"{failure}; ignoring, make sure that node {source.name} is dead")
-        return
-    disks.deactivate(context, view, source)
+        return False
+    return True
 
 
 class Seen(Enum):

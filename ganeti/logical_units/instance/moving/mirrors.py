@@ -54,7 +54,6 @@ def check_copies(
     copies = mirrored(view)
     if not copies:
         return
-    context.feedback("* checking disk consistency between source and target")
     with only_looking(context, view, target):
         for disk, problem in zip(copies, _doubts(context, view, target, copies), strict=True):
             if problem is not None:
