@@ -166,6 +166,7 @@ TOOLS: Final[Mapping[str, str]] = {
     "ensure-dirs": "tools.ensure_dirs",
     "hail": "htools.hail",
     "hinfo": "htools.hinfo",
+    "hroller": "htools.hroller",
     "hscan": "htools.hscan",
     "make-docs": "documents.write",
     "mon-collector": "tools.mon_collector",
