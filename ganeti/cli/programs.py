@@ -165,6 +165,7 @@ TOOLS: Final[Mapping[str, str]] = {
     "demo": "tools.demo",
     "ensure-dirs": "tools.ensure_dirs",
     "hail": "htools.hail",
+    "hbal": "htools.hbal",
     "hinfo": "htools.hinfo",
     "hroller": "htools.hroller",
     "hscan": "htools.hscan",

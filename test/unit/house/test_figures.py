@@ -30,10 +30,10 @@ TABLES = frozenset(
 # Code lines of each package; 60,000 in all when they were recorded. A package may grow by a
 # twentieth before a reason is due: a correction of a few lines needs none.
 CODE_LINES_MAX = {
-    "allocation": 2_527,
+    "allocation": 2_672,
     "base": 630,
     "bootstrap": 1_730,
-    "cli": 10_524,
+    "cli": 10_721,
     "clients": 1_362,
     "collectors": 1_196,
     "config": 3_444,
