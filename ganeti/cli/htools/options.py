@@ -8,6 +8,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from ganeti.cli.command import ArgKind, opt
 from ganeti.cli.declaration.program import DEBUG, VERSION, Option
 from ganeti.cli.declaration.values import Float, Priority
@@ -85,13 +87,14 @@ def _option(line: str) -> Option:
     return made
 
 
+_DEBUG: Final = replace(DEBUG, flags=("--debug",))  # -d is another option of some of them
 SHARED: Final = {made.long: made for made in map(_option, _TABLE.strip().splitlines())}
 
 
 def shared(*names: str) -> tuple[Option, ...]:
     """Return options by their long names, given in any number of texts, and those of every tool."""
     found = [SHARED[f"--{name}"] for text in names for name in text.split()]
-    return (*found, VERSION, DEBUG)
+    return (*found, VERSION, _DEBUG)
 
 
 SOURCES: Final = "luxi master text-data ialloc-src"
