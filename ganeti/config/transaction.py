@@ -69,7 +69,8 @@ class Transaction(Layer):
         fields["uuid"] = uuid
         if table != FILTERS:
             # Each disk that an instance begins with counts as a change, as in 3.0.
-            fields["serial_no"] = 1 + len(wire.get("disks") or ())  # type: ignore[arg-type]
+            disks = wire.get("disks")
+            fields["serial_no"] = 1 + (len(disks) if isinstance(disks, list | tuple) else 0)
             fields["ctime"] = fields["mtime"] = self.now
         self.put(identity, Stored(dumps(plain(fields))))
         return self.serial_of(identity)

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from ganeti.base.daemons import DAEMONS, PERIODIC
 from ganeti.system.daemon_control import START_TIMEOUT_S
 
 ROOT = Path(__file__).resolve().parents[3]
-SERVICES = sorted((ROOT / "systemd").glob("*.service"))
+UNITS = ROOT / "systemd"
+SERVICES = sorted(UNITS / f"{daemon.name}.service" for daemon in DAEMONS)
+TIMERS = sorted(UNITS.glob("*.timer"))
 
 
 def read(path: Path) -> configparser.ConfigParser:
@@ -20,9 +23,20 @@ def read(path: Path) -> configparser.ConfigParser:
     return parser
 
 
-def test_every_daemon_has_a_unit() -> None:
-    daemons = {path.name for path in (ROOT / "daemons").iterdir() if path.is_symlink()}
-    assert daemons == {path.stem for path in SERVICES}
+def test_every_program_has_a_unit() -> None:
+    programs = {path.name for path in (ROOT / "daemons").iterdir() if path.is_symlink()}
+    assert programs == {*PERIODIC, *(path.stem for path in SERVICES)}
+    units = {path.name for path in UNITS.iterdir() if path.suffix == ".service"}
+    timed = {path.with_suffix(".service").name for path in TIMERS}
+    assert units == timed | {path.name for path in SERVICES}
+
+
+@pytest.mark.parametrize("path", TIMERS, ids=lambda path: path.stem)
+def test_a_timer_runs_one_of_the_programs_and_waits_for_its_end(path: Path) -> None:
+    service = read(path.with_suffix(".service"))["Service"]
+    assert service["Type"] == "oneshot"
+    program = Path(service["ExecStart"].split()[0])
+    assert (str(program.parent), program.name in PERIODIC) == ("/usr/sbin", True)
 
 
 @pytest.mark.parametrize("path", SERVICES, ids=lambda path: path.stem)
@@ -39,7 +53,7 @@ def test_a_slow_machine_has_minutes_to_start_a_daemon(path: Path) -> None:
     assert float(read(path)["Service"]["TimeoutStartSec"]) == START_TIMEOUT_S
 
 
-@pytest.mark.parametrize("path", SERVICES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*SERVICES, *TIMERS], ids=lambda path: path.name)
 def test_unit_belongs_to_a_target(path: Path) -> None:
     unit = read(path)
     target = unit["Install"]["WantedBy"]
@@ -55,7 +69,8 @@ def test_one_command_enables_all() -> None:
         if line.startswith("Also=")
         for word in line.removeprefix("Also=").split()
     }
-    assert enabled == {path.name for path in (ROOT / "systemd").iterdir()} - {"ganeti.target"}
+    targets = {path.name for path in UNITS.glob("*.target")} - {"ganeti.target"}
+    assert enabled == targets | {path.name for path in [*SERVICES, *TIMERS]}
 
 
 def test_what_daemons_leave_running_survives_them() -> None:
