@@ -57,7 +57,7 @@ def look_into_a_shell(cluster: TestCluster) -> None:
     """A shell on a node: prompt, completion, manual pages, and nobody else's programs."""
     host = os.path.join(cluster.layout.base, "host")  # another installation on this machine
     os.mkdir(host)
-    for name in ("hbal", "gnt-node"):
+    for name in ("ganeti-listrunner", "gnt-node"):
         with open(os.path.join(host, name), "w", encoding="ascii") as file:
             os.fchmod(file.fileno(), 0o755)
             file.write("#!/bin/sh\necho of the host\n")
@@ -66,8 +66,10 @@ def look_into_a_shell(cluster: TestCluster) -> None:
     argv = [sys.executable, VCLUSTER, "shell", cluster.layout.base]
     with Terminal([*argv, "node2"], environment) as terminal:
         terminal.until("[node2] ")
-        terminal.type("hbal\n")
-        assert "hbal: this version does not have that program" in terminal.until("[node2] ")
+        terminal.type("ganeti-listrunner\n")
+        assert "ganeti-listrunner: this version does not have that program" in terminal.until(
+            "[node2] "
+        )
         terminal.type("basename $(dirname $(command -v gnt-node)); ls ${MANPATH%%:*}/man8\n")
         seen = terminal.until("[node2] ")
         assert "\nhost" not in seen
