@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ganeti.allocation import moves
+from ganeti.allocation.capacity import Search, new_names
 from ganeti.allocation.explaining import explain
 from ganeti.allocation.model import STANDARD_LOAD, Instance, Rules, Utilisation
 from ganeti.allocation.placing import GroupChoice, choose_group, find_secondary
@@ -260,20 +261,15 @@ def opcode(instance: str, step: moves.Step) -> dict[str, JsonValue]:
 
 
 def _capacity(question: Question, wanted: wire.Capacity) -> Answer:
-    places: list[list[str]] = []
-    after, number = question.cluster, 0
-    while len(places) < wanted.count_max:
-        number += 1
-        name = f"{wanted.name}-{number}"
-        if name in after.instances:
-            continue
-        choice, after = _place_new(replace(question, cluster=after), replace(wanted, name=name))
-        if choice.best is None:
-            text = f"more instances that fit: {len(places)}; then {choice.text}"
-            return _success(text, places, after)
-        places.append(list(choice.best.nodes))
-    text = f"more instances that fit: {len(places)}, as many as were asked for"
-    return _success(text, places, after)
+    names = new_names(wanted.name, 1)
+    free = next(name for name in names if name not in question.cluster.instances)
+    wish = _wish(question, replace(wanted, name=free))
+    search = Search(wish.rules, wish.groups, wish.is_explicit)
+    names = new_names(wanted.name, 1)
+    filled = search.fill(question.cluster, wish.instance, names, wanted.count_max)
+    places = [list(each.nodes) for each in filled.placed]
+    then = f"; then {filled.choice.text}" if filled.choice else ", as many as were asked for"
+    return _success(f"more instances that fit: {len(places)}{then}", places, filled.after)
 
 
 def _balance(question: Question, wanted: wire.Balance) -> Answer:

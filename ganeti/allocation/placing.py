@@ -258,10 +258,11 @@ _RANK: Final = {AllocPolicy.PREFERRED: 0, AllocPolicy.LAST_RESORT: 1, AllocPolic
 
 
 class GroupChoice(Struct, frozen=True):
-    """The best outcome, if there is one, and a text about every group."""
+    """The best outcome, if there is one, a text about every group, and searches in vain."""
 
     best: Outcome | None
     text: str
+    failed: list[Outcome]
 
 
 def choose_group(
@@ -280,6 +281,7 @@ def choose_group(
         source: the node from which the instance would be migrated.
     """
     places: list[Outcome] = []
+    failed: list[Outcome] = []
     texts: list[str] = []
     for uuid in among:
         state = cluster.groups[uuid]
@@ -289,13 +291,14 @@ def choose_group(
             if outcome.nodes:
                 places.append(outcome)
                 continue
+            failed.append(outcome)
             why_not = outcome.reasons()
         texts.append(f"group {state.group.name}: {why_not}")
     if not places:
-        return GroupChoice(None, "; ".join(texts) or "there is no group to choose from")
+        return GroupChoice(None, "; ".join(texts) or "there is no group to choose from", failed)
     best = min(places, key=_preference)
     texts += [f"also possible: {describe(each)}" for each in places if each is not best]
-    return GroupChoice(best, "; ".join([describe(best), *texts]))
+    return GroupChoice(best, "; ".join([describe(best), *texts]), failed)
 
 
 def _preference(outcome: Outcome) -> tuple[int, float, str]:

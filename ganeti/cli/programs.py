@@ -169,6 +169,7 @@ TOOLS: Final[Mapping[str, str]] = {
     "hinfo": "htools.hinfo",
     "hroller": "htools.hroller",
     "hscan": "htools.hscan",
+    "hspace": "htools.hspace",
     "make-docs": "documents.write",
     "mon-collector": "tools.mon_collector",
     "move-instance": "moving.command",

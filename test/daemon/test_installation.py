@@ -20,7 +20,13 @@ from ganeti.protocol.rapi.pages import FILES
 
 CHECKOUT = Path(__file__).parents[2]
 TIMEOUT_S = 300
-PLACEMENT = ("hbal", "hinfo", "hroller", "hscan")  # their pages are in section 1, as in 3.0
+PLACEMENT = (
+    "hbal",
+    "hinfo",
+    "hroller",
+    "hscan",
+    "hspace",
+)  # their pages are in section 1, as in 3.0
 NEED_A_CHECKOUT = {"demo", "make-docs", "launcher"}
 
 

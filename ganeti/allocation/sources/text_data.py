@@ -207,7 +207,7 @@ def made_up(descriptions: Sequence[str]) -> Snapshot:
             )
             memory_mib, disk_mib = parse_unit(memory), parse_unit(disk)
             has = Resources(
-                *(memory_mib, 0, memory_mib, disk_mib, disk_mib, int(cpus), 0, int(spindles), 0)
+                *(memory_mib, 0, memory_mib, disk_mib, disk_mib, int(cpus), 1, int(spindles), 0)
             )
             for each in range(1, int(count) + 1):
                 name = f"node-{number:02}-{each:03}"

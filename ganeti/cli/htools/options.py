@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from ganeti.cli.command import ArgKind, opt
 from ganeti.cli.declaration.program import DEBUG, VERSION, Option
 from ganeti.cli.declaration.values import Float, Priority
+from ganeti.objects.disk_templates import DiskTemplate
 
 _YES: Final = partial(opt.option, choices=("yes", "no"), alone="yes")
 _KINDS: Final[dict[str, Any]] = {
@@ -28,6 +29,7 @@ _KINDS: Final[dict[str, Any]] = {
     "ratio": partial(opt.option, type=Float),
     "priority": partial(opt.option, type=Priority),
     "yes?": _YES,
+    "template": partial(opt.option, choices=tuple(DiskTemplate)),
     "flag": opt.flag,
     "count": opt.count,
 }
@@ -72,6 +74,12 @@ text? | -p --print-nodes=FIELDS | print the nodes, with these fields; after + be
 flag | --print-instances | print the instances
 file? | -C --print-commands=FILE | print the commands for the moves, or write them to a file
 file | -S --save=FILE | write the cluster to files whose names begin so
+text | --standard-alloc=SPEC | size of instances: disk,memory,cpus
+text | --tiered-alloc=SPEC | size to begin with, going on with smaller ones: disk,memory,cpus
+template | --disk-template=TEMPLATE | disk template of the instances
+number | --spindle-use=N | load of an instance on the spindles of its nodes
+flag | --independent-groups | leave groups out in which a node is not N+1 happy
+flag | --accept-existing-errors | leave only the nodes out that are not N+1 happy
 yes? | --machine-readable=CHOICE | print keys and values for programs
 flag | --no-headers | print no header lines
 count | -v --verbose | say more
