@@ -30,7 +30,7 @@ TABLES = frozenset(
 # Code lines of each package; 60,000 in all when they were recorded. A package may grow by a
 # twentieth before a reason is due: a correction of a few lines needs none.
 CODE_LINES_MAX = {
-    "allocation": 2_757,
+    "allocation": 2_998,
     "base": 630,
     "bootstrap": 1_730,
     "cli": 10_979,
