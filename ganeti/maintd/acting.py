@@ -8,21 +8,28 @@ an empty list and a pending event does not know whether there are jobs, and look
 reasons, once the time is over that a request under way may take.  If the intent is so old that such
 jobs may have been archived, the events have failed: nobody knows what was done.
 
-The state in memory is only what reports tell.  An error ends a turn; the next one reads all again.
+Moves that balance the cluster have no event: whoever begins anew lets the time of such a request
+pass and waits for those that run, whose reason names `BALANCING`.
+
+The state in memory is only what reports tell, and when the cluster was last balanced.  An error
+ends a turn; the next one reads all again.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, Protocol
 
 from msgspec.structs import replace
 
+from ganeti.base.errors import GenericError
 from ganeti.base.ids import JobId
+from ganeti.maintd.balance import REST_S, Balance, Question
 from ganeti.maintd.health import Health, heard
 from ganeti.maintd.incidents import JobFacts, NodeFacts, adopt, follow, is_active, look, with_jobs
-from ganeti.maintd.rounds import InstanceFacts, Round, Situation, Step, Waits, plan_round
+from ganeti.maintd.rounds import BALANCING, InstanceFacts, Round, Situation, Step, Waits, plan_round
 from ganeti.opcodes.summary import summary
 from ganeti.protocol.maintenance.diagnosis import Diagnosis, Unknown
 from ganeti.protocol.maintenance.stored import Incident, Maintenance, RepairStatus
@@ -31,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 # A request that was under way when its sender died is carried out within seconds, or never.
 SETTLE_S: Final = 10.0
+_GONE: Final = JobFacts(None)
 ARCHIVED_S: Final = 3600.0  # the watcher archives jobs that ended six hours ago
 
 
@@ -67,11 +75,14 @@ class Cluster(Protocol):
     async def submit(self, steps: Sequence[Step]) -> list[JobId | str]:
         """Submit jobs, each with its event in its reason; returns ids, or why one was refused."""
 
+    async def balance(self, question: Question, threshold: float) -> Balance:
+        """Search for the moves that balance the cluster and are worth it."""
+
     async def jobs(self, job_ids: Collection[JobId]) -> Mapping[JobId, JobFacts]:
         """Return those of the jobs that are still there."""
 
     async def submitted(self) -> Mapping[str, list[JobId]]:
-        """Return the jobs of the queue by the event that their reason names."""
+        """Return the jobs of the queue by the event, or `BALANCING`, that their reason names."""
 
 
 class Worker:
@@ -80,7 +91,8 @@ class Worker:
     Attributes:
         state: the stored state as last read; None while maintenance is off.
         healths: of the nodes, by name.
-        waits: why nothing is done about events, by their UUIDs.
+        waits: why nothing is done about events, by their UUIDs, or by way of `BALANCING`.
+        round_s: when the last round began; None before the first one.
     """
 
     def __init__(
@@ -91,10 +103,15 @@ class Worker:
         self.healths: dict[str, Health] = {}
         self.waits: Mapping[str, Waits] = {}
         self.rounds = 0
+        self.round_s: float | None = None
         self._cluster = cluster
         self._now = now
         self._new_uuid = new_uuid
-        self._is_unsure = True
+        self._unsure_s: float | None = now()
+        self._balanced_s = -math.inf
+        self._balance = Balance()
+        self._moving: dict[JobId, str] = {}
+        self._rests: dict[str, float] = {}
 
     async def read(self) -> Maintenance | None:
         """Read the state again."""
@@ -134,34 +151,49 @@ class Worker:
         if state is None:
             return
         of_incidents = {job_id for each in state.incidents for job_id in each.jobs}
-        jobs = await self._cluster.jobs(of_incidents | set(state.jobs))
+        jobs = await self._cluster.jobs(of_incidents | set(state.jobs) | set(self._moving))
+        self._note_rests(jobs)
         changed = follow(state.incidents, self.nodes, jobs)
         for incident in changed:
             await self._cluster.put(incident)
             logger.info("Incident %s is %s", incident.uuid, incident.repair_status)
         if any(job_id in jobs and jobs[job_id].is_running for job_id in state.jobs):
             return
+        balance = await self._find_balance(state)
         state = await self.read()
         if state is not None:
-            await self._begin(state, jobs)
+            await self._begin(state, jobs, balance)
 
     async def _is_sure(self, state: Maintenance) -> bool:
         """Find jobs that were submitted and not noted; False while there may be more."""
-        if not self._is_unsure:
+        if self._unsure_s is None:
             return True
+        if state.balance and not state.jobs and self._now() - self._unsure_s < SETTLE_S:
+            return False
         pending = [each for each in state.incidents if _may_have_jobs(each)]
         age_s = self._now() - max((each.mtime for each in pending), default=0.0)
         if pending and not state.jobs and age_s < SETTLE_S:
             return False
-        found = adopt(state.incidents, await self._cluster.submitted())
+        submitted = await self._cluster.submitted()
+        await self._await(submitted.get(BALANCING, ()))
+        found = adopt(state.incidents, submitted)
         for incident in found:
             logger.info("Jobs of incident %s: %s", incident.uuid, incident.jobs)
             await self._cluster.append_jobs(incident.jobs)
             await self._cluster.put(incident)
         if pending and not state.jobs and not found and age_s > ARCHIVED_S:
             await self._give_up(pending)
-        self._is_unsure = False
+        self._unsure_s = None
         return True
+
+    async def _await(self, job_ids: Sequence[JobId]) -> None:
+        """Let those of the jobs that still run belong to the last round."""
+        running = [
+            job_id for job_id, job in (await self._cluster.jobs(job_ids)).items() if job.is_running
+        ]
+        if running:
+            logger.info("Jobs that balance the cluster: %s", running)
+            await self._cluster.append_jobs(running)
 
     async def _give_up(self, pending: Sequence[Incident]) -> None:
         """Nobody can tell any more whether jobs were submitted: in doubt nothing is done."""
@@ -173,30 +205,66 @@ class Worker:
                 )
                 await self._cluster.put(replace(incident, repair_status=RepairStatus.FAILED))
 
-    async def _begin(self, state: Maintenance, jobs: Mapping[JobId, JobFacts]) -> None:
+    async def _begin(
+        self, state: Maintenance, jobs: Mapping[JobId, JobFacts], balance: Balance
+    ) -> None:
         """Plan a round and submit its jobs."""
         await self._tidy(state)
         with_event = {each.node for each in state.incidents if is_active(each)}
         nodes = [self.nodes[name] for name in sorted(with_event) if name in self.nodes]
         instances = await self._cluster.instances(nodes) if nodes else ()
-        situation = Situation(state.incidents, self.nodes, instances, self.healths, jobs)
-        planned = plan_round(situation)
+        planned = plan_round(
+            Situation(state.incidents, self.nodes, instances, self.healths, jobs, balance)
+        )
         _log_waits(self.waits, planned.waits)
         self.waits = planned.waits
         if planned.steps:
             await self._submit(state, planned)
 
+    async def _find_balance(self, state: Maintenance) -> Balance:
+        """Return the moves that would balance the cluster, if it is time for that."""
+        now_s = self._now()
+        if not state.balance:
+            self._balanced_s, self._balance = -math.inf, Balance()
+            return self._balance
+        if now_s - self._balanced_s < state.round_delay:
+            return self._balance
+        self._balanced_s = now_s
+        situation = Situation(state.incidents, self.nodes, healths=self.healths)
+        self._rests = {name: end_s for name, end_s in self._rests.items() if end_s > now_s}
+        question = Question(
+            busy=sorted(set(self.nodes) - situation.untouched),
+            fixed=sorted(self._rests),
+            uses_load=state.use_load,
+            moves_disks=state.move_disks,
+        )
+        try:
+            found = await self._cluster.balance(question, state.balance_threshold)
+        except GenericError as err:
+            found = Balance(remarks=(f"the search failed: {err.message}",))
+        self._balance = Balance(remarks=found.remarks)
+        return found
+
+    def _note_rests(self, jobs: Mapping[JobId, JobFacts]) -> None:
+        """Let instances rest whose move failed."""
+        for job_id in [each for each in self._moving if not jobs.get(each, _GONE).is_running]:
+            name = self._moving.pop(job_id)
+            if jobs.get(job_id, _GONE).is_bad:
+                logger.warning("Job %s did not move instance %s, which rests now", job_id, name)
+                self._rests[name] = self._now() + REST_S
+
     async def _submit(self, state: Maintenance, planned: Round) -> None:
         by_uuid = {each.uuid: each for each in state.incidents}
         await self._cluster.clear_jobs()
         for uuid in dict.fromkeys(step.event for step in planned.steps):
-            await self._cluster.put(_intended(by_uuid[uuid]))
+            if uuid in by_uuid:
+                await self._cluster.put(_intended(by_uuid[uuid]))
         if planned.evacuated:
             await self._cluster.add_evacuated(planned.evacuated)
-        self._is_unsure = True  # until the numbers are noted
+        self._unsure_s = self.round_s = self._now()  # until the numbers are noted
         answers = await self._cluster.submit(planned.steps)
         await self._note(list(zip(planned.steps, answers, strict=True)))
-        self._is_unsure = False
+        self._unsure_s = None
         self.rounds += 1
 
     async def _note(self, answers: Sequence[tuple[Step, JobId | str]]) -> None:
@@ -205,9 +273,11 @@ class Worker:
         for step, answer in answers:
             words = ", ".join(map(summary, step.opcodes))
             if isinstance(answer, str):
-                logger.warning("Incident %s: %s was refused: %s", step.event, words, answer)
+                logger.warning("%s: %s was refused: %s", _title(step), words, answer)
                 continue
-            logger.info("Incident %s: job %s, %s", step.event, answer, words)
+            logger.info("%s: job %s, %s", _title(step), answer, words)
+            if step.event == BALANCING and step.instance is not None:
+                self._moving[answer] = step.instance
             by_event.setdefault(step.event, []).append(answer)
         submitted = [job_id for job_ids in by_event.values() for job_id in job_ids]
         await self._cluster.append_jobs(submitted)
@@ -221,6 +291,10 @@ class Worker:
         if all(each.repair_status is RepairStatus.CANCELED for each in state.incidents):
             for name in state.evacuated:
                 await self._cluster.remove_evacuated(name)
+
+
+def _title(step: Step) -> str:
+    return "Balancing" if step.event == BALANCING else f"Incident {step.event}"
 
 
 def _may_have_jobs(incident: Incident) -> bool:
@@ -249,4 +323,5 @@ def _log_waits(before: Mapping[str, Waits], after: Mapping[str, Waits]) -> None:
     """Say once why nothing is done about an event."""
     for uuid, found in after.items():
         if before.get(uuid) != found:
-            logger.info("Incident %s waits: %s", uuid, found.why)
+            what = "Balancing" if uuid == BALANCING else f"Incident {uuid}"
+            logger.info("%s waits: %s", what, found.why)

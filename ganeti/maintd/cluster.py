@@ -5,15 +5,20 @@ Only nodes are read as a whole; instances and disks are asked for where a node h
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from ganeti.base.errors import GenericError, failing_as
 from ganeti.base.ids import JobId
+from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
 from ganeti.clients import mond
 from ganeti.clients.async_services import AsyncLuxiClient, AsyncWConfClient
 from ganeti.jobs.status import Status
+from ganeti.maintd.balance import Answer, Balance, Question, choose
+from ganeti.maintd.health import SWITCHED_OFF
 from ganeti.maintd.incidents import JobFacts, NodeFacts
 from ganeti.maintd.rounds import InstanceFacts, Step
 from ganeti.objects.disk_templates import traits_of
@@ -31,10 +36,13 @@ from ganeti.protocol.maintenance.diagnosis import (
 )
 from ganeti.protocol.maintenance.stored import REASON_SOURCE, Incident, Maintenance
 from ganeti.protocol.wconfd import WConfCalls
-from ganeti.system import clock, files
+from ganeti.system import clock, files, process
 
 INTERVAL_S_MAX: Final = 120.0  # of the collector, whose reports are good for 300 s
 INTERVAL_S_MIN: Final = 1.0
+SEARCH_S_MAX: Final = 90.0  # with the answers of LuxiD, which asks all nodes
+SEARCH_BYTES_MAX: Final = 16 << 20
+_SEARCH: Final = "ganeti.maintd.search"
 _MICROSECONDS: Final = 1_000_000
 _ANSWERS_S_MAX: Final = 20.0
 _TARGET: Final = f"/1/report/{CATEGORY}/{COLLECTOR}"
@@ -88,7 +96,7 @@ class LiveCluster:
     async def reports(self, nodes: Mapping[str, NodeFacts]) -> dict[str, Diagnosis | Unknown]:
         """Return the reports of all nodes; none is waited for longer than the interval."""
         if not self.is_diagnosed:
-            return dict.fromkeys(nodes, Unknown("the collector 'diagnose' is switched off"))
+            return dict.fromkeys(nodes, SWITCHED_OFF)
         with failing_as(GenericError, f"{self._paths.hmac_key} cannot be read"):
             key = files.read_bytes(self._paths.hmac_key)
         asked = {name: node.address for name, node in nodes.items() if not node.is_offline}
@@ -160,6 +168,14 @@ class LiveCluster:
         ]
         answers = await self._luxi.ask(LuxiCalls.submit_many_jobs, jobs)
         return [JobId(int(value)) if done else str(value) for done, value in answers]
+
+    async def balance(self, question: Question, threshold: float) -> Balance:
+        argv = [sys.executable, "-m", _SEARCH, self._paths.root]
+        text = dumps(question)
+        found = await asyncio.to_thread(
+            process.run, argv, timeout_s=SEARCH_S_MAX, stdin=text, output_bytes_max=SEARCH_BYTES_MAX
+        )
+        return choose(loads_as(Answer, found.check().stdout), threshold)
 
     async def jobs(self, job_ids: Collection[JobId]) -> Mapping[JobId, JobFacts]:
         if not job_ids:

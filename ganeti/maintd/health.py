@@ -21,6 +21,8 @@ STEADY_REPORTS: Final = 2
 FLAPPING_WINDOW_S: Final = 900.0
 CHANGES_MAX: Final = 5  # within the window; a repair and its end are two
 
+SWITCHED_OFF: Final = Unknown("the collector 'diagnose' is switched off")
+
 _canonical: Final = msgspec.json.Encoder(order="sorted")
 
 

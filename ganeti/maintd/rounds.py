@@ -10,9 +10,8 @@ to be acted on gets its next step; the others of that node wait for it.
   offline once it is empty, and tag it.
 
 A planner yields steps in the order of their importance.  A step that touches an instance or a node
-of an earlier one is left for another round, so that the jobs of a round run side by side.  Work
-on instances alone and balancing are planners behind `plan_events`: they see the nodes that it
-leaves alone (`Situation.untouched`).
+of an earlier one is left for another round, so that the jobs of a round run side by side.
+Balancing comes last, and only on nodes that are well and without an event (`Situation.untouched`).
 
 Source: seed document "Ganeti Maintenance Daemon", "Mode of operation".
 """
@@ -26,7 +25,8 @@ from typing import Final
 from ganeti.base.ids import JobId
 from ganeti.base.json import dumps
 from ganeti.base.text import shown
-from ganeti.maintd.health import Health
+from ganeti.maintd.balance import Balance, opcodes_of
+from ganeti.maintd.health import SWITCHED_OFF, Health
 from ganeti.maintd.incidents import JobFacts, NodeFacts, is_active
 from ganeti.objects.tags import TagKind
 from ganeti.opcodes.instance import (
@@ -39,9 +39,10 @@ from ganeti.opcodes.node import OpNodeSetParams, OpRepairCommand
 from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.tags import OpTagsSet
 from ganeti.protocol.iallocator import DEFAULT_SHORTCUT
-from ganeti.protocol.maintenance.diagnosis import Action, Unknown
+from ganeti.protocol.maintenance.diagnosis import Action, Diagnosis, Unknown
 from ganeti.protocol.maintenance.stored import FAILED_TAG, Incident, RepairStatus
 
+BALANCING: Final = "balancing"  # in the place of an event
 _EVACUATING: Final = frozenset({Action.EVACUATE, Action.EVACUATE_FAILOVER})
 
 
@@ -68,6 +69,7 @@ class Situation:
     Attributes:
         instances: all that have one of the nodes with an event as primary or secondary node.
         jobs: of the incidents.
+        balance: the moves that would balance the untouched nodes.
     """
 
     incidents: Sequence[Incident]
@@ -75,30 +77,49 @@ class Situation:
     instances: Sequence[InstanceFacts] = ()
     healths: Mapping[str, Health] = field(default_factory=dict)
     jobs: Mapping[JobId, JobFacts] = field(default_factory=dict)
+    balance: Balance = Balance()  # noqa: RUF009 - frozen
 
     @property
     def untouched(self) -> frozenset[str]:
-        """Names of the nodes without an event that failed or is acted on."""
+        """Names of the nodes that are well, without an event that failed or is acted on."""
         over = (RepairStatus.CANCELED, RepairStatus.COMPLETED)
         busy = {each.node for each in self.incidents if each.repair_status not in over}
         return frozenset(
-            name for name, node in self.nodes.items() if name not in busy and not node.is_offline
+            name
+            for name, node in self.nodes.items()
+            if name not in busy and not node.is_offline and self._is_well(name)
         )
+
+    def _is_well(self, name: str) -> bool:
+        health = self.healths.get(name, Health())
+        if health.report == SWITCHED_OFF:
+            return True
+        return isinstance(health.report, Diagnosis) and not health.is_flapping
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One job: its opcodes, the event that it is for, and what it touches besides."""
+    """One job: its opcodes, the event that it is for (or `BALANCING`), and what it touches.
+
+    Attributes:
+        nodes: that no other job of the round may touch.
+        between: nodes that an instance leaves or needs on its way; several may.
+    """
 
     opcodes: tuple[OpCode, ...]
     event: str
-    node: str | None = None
+    nodes: frozenset[str] = frozenset()
+    between: frozenset[str] = frozenset()
     instance: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Why nothing is done about an event now; ``stuck`` are instances that cannot leave."""
+    """Why nothing is done now about an event, or by way of `BALANCING`.
+
+    Attributes:
+        stuck: instances that cannot leave.
+    """
 
     event: str
     why: str
@@ -114,8 +135,12 @@ class Round:
 
     @property
     def evacuated(self) -> list[str]:
-        """Names of the instances that are moved away."""
-        return [step.instance for step in self.steps if step.instance is not None]
+        """Names of the instances that are moved away from nodes with an event."""
+        return [
+            step.instance
+            for step in self.steps
+            if step.instance is not None and step.event != BALANCING
+        ]
 
 
 Planner = Callable[[Situation], Iterator[Step | Waits]]
@@ -126,15 +151,18 @@ def plan_round(situation: Situation) -> Round:
     steps: list[Step] = []
     waits: dict[str, Waits] = {}
     nodes: set[str] = set()
+    between: set[str] = set()
     instances: set[str] = set()
     for planner in PLANNERS:
         for found in planner(situation):
             if isinstance(found, Waits):
                 waits[found.event] = found
                 continue
-            if found.node in nodes or found.instance in instances:
+            alone, others = found.nodes, found.between
+            if alone & (nodes | between) or others & nodes or found.instance in instances:
                 continue
-            nodes |= {found.node} if found.node else set()
+            nodes |= alone
+            between |= others
             instances |= {found.instance} if found.instance else set()
             steps.append(found)
     return Round(tuple(steps), waits)
@@ -155,7 +183,18 @@ def plan_events(situation: Situation) -> Iterator[Step | Waits]:
             yield Waits(other.uuid, f"incident {active[0].uuid} of this node comes first")
 
 
-PLANNERS: Final[tuple[Planner, ...]] = (plan_events,)
+def plan_balance(situation: Situation) -> Iterator[Step | Waits]:
+    """Yield the moves that balance the nodes which no event concerns."""
+    untouched = situation.untouched
+    for move in situation.balance.moves:
+        if untouched.issuperset(move.nodes):
+            nodes = frozenset(move.nodes)
+            yield Step(opcodes_of(move), BALANCING, nodes=nodes, instance=move.instance)
+    if situation.balance.remarks:
+        yield Waits(BALANCING, "; ".join(situation.balance.remarks))
+
+
+PLANNERS: Final[tuple[Planner, ...]] = (plan_events, plan_balance)
 
 
 def _urgency(incident: Incident) -> tuple[int, float, str]:
@@ -227,8 +266,10 @@ def _repair(incident: Incident) -> Step:
     if not incident.jobs and isinstance(command, str):
         text = dumps(incident.original).decode()
         repair = OpRepairCommand(node_name=incident.node, command=command, input=text)
-        return Step((repair,), incident.uuid, node=incident.node)
-    return Step((_tagging(incident.node, incident.tag),), incident.uuid, node=incident.node)
+        return Step((repair,), incident.uuid, nodes=frozenset({incident.node}))
+    return Step(
+        (_tagging(incident.node, incident.tag),), incident.uuid, nodes=frozenset({incident.node})
+    )
 
 
 def _evacuate(situation: Situation, node: NodeFacts, incident: Incident) -> Iterator[Step | Waits]:
@@ -240,10 +281,10 @@ def _evacuate(situation: Situation, node: NodeFacts, incident: Incident) -> Iter
             names = shown(each.name for each in there)
             yield Waits(incident.uuid, f"the node is offline with instances on it: {names}")
         else:
-            yield Step((tagging,), incident.uuid, node=node.name)
+            yield Step((tagging,), incident.uuid, nodes=frozenset({node.name}))
     elif not node.is_drained:
         drain = OpNodeSetParams(node_name=node.name, drained=True, auto_promote=True)
-        yield Step((drain,), incident.uuid, node=node.name)
+        yield Step((drain,), incident.uuid, nodes=frozenset({node.name}))
     elif there:
         stuck = tuple(sorted(each.name for each in there if not each.can_leave))
         if stuck:
@@ -252,10 +293,11 @@ def _evacuate(situation: Situation, node: NodeFacts, incident: Incident) -> Iter
         for instance in there:
             if instance.can_leave:
                 move = _move(situation, node, instance, incident.action)
-                yield Step((move,), incident.uuid, instance=instance.name)
+                ends = {instance.primary, instance.secondary or instance.primary}
+                yield Step((move,), incident.uuid, between=frozenset(ends), instance=instance.name)
     else:
         offline = OpNodeSetParams(node_name=node.name, offline=True, auto_promote=True)
-        yield Step((offline, tagging), incident.uuid, node=node.name)
+        yield Step((offline, tagging), incident.uuid, nodes=frozenset({node.name}))
 
 
 def _move(situation: Situation, node: NodeFacts, instance: InstanceFacts, action: Action) -> OpCode:

@@ -1,7 +1,8 @@
 """The answers of the maintenance daemon over HTTP.
 
 `/1/status` has the fields of the design, and beside them the name of the node, the action, why
-nothing is done now, and the instances that cannot leave.
+nothing is done now, and the instances that cannot leave.  `/1/round` is ours: the last round, the
+nodes whose health is not known, and why the cluster is not balanced.
 
 Source: seed document "Ganeti Maintenance Daemon", "External Reporting Protocol"; maintd.json,
 "http".
@@ -14,6 +15,7 @@ from typing import Final
 
 from ganeti.base.json import dumps
 from ganeti.maintd.acting import Worker
+from ganeti.maintd.rounds import BALANCING
 from ganeti.objects.record import plain
 from ganeti.protocol.maintenance.diagnosis import Unknown
 from ganeti.protocol.maintenance.stored import Incident, Maintenance, RepairStatus
@@ -52,6 +54,8 @@ class StatusService:
                 return _json(state.evacuated)
             case "/1/status":
                 return _json([self._told(each) for each in state.incidents])
+            case "/1/round":
+                return _json(self._round(state))
             case "/metrics":
                 return HttpResponse(body=self._metrics(state), content_type=_CONTENT_TYPE)
             case _:
@@ -71,6 +75,26 @@ class StatusService:
             "action": incident.action,
             "why": None if waits is None else waits.why,
             "stuck": [] if waits is None else list(waits.stuck),
+        }
+
+    def _round(self, state: Maintenance) -> dict[str, object]:
+        """Return what is known of the last round; times are Unix times in seconds."""
+        worker = self._worker
+        balancing = worker.waits.get(BALANCING)
+        return {
+            "is-on": worker.state is not None,
+            "rounds": worker.rounds,
+            "begun": worker.round_s,
+            "jobs": state.jobs,
+            "unknown": {
+                name: health.report.why
+                for name, health in worker.healths.items()
+                if isinstance(health.report, Unknown)
+            },
+            "balancing": {
+                "is-on": state.balance,
+                "why": None if balancing is None else balancing.why,
+            },
         }
 
     def _metrics(self, state: Maintenance) -> bytes:

@@ -168,6 +168,9 @@ class OpClusterSetParams(OpCode, frozen=True, kw_only=True):
     maint_round_delay: NonNegativeInt | None = None
     maint_balance: bool | None = None
     maint_balance_threshold: NonNegativeFloat | None = None
+    maint_use_load: bool | None = None
+    maint_move_disks: bool | None = None
+    maint_auto_repair: bool | None = None
     default_iallocators: Mapping[IAllocatorMode, list[NonEmptyStr]] | None = None
     silent_node_tries: NonNegativeInt | None = None
 

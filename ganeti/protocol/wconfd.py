@@ -688,6 +688,12 @@ class WConfCalls(Service):
     def set_maintd_balance_threshold(self, score: Annotated[float, msgspec.Meta(ge=0)]) -> bool:
         """Set the least gain for which the cluster is balanced; switches maintenance on."""
 
+    @_own("setMaintdDuties", _CONFIG, Need.BGL)
+    def set_maintd_duties(
+        self, auto_repair: bool | None, use_load: bool | None, move_disks: bool | None
+    ) -> bool:
+        """Set what else maintenance does, as far as it is given; switches maintenance on."""
+
     @_own("addMaintdEvacuated", _CONFIG, Need.LIFE)
     def add_maintd_evacuated(self, names: Names) -> bool:
         """Note instances that are moved away."""

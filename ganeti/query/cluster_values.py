@@ -134,4 +134,7 @@ def cluster_info(
         "maint_round_delay": maintenance and maintenance.round_delay,
         "maint_balance": maintenance and maintenance.balance,
         "maint_balance_threshold": maintenance and maintenance.balance_threshold,
+        "maint_use_load": maintenance and maintenance.use_load,
+        "maint_move_disks": maintenance and maintenance.move_disks,
+        "maint_auto_repair": maintenance and maintenance.auto_repair,
     }

@@ -72,6 +72,17 @@ class MaintenanceMethods:
     async def set_maintd_balance_threshold(self, client: ClientId, score: float) -> bool:
         return await self._change(client, lambda change: _set(change, balance_threshold=score))
 
+    async def set_maintd_duties(
+        self,
+        client: ClientId,
+        auto_repair: bool | None,
+        use_load: bool | None,
+        move_disks: bool | None,
+    ) -> bool:
+        given = {"auto_repair": auto_repair, "use_load": use_load, "move_disks": move_disks}
+        fields = {name: value for name, value in given.items() if value is not None}
+        return await self._change(client, lambda change: _set(change, **fields))
+
     async def clear_maintd_jobs(self, client: ClientId) -> bool:
         return await self._change(client, lambda change: _set_state(change, jobs=[]))
 

@@ -248,6 +248,43 @@ def test_what_a_node_says_in_riddles_is_not_acted_on(five: TestCluster, text: st
     say(five, node, FINE)
 
 
+@pytest.mark.shows("maintd/harep/balance", "maintd/harep/load")
+def test_a_skewed_cluster_is_balanced_by_rounds(five: TestCluster) -> None:
+    skewed, sick = five.nodes[1], five.nodes[4]
+    for row in five.gnt("instance list --no-headers -o name,pnode").lines:
+        name, node = row.split()
+        if node != skewed:
+            five.gnt(f"instance migrate -f -n {skewed} {name}")
+    assert instances_on(five, skewed) == 4
+    say(five, sick, {"status": "live-repair", "command": "missing"})
+    until_status(five, sick, "failed")
+    info = five.gnt("cluster info").out
+    for words in ("balances the cluster: False", "moves disks: False", "measured load: False"):
+        assert words in info
+    five.gnt("cluster modify --auto-balance-cluster=yes --auto-balance-load=yes")
+    five.gnt("cluster modify --maintenance-interval=2 --auto-balance-threshold=0.2")
+    wait_until(
+        lambda: "no move gains enough" in str(get(five, "/1/round")["balancing"]["why"]),
+        f"balance: {get(five, '/1/round')}",
+        timeout_s=DEADLINE_S,
+    )
+    balancing = get(five, "/1/round")["balancing"]
+    assert balancing["is-on"] is True
+    assert "left out" not in balancing["why"]  # every node tells its load
+    assert [instances_on(five, node) for node in five.nodes] == [1, 1, 1, 1, 0]
+    said = five.run(["hbal", "-L", "--min-gain-limit=9", "--min-gain=0.2", "-O", sick]).out
+    assert "No solution found" in said or "already well balanced" in said
+    [job_id, *_] = get(five, "/1/round")["jobs"]
+    [ops] = five.client().query_jobs([job_id], ["ops"])[0]
+    assert ops[0]["reason"][0][:2] == ["gnt:daemon:maintd", "balancing"]
+    five.gnt("cluster modify --auto-balance-cluster=no --maintenance-interval=60")
+    assert "balances the cluster: False" in five.gnt("cluster info").out
+    say(five, sick, FINE)
+    for tag in tags_of(five, sick):  # of the event that failed
+        five.gnt(f"node remove-tags {sick} {tag.strip()}")
+    wait_until(lambda: not incident_of(five, sick), "the end", timeout_s=DEADLINE_S)
+
+
 @pytest.mark.shows("maintd/daemon/master", "maintd/daemon/not-master")
 def test_elsewhere_it_ends_with_11(five: TestCluster) -> None:
     outcome = five.run([MAINTD, "--foreground"], node=five.nodes[1])

@@ -12,8 +12,9 @@ import msgspec
 from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.base.ids import JobId
 from ganeti.jobs.status import Status
+from ganeti.maintd.balance import Balance, Move, Question
 from ganeti.maintd.incidents import JobFacts, NodeFacts
-from ganeti.maintd.rounds import InstanceFacts, Step
+from ganeti.maintd.rounds import BALANCING, InstanceFacts, Step
 from ganeti.opcodes.instance import OpInstanceFailover, OpInstanceMigrate, OpInstanceReplaceDisks
 from ganeti.opcodes.node import OpNodeSetParams, OpRepairCommand
 from ganeti.opcodes.opcode import OpCode
@@ -56,6 +57,7 @@ class FakeMaintained:
         self.cut_at: int | None = None
         self.calls = 0
         self.chance = random.Random(0)
+        self.questions: list[Question] = []
 
     # The interface.
 
@@ -132,6 +134,23 @@ class FakeMaintained:
         self._cut()
         return found
 
+    async def balance(self, question: Question, threshold: float) -> Balance:
+        """Move a guest from the fullest node to the emptiest, if that gains two guests."""
+        self._cut()
+        self.questions.append(question)
+        counts = {
+            name: sum(each.primary == name for each in self.guests.values())
+            for name, node in self.known.items()
+            if name not in question.busy and not node.is_drained
+        }
+        high, low = max(counts, key=counts.__getitem__), min(counts, key=counts.__getitem__)
+        for guest in self.guests.values():
+            is_free = guest.primary == high and guest.name not in question.fixed
+            if is_free and guest.secondary is None and counts[high] - counts[low] >= 2:
+                move = Move(guest.name, [high, low], [f"fa:{low}"], guest.is_up, 0.0)
+                return Balance((move,))
+        return Balance(remarks=("no move gains enough",))
+
     async def jobs(self, job_ids: Collection[JobId]) -> Mapping[JobId, JobFacts]:
         return {
             job_id: JobFacts(self.queue[job_id].status, _tags(self.queue[job_id].step))
@@ -154,6 +173,9 @@ class FakeMaintained:
         assert len(names) == len(set(names)), f"two jobs on one instance: {names}"
         incidents = {each.uuid: each for each in self.stored.incidents}
         for step in steps:
+            if step.event == BALANCING:
+                self._check_balancing(step)
+                continue
             incident = incidents[step.event]
             tagging_only = all(isinstance(op, OpTagsSet) for op in step.opcodes)
             assert incident.repair_status is not RepairStatus.CANCELED, step
@@ -162,6 +184,15 @@ class FakeMaintained:
             bad = [job for job in self.queue.values() if job.step.event == step.event]
             if any(job.status in (Status.ERROR, Status.CANCELED) for job in bad):
                 assert tagging_only, f"{step} after a job that failed"
+
+    def _check_balancing(self, step: Step) -> None:
+        assert self.stored is not None
+        assert self.stored.balance
+        over = (RepairStatus.CANCELED, RepairStatus.COMPLETED)
+        busy = {each.node for each in self.stored.incidents if each.repair_status not in over}
+        assert not step.nodes & busy, step
+        running = [job.step for job in self.queue.values() if job.status is Status.RUNNING]
+        assert not any(each.nodes & step.nodes for each in running), f"{step} beside {running}"
 
     # The rest of the world.
 
@@ -199,7 +230,9 @@ class FakeMaintained:
             case OpInstanceMigrate() | OpInstanceFailover():
                 guest = self.guests[op.instance_name]
                 assert guest.can_leave
-                if guest.secondary is not None:
+                if op.target_node is not None:
+                    moved = replace(guest, primary=op.target_node)
+                elif guest.secondary is not None:
                     moved = replace(guest, primary=guest.secondary, secondary=guest.primary)
                 else:
                     moved = replace(guest, primary=self._target(guest))

@@ -7,7 +7,7 @@ Source: query_fields.json; rapi.json, "object_fields".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from ganeti.allocation.load import Free
@@ -22,6 +22,7 @@ from ganeti.allocation.snapshot import (
 )
 from ganeti.allocation.tags import TagMeanings, meanings_of
 from ganeti.base.errors import GenericError
+from ganeti.protocol.luxi import LuxiCalls
 
 GROUP_FIELDS: Final = ("uuid", "name", "alloc_policy", "ipolicy", "tags")
 _RESOURCES: Final = (
@@ -42,6 +43,28 @@ Row = Mapping[str, Any]
 _KVM: Final = "kvm"
 _MASTER: Final = "M"
 Wanted = TypeVar("Wanted")
+
+
+def ask_master(
+    luxi: LuxiCalls, *, more_exclusion: Iterable[str] = (), kvm_node_memory: int = 0
+) -> Snapshot:
+    """Return the cluster that a master daemon tells; the arguments are those of `from_listings`.
+
+    Raises:
+        GenericError: it does not answer, or the answers make no sense.
+    """
+
+    def ask(query: Callable[..., Any], fields: Sequence[str]) -> list[dict[str, Any]]:
+        return [dict(zip(fields, row, strict=True)) for row in query([], list(fields))]
+
+    return from_listings(
+        luxi.query_cluster_info(),
+        ask(luxi.query_groups, GROUP_FIELDS),
+        ask(luxi.query_nodes, NODE_FIELDS),
+        ask(luxi.query_instances, OWN_INSTANCE_FIELDS),
+        more_exclusion=more_exclusion,
+        kvm_node_memory=kvm_node_memory,
+    )
 
 
 def from_listings(

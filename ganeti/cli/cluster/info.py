@@ -176,6 +176,9 @@ _MORE: Final[Sequence[Row]] = (
     ("Maintenance interval (seconds)", "maint_round_delay"),
     ("Maintenance balances the cluster", "maint_balance"),
     ("Least gain to balance for", "maint_balance_threshold"),
+    ("Balancing looks at the measured load", "maint_use_load"),
+    ("Balancing moves disks", "maint_move_disks"),
+    ("Maintenance repairs instances", "maint_auto_repair"),
     ("Default instance allocators, by request", "default_iallocators", _lists),
     ("Tries before a silent node is offline", "silent_node_tries", lambda value: value or None),
 )

@@ -7,6 +7,7 @@ from typing import Final
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, command, job, opt
 from ganeti.cli.declaration.values import (
     AllocatorLists,
+    Float,
     Intervals,
     Netmask,
     Settings,
@@ -170,9 +171,22 @@ that is free; the address moves with the name.  Clients have to be told.""",
         opt.yes_no(
             "--auto-balance-cluster -> maint_balance", "whether maintenance balances the cluster"
         ),
-        opt.number(
+        opt.option(
             "--auto-balance-threshold=SCORE -> maint_balance_threshold",
-            "least gain of the cluster's score for which instances are moved",
+            "least gain of a node group's score for which instances are moved (default 0.1)",
+            Float,
+        ),
+        opt.yes_no(
+            "--auto-balance-load -> maint_use_load",
+            "whether balancing looks at the CPU load that nodes report",
+        ),
+        opt.yes_no(
+            "--auto-balance-disk-moves -> maint_move_disks",
+            "whether balancing may copy disks to other nodes",
+        ),
+        opt.yes_no(
+            "--auto-repair-instances -> maint_auto_repair",
+            "whether maintenance repairs instances as far as their tags allow it, as harep does",
         ),
         opt.option(
             "--instance-communication-network",
@@ -220,7 +234,8 @@ instances that use them are not supported yet.  A volume group and a helper of D
 on every node before they are set.
 
 Maintenance is done by ganeti-maintd(8), once --maintenance-interval switches it on: nodes whose
-diagnose command asks for it are repaired, or emptied and set offline.
+diagnose command asks for it are repaired, or emptied and set offline.  It balances each node group
+and repairs instances only if it is told to; the moves are those that hbal(1) finds.
 
 Several default allocators are tried one after the other, until one gives an answer that can be
 used: one that fails, finds no place or talks nonsense is told in the job's log.  Requests are

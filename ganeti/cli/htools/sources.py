@@ -5,7 +5,7 @@ Source: manual pages htools(1), "Backend specification", and hbal(1).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -120,17 +120,7 @@ def from_luxi(context: Context, socket: str, tags: Sequence[str], memory: int) -
         GenericError: it does not answer, or the answers make no sense.
     """
     client = LuxiClient(context.paths, socket=socket) if socket else context.client
-
-    def ask(query: Callable[..., Any], fields: Sequence[str]) -> Rows:
-        return [dict(zip(fields, row, strict=True)) for row in query([], list(fields))]
-
-    rows = (
-        ask(client.query_groups, listings.GROUP_FIELDS),
-        ask(client.query_nodes, listings.NODE_FIELDS),
-        ask(client.query_instances, listings.OWN_INSTANCE_FIELDS),
-    )
-    more: dict[str, Any] = {"more_exclusion": tags, "kvm_node_memory": memory}
-    return listings.from_listings(client.query_cluster_info(), *rows, **more)
+    return listings.ask_master(client, more_exclusion=tags, kvm_node_memory=memory)
 
 
 def from_rapi(address: str, tags: Sequence[str], memory: int) -> Snapshot:

@@ -40,7 +40,11 @@ BUILT_IN_ALLOCATOR: Final = "hail"
 _ABOUT_INSTANCES: Final = (
     *("enabled_hypervisors", "enabled_disk_templates", "nicparams", "vg_name", "drbd_helper"),
 )
-_OF_MAINTENANCE: Final = ("maint_round_delay", "maint_balance", "maint_balance_threshold")
+_DUTIES: Final = ("maint_auto_repair", "maint_use_load", "maint_move_disks")
+_OF_MAINTENANCE: Final = (
+    *("maint_round_delay", "maint_balance", "maint_balance_threshold"),
+    *_DUTIES,
+)
 
 
 class ClusterObjects:
@@ -419,6 +423,9 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
             self.config.set_maintd_balance(self.op.maint_balance)
         if self.op.maint_balance_threshold is not None:
             self.config.set_maintd_balance_threshold(self.op.maint_balance_threshold)
+        duties = [getattr(self.op, name) for name in _DUTIES]
+        if any(each is not None for each in duties):
+            self.config.set_maintd_duties(*duties)
 
     def _see_to_network(self, name: str) -> dict[str, object] | None:
         """Submit the jobs that make, connect and disconnect networks for communication."""

@@ -101,7 +101,13 @@ class Maintenance(
     _Stored,
     frozen=True,
     kw_only=True,
-    rename={"round_delay": "roundDelay", "balance_threshold": "balanceThreshold"},
+    rename={
+        "round_delay": "roundDelay",
+        "balance_threshold": "balanceThreshold",
+        "auto_repair": "autoRepair",
+        "use_load": "useLoad",
+        "move_disks": "moveDisks",
+    },
 ):
     """Everything that the maintenance daemon keeps.
 
@@ -109,12 +115,18 @@ class Maintenance(
         round_delay: seconds.
         jobs: of the last round.
         evacuated: names of instances that were moved away from nodes with an event.
+        auto_repair: whether instances are repaired as far as their tags allow.
+        use_load: whether balancing takes the measured load into account.
+        move_disks: whether balancing may copy disks to other nodes.
     """
 
     round_delay: int = ROUND_DELAY_S
     jobs: list[JobId] = []
     balance: bool = False
     balance_threshold: float = 0.1
+    auto_repair: bool = False
+    use_load: bool = False
+    move_disks: bool = False
     evacuated: list[str] = []
     incidents: list[Incident] = []
     ctime: float = 0.0

@@ -35,7 +35,14 @@ COMMANDS = [
 OUR_OPTIONS = {
     *("--before", "--depend", "--diagnose-data-collector-filename", "--incremental"),
     *("--explain", "--iallocators-for", "--limit"),
-    *("--auto-balance-cluster", "--auto-balance-threshold", "--maintenance-interval"),
+    *(
+        "--auto-balance-cluster",
+        "--auto-balance-threshold",
+        "--auto-balance-load",
+        "--auto-balance-disk-moves",
+        "--auto-repair-instances",
+        "--maintenance-interval",
+    ),
     *("--gluster-storage-dir", "--iallocators-for"),
     *("--max-disk-transfers", "--point", "-n --target-node", "--quiesce", "--snapshot"),
     "--silent-node-tries",

@@ -298,6 +298,12 @@ def test_maintenance_is_switched_on_and_off(cluster: FakeCluster) -> None:
     found = cluster.config.get_maintenance()
     assert found is not None
     assert (found.round_delay, found.balance, found.balance_threshold) == (60, True, 0.5)
+    assert (found.auto_repair, found.use_load, found.move_disks) == (False, False, False)
+    modify(cluster, maint_move_disks=True)
+    modify(cluster, maint_auto_repair=True)
+    found = cluster.config.get_maintenance()
+    assert found is not None
+    assert (found.auto_repair, found.use_load, found.move_disks) == (True, False, True)
     refused(cluster, "switches maintenance off", maint_round_delay=0, maint_balance=True)
     refused(cluster, "maint_round_delay", maint_round_delay=-1)
     refused(cluster, "maint_balance_threshold", maint_balance_threshold=-0.5)

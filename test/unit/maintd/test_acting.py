@@ -17,6 +17,8 @@ from ganeti.base.errors import GenericError
 from ganeti.base.ids import JobId
 from ganeti.jobs.status import Status
 from ganeti.maintd.acting import ARCHIVED_S, SETTLE_S, Worker
+from ganeti.maintd.balance import REST_S, Balance
+from ganeti.maintd.health import SWITCHED_OFF
 from ganeti.opcodes.instance import OpInstanceFailover, OpInstanceMigrate
 from ganeti.opcodes.node import OpNodeSetParams, OpRepairCommand
 from ganeti.opcodes.summary import summary
@@ -352,10 +354,122 @@ def _life(cut_at: int | None, broken: set[type]) -> tuple[list[str], int]:
     return [word.split(":")[0] for word in play.opcodes()], cluster.calls
 
 
+def balanced(cluster: FakeMaintained, **fields: object) -> Play:
+    """Have a cluster balanced at every turn."""
+    assert cluster.stored is not None
+    fields = {"balance": True, "round_delay": 1, **fields}
+    cluster.stored = replace(cluster.stored, **fields)
+    return Play(cluster)
+
+
+def counts(cluster: FakeMaintained) -> list[int]:
+    return [sum(g.primary == name for g in cluster.guests.values()) for name in cluster.known]
+
+
+@pytest.mark.shows("maintd/harep/balance")
+def test_a_cluster_is_balanced_only_if_that_is_wanted() -> None:
+    cluster = FakeMaintained()
+    for number in range(8):
+        cluster.add(f"i{number}", "n2")
+    play = Play(cluster)
+    play.turns(20, FINE)
+    assert (cluster.queue, cluster.questions, counts(cluster)) == ({}, [], [0, 8, 0, 0])
+    play = balanced(cluster)
+    play.turns(20, FINE)
+    assert counts(cluster) == [2, 2, 2, 2]
+    assert len(cluster.queue) == 6
+    [question, *_] = cluster.questions
+    assert (question.uses_load, question.moves_disks, question.busy) == (False, False, [])
+    assert cluster.stored is not None
+    assert cluster.stored.evacuated == []
+    assert play.worker.waits["balancing"].why == "no move gains enough"
+    before = len(cluster.questions)
+    balanced(cluster, round_delay=50, use_load=True, move_disks=True).turns(30, FINE)
+    assert len(cluster.questions) - before == 3  # 150 s, of which 10 are to be sure
+    assert (cluster.questions[-1].uses_load, cluster.questions[-1].moves_disks) == (True, True)
+
+
+def test_nodes_with_an_event_take_no_part_in_balancing() -> None:
+    cluster = FakeMaintained(nodes=5)
+    for number in range(6):
+        cluster.add(f"i{number}", "n2")
+    cluster.add("local", "n3", can_leave=False)
+    play = balanced(cluster)
+    fine = dict.fromkeys(cluster.known, "Ok")
+    play.turns(5, fine | {"n3": "evacuate", "n4": Unknown("no answer")})
+    assert {tuple(each.busy) for each in cluster.questions} == {("n3", "n4")}
+    kinds = [step.event for step in (job.step for job in cluster.queue.values())]
+    assert "balancing" in kinds[1:]
+    assert kinds[0] != "balancing"  # the event comes first
+    play.turns(10, fine | {"n3": "evacuate", "n4": Unknown("no answer")})
+    assert counts(cluster) == [2, 2, 1, 0, 2]
+
+
+def test_where_nobody_diagnoses_every_node_takes_part() -> None:
+    cluster = FakeMaintained()
+    for number in range(4):
+        cluster.add(f"i{number}", "n2")
+    balanced(cluster).turns(12, dict.fromkeys(cluster.known, SWITCHED_OFF))
+    assert counts(cluster) == [1, 1, 1, 1]
+
+
+def test_an_instance_whose_move_failed_rests(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = FakeMaintained()
+    cluster.add("i1", "n2")
+    cluster.add("i2", "n2")
+    cluster.broken = {OpInstanceMigrate}
+    play = balanced(cluster)
+    play.turns(40, FINE)
+    assert [list(each.fixed) for each in cluster.questions[:3]] == [[], ["i1"], ["i1", "i2"]]
+    assert len(cluster.queue) == 2
+    assert "did not move instance i1, which rests now" in caplog.text
+    cluster.now_s += REST_S
+    cluster.broken = set()
+    play.turns(3, FINE)
+    assert len(cluster.queue) == 3
+    assert sorted(counts(cluster)) == [0, 0, 1, 1]
+
+
+def test_killed_at_any_call_while_balancing_it_submits_nothing_twice() -> None:
+    calls, expected = _balancing_life(None)
+    assert calls > 20
+    for cut_at in range(1, calls + 1):
+        _, found = _balancing_life(cut_at)
+        assert found == expected, cut_at
+
+
+def _balancing_life(cut_at: int | None) -> tuple[int, list[str]]:
+    cluster = FakeMaintained()
+    for number in range(4):
+        cluster.add(f"i{number}", "n2")
+    cluster.cut_at = cut_at
+    play = balanced(cluster)
+    for number in range(30):
+        play.turn(FINE)
+        if number % 6 == 5:  # jobs take longer than it takes to be sure
+            cluster.run_jobs()
+    return cluster.calls, play.opcodes()
+
+
+def test_a_search_that_fails_is_told_and_tried_again() -> None:
+    cluster = FakeMaintained()
+
+    async def fails(*_args: object) -> Balance:
+        raise GenericError("LuxiD does not answer")
+
+    cluster.balance = fails  # type: ignore[method-assign]
+    play = balanced(cluster)
+    play.turns(5, FINE)
+    assert play.worker.waits["balancing"].why == "the search failed: LuxiD does not answer"
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_whatever_happens_the_rules_hold_and_it_ends(data: st.DataObject) -> None:
     cluster = FakeMaintained(nodes=5)
+    assert cluster.stored is not None
+    balance = data.draw(st.booleans())
+    cluster.stored = replace(cluster.stored, balance=balance, round_delay=10)
     names = list(cluster.known)
     for number in range(data.draw(st.integers(0, 6))):
         primary = data.draw(st.sampled_from(names))

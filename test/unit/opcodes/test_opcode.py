@@ -25,6 +25,7 @@ OURS = {
     "OP_CLUSTER_SET_PARAMS": {
         *("diagnose_data_collector_filename", "max_disk_transfers", "default_iallocators"),
         *("maint_round_delay", "maint_balance", "maint_balance_threshold"),
+        *("maint_use_load", "maint_move_disks", "maint_auto_repair"),
         "silent_node_tries",
     },
     "OP_INSTANCE_CREATE": {"explain", "no_nics", "src_point"},

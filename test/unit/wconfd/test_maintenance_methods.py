@@ -48,6 +48,7 @@ def test_the_file_has_the_names_of_the_specification(config: FakeConfig) -> None
     assert config.set_maintd_round_delay(60)
     assert config.set_maintd_balance(True)
     assert config.set_maintd_balance_threshold(0.25)
+    assert config.set_maintd_duties(None, True, None)
     assert config.append_maintd_jobs([JobId(3), JobId(5)])
     assert config.add_maintd_evacuated(["i1"])
     assert config.update_maintd_incident(INCIDENT)
@@ -61,6 +62,9 @@ def test_the_file_has_the_names_of_the_specification(config: FakeConfig) -> None
         "jobs": [3, 5],
         "balance": True,
         "balanceThreshold": 0.25,
+        "autoRepair": False,
+        "useLoad": True,
+        "moveDisks": False,
         "evacuated": ["i1"],
         "incidents": [
             {
@@ -74,7 +78,7 @@ def test_the_file_has_the_names_of_the_specification(config: FakeConfig) -> None
                 "serial_no": 1,
             }
         ],
-        "serial_no": 6,
+        "serial_no": 7,
     }
     assert config.maintenance_round_delay() == 60
     assert config.maintenance_balancing() == (True, 0.25)
