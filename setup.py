@@ -33,6 +33,7 @@ INSTALL_REQUIRES = [
     "cryptography>=42",
     "httptools>=0.6",
     "msgspec>=0.18",
+    "numpy>=1.24",
     "prometheus-client>=0.20",
     "psutil>=5.9",
     "pyasyncore; python_version >= '3.12'",

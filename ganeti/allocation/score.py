@@ -141,11 +141,13 @@ def spreads_of(instances: Iterable[Instance], loads: Sequence[NodeLoad]) -> Spre
     """
     forthcoming = False
     dynamic = set()
+    idle = any(load.idle_memory for load in loads)
     for instance in instances:
         dynamic.add(instance.load)
         forthcoming = forthcoming or instance.is_forthcoming
+        idle = idle or instance.idle_memory > 0
     differing = set()
-    if any(load.idle_memory for load in loads):
+    if idle:
         differing.add("free_mem_cv")
     if forthcoming:
         differing.update(("free_disk_cv", "vcpu_ratio_cv", "spindles_cv"))

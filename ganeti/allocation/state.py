@@ -52,7 +52,7 @@ class GroupState(Struct, frozen=True):
     @property
     def components(self) -> list[Component]:
         """The components of the score, from scratch."""
-        return components_of(self.loads.values(), _excess(self.clashes, self.clashes))
+        return components_of(self.loads.values(), excess(self.clashes, self.clashes))
 
     @property
     def exact_score(self) -> float:
@@ -83,10 +83,10 @@ class GroupState(Struct, frozen=True):
         if not keys:
             return self
         clashes = dict(self.clashes)
-        before = _excess(clashes, keys)
+        before = excess(clashes, keys)
         for key in keys:
             clashes[key] = clashes.get(key, 0) + sign
-        amount = CLASH_WEIGHT * (_excess(clashes, keys) - before)
+        amount = CLASH_WEIGHT * (excess(clashes, keys) - before)
         return replace(self, clashes=clashes, tally=self.tally.with_count(amount))
 
 
@@ -97,7 +97,8 @@ def clash_keys(instance: Instance, node: Node) -> list[Clash]:
     return [(place, tag) for place in node.locations for tag in instance.exclusion_tags]
 
 
-def _excess(clashes: Mapping[Clash, int], keys: Iterable[Clash]) -> int:
+def excess(clashes: Mapping[Clash, int], keys: Iterable[Clash]) -> int:
+    """Return how many instances too many these pairs of location and exclusion tag have."""
     return sum(max(0, clashes[key] - 1) for key in keys if key in clashes)
 
 
@@ -123,7 +124,7 @@ class ClusterState(Struct, frozen=True):
         clashes: Counter[Clash] = Counter()
         for state in self.groups.values():
             clashes.update(state.clashes)
-        return components_of(self.loads, _excess(clashes, clashes))
+        return components_of(self.loads, excess(clashes, clashes))
 
     def load(self, node: str) -> NodeLoad:
         """Return the load of a node."""
@@ -202,6 +203,13 @@ def _group_state(
         if load.node.locations:
             for instance in primaries[name]:
                 clashes.update(clash_keys(instance, load.node))
-    amount = CLASH_WEIGHT * _excess(clashes, clashes)
+    return group_state(group, loads, clashes, spreads)
+
+
+def group_state(
+    group: Group, loads: Mapping[str, NodeLoad], clashes: Mapping[Clash, int], spreads: Spreads
+) -> GroupState:
+    """Return the state of a group; its sums are made from scratch."""
+    amount = CLASH_WEIGHT * excess(clashes, clashes)
     tally = tally_of(loads.values(), spreads).with_count(amount)
     return GroupState(group, loads, tally, dict(clashes))

@@ -1,5 +1,10 @@
 """The search for steps that make the score of a group better: each time the best one of all.
 
+A small group is looked at wholly before each step.  In a large one a step changes the gains of most
+moves by next to nothing, so they are kept: only those of instances on the nodes that a step has
+changed, and of all instances to these nodes, are computed again, and those of the instances that
+seem best.  From time to time, and before the end, everything is.
+
 Source: manual page hbal(1), "Algorithm used".
 """
 
@@ -8,20 +13,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+import numpy as np
 from msgspec import Struct
 
-from ganeti.allocation.balancing.steps import (
-    Limits,
-    Option,
-    Step,
-    is_candidate,
-    keeps_redundancy,
-    options_of,
-)
+from ganeti.allocation.balancing.arrays import Arrays, Floats, Indices, Mask
+from ganeti.allocation.balancing.gains import CLOSED, SWITCH, WAYS, Evaluation, nodes_of
+from ganeti.allocation.balancing.steps import Limits, Step, actions_of, is_candidate
+from ganeti.allocation.limits import Redundancy
 from ganeti.allocation.state import ClusterState
 
-# The sums of a group are right to six digits; a step must bring more than what rounding could.
-_ROUNDING: Final = 1e-8
+# Gains that differ by less are equal, and a step must bring more.
+ROUNDING: Final = 1e-7
+_WHOLE_CELLS: Final = 40_000  # pairs of instance and node that are all looked at before each step
+_HEAD: Final = 24  # instances looked at together
+_SWEEP_CELLS: Final = 1 << 19  # of which the gains are in memory at a time
+# Everything is computed again once a spread is that much smaller or larger.
+_DRIFT: Final = 0.15
 
 
 class Ends(Struct, frozen=True):
@@ -40,43 +47,178 @@ class Ends(Struct, frozen=True):
 
 
 class Done(Struct, frozen=True):
-    """A step that was chosen, the cluster after it, and the exact score of the group then."""
+    """A step that was chosen, and the exact score of the group after it."""
 
     step: Step
-    cluster: ClusterState
     score: float
 
 
-def search(cluster: ClusterState, group: str, limits: Limits, ends: Ends) -> Iterator[Done]:
-    """Yield steps one after the other, each with the lowest score after it.
+class Search:
+    """A search within a group; nothing leaves it."""
 
-    Args:
-        group: UUID of the group; nothing leaves it.
-    """
-    score = cluster.groups[group].exact_score
-    count = 0
-    while score > ends.score_min and (ends.count_max is None or count < ends.count_max):
-        best = _best(cluster, group, limits)
-        if best is None:
+    def __init__(self, cluster: ClusterState, group: str, limits: Limits, ends: Ends) -> None:
+        self._limits = limits
+        self._ends = ends
+        candidates = [
+            instance
+            for instance in cluster.instances.values()
+            if is_candidate(instance, cluster, group, limits)
+        ]
+        self._arrays = Arrays(cluster, group, candidates, limits.rules)
+        self._table = _Table(Evaluation(self._arrays, limits))
+
+    def cluster(self) -> ClusterState:
+        """Return the cluster after the steps that were found."""
+        return self._arrays.cluster()
+
+    def steps(self) -> Iterator[Done]:
+        """Yield steps one after the other, each with the lowest score after it."""
+        ends, arrays = self._ends, self._arrays
+        score, count = arrays.score, 0
+        while score > ends.score_min and (ends.count_max is None or count < ends.count_max):
+            least = max(ROUNDING, ends.gain_min if score < ends.gain_limit else 0.0)
+            found = self._table.best(least)
+            if found is None:
+                return
+            row, nodes = found
+            before = arrays.instances[row]
+            changed = arrays.move(row, nodes)
+            if score - arrays.score <= least:  # gains are right to a few digits only
+                arrays.move(row, before.nodes)
+                return
+            score, count = arrays.score, count + 1
+            yield Done(Step(before, arrays.instances[row], actions_of(before, nodes)), score)
+            self._table.update(changed)
+
+
+class _Table:
+    """What the best move of each instance gains, and to which node."""
+
+    def __init__(self, evaluation: Evaluation) -> None:
+        self._evaluation = evaluation
+        self._arrays = evaluation.arrays
+        rows, columns = len(self._arrays.instances), len(self._arrays.nodes)
+        self._is_small = rows * columns <= _WHOLE_CELLS
+        self._rows: Indices = np.arange(rows)
+        self._gains: Floats = np.empty((rows, columns + 1))  # at the end the change of roles
+        self._best: Floats = np.full(rows, CLOSED)
+        self._where: Indices = np.zeros(rows, dtype=np.int64)
+        self._is_fresh: Mask = np.zeros(rows, dtype=bool)
+        self._deviations: list[float] = []
+        self._moves: dict[int, tuple[str, ...]] = {}  # those that keep redundancy
+        self._has_movers = any(load.movable for load in self._arrays.loads)
+        self._redundancy: Redundancy | None = None
+        self._sweep()
+
+    def best(self, least: float) -> tuple[int, tuple[str, ...]] | None:
+        """Return the row of the instance to move and the nodes that it goes to.
+
+        Args:
+            least: what it must gain at least.
+        """
+        if not len(self._rows):
+            return None
+        while True:
+            found = self._head(least)
+            if found is not None or self._is_fresh.all():
+                return found
+            self._sweep()
+
+    def update(self, columns: list[int]) -> None:
+        """Compute again what a step has changed that changed these nodes."""
+        self._is_fresh[:] = False
+        changed = [*self._moves]  # what was refused may be open now
+        self._moves.clear()
+        self._redundancy = None
+        if self._is_small or self._has_drifted():
+            self._sweep()
             return
-        after = best.step.applied(cluster)
-        reached = after.groups[group].exact_score
-        least = ends.gain_min if score < ends.gain_limit else 0.0
-        if score - reached <= max(least, _ROUNDING):
-            return
-        yield Done(best.step, after, reached)
-        cluster, score, count = after, reached, count + 1
+        there = np.array(columns)
+        for rows in self._parts(self._rows, len(columns)):
+            part = self._evaluation.gains(rows, there)
+            self._gains[np.ix_(rows, there)] = part.best()
+        self._note(self._rows[np.isin(self._where, there)])
+        here = self._gains[:, there]
+        highest = here.max(axis=1)
+        better = np.flatnonzero(highest > self._best)
+        self._best[better] = highest[better]
+        self._where[better] = there[here[better].argmax(axis=1)]
+        self._refresh(np.union1d(self._arrays.rows_on(columns), changed).astype(np.int64))
 
+    def _head(self, least: float) -> tuple[int, tuple[str, ...]] | None:
+        """Return the best move by what is in the table, computed again where it is stale."""
+        while (highest := self._best.max()) > least:
+            equal = np.flatnonzero(self._best >= highest - ROUNDING)
+            stale = equal[~self._is_fresh[equal]]
+            if len(stale):
+                head = np.argpartition(self._best, -min(_HEAD, len(self._rows)))[-_HEAD:]
+                self._refresh(np.union1d(stale, head[~self._is_fresh[head]]))
+                continue
+            row = int(equal[0])
+            if row in self._moves:
+                return row, self._moves[row]
+            self._verify(row)
+        return None
 
-def _best(cluster: ClusterState, group: str, limits: Limits) -> Option | None:
-    """Return the option with the lowest score, if one is better than to stay."""
-    state = cluster.groups[group]
-    best: Option | None = None
-    lowest = state.score - _ROUNDING
-    for instance in cluster.instances.values():
-        if is_candidate(instance, cluster, group, limits):
-            for option in options_of(state, instance, limits):
-                score = option.state.score
-                if score < lowest and keeps_redundancy(state, option):
-                    best, lowest = option, score
-    return best
+    def _verify(self, row: int) -> None:
+        """Find the best move of an instance that takes away no redundancy."""
+        gains = self._evaluation.gains(self._rows[row : row + 1])
+        # In this order: the change of roles, then node by node each way.
+        cells = np.concatenate([gains.switches, gains.ways[:, 0].T.ravel()])
+        while (highest := cells.max()) > ROUNDING:
+            place = int(np.flatnonzero(cells >= highest - ROUNDING)[0])
+            node, way = divmod(place - 1, WAYS)
+            instance = self._arrays.instances[row]
+            nodes = nodes_of(instance, way if place else SWITCH, self._arrays.names[node])
+            if self._keeps_redundancy(row, nodes):
+                self._moves[row], self._best[row] = nodes, cells[place]
+                return
+            cells[place] = CLOSED
+        self._moves[row], self._best[row] = (), CLOSED
+
+    def _keeps_redundancy(self, row: int, nodes: tuple[str, ...]) -> bool:
+        """Tell whether as much as before could be restarted elsewhere if any one node failed.
+
+        To get away from a node that is offline or drained is worth more than that.
+        """
+        arrays = self._arrays
+        usable = [arrays.usable[column] for column in arrays.columns(arrays.instances[row].nodes)]
+        if not self._has_movers or not all(usable):
+            return True
+        if self._redundancy is None:
+            self._redundancy = Redundancy(dict(zip(arrays.names, arrays.loads, strict=True)))
+        after = arrays.loads_after(row, nodes)
+        changes = {arrays.names[column]: load for column, load in after.items()}
+        return not self._redundancy.gets_worse(changes)
+
+    def _sweep(self) -> None:
+        """Compute everything."""
+        self._moves.clear()
+        self._refresh(self._rows)
+        self._deviations = [each.deviation for each in self._arrays.spreads]
+
+    def _has_drifted(self) -> bool:
+        now = [each.deviation for each in self._arrays.spreads]
+        pairs = zip(self._deviations, now, strict=True)
+        return any(abs(new - old) > _DRIFT * old for old, new in pairs)
+
+    def _refresh(self, rows: Indices) -> None:
+        """Compute the moves of these instances."""
+        for part in self._parts(rows, len(self._arrays.nodes)):
+            found = self._evaluation.gains(part)
+            self._gains[part, :-1] = found.best()
+            self._gains[part, -1] = found.switches
+        self._note(rows)
+        self._is_fresh[rows] = True
+
+    def _note(self, rows: Indices) -> None:
+        """Note the best move of these instances."""
+        for part in self._parts(rows, len(self._arrays.nodes)):
+            gains = self._gains[part]
+            self._where[part] = where = gains.argmax(axis=1)
+            self._best[part] = gains[np.arange(len(part)), where]
+
+    @staticmethod
+    def _parts(rows: Indices, columns: int) -> list[Indices]:
+        length = max(1, _SWEEP_CELLS // max(1, columns))
+        return [rows[first : first + length] for first in range(0, len(rows), length)]

@@ -13,15 +13,12 @@ Source: manual page hbal(1), "Algorithm used" and "Output format".
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from ganeti.allocation.limits import Redundancy, obstacle
-from ganeti.allocation.model import Instance, Node, Rules
-from ganeti.allocation.state import ClusterState, GroupState
+from ganeti.allocation.model import Instance, Rules
+from ganeti.allocation.state import ClusterState
 from ganeti.objects.disk_templates import Mirroring
 
 FAILOVER: Final = "f"
@@ -35,12 +32,15 @@ class Limits(Struct, frozen=True):
         moves_disks: whether mirrors may be made on other nodes.
         moves_instances: whether instances may get another primary node.
         only_evacuates: move only what is on a node that is offline or drained.
+        restricts_migration: migrate no instance twice, and migrate one to a new mirror only from
+            a node that is drained.
     """
 
     rules: Rules = Rules(checks_capacity=False)
     moves_disks: bool = True
     moves_instances: bool = True
     only_evacuates: bool = False
+    restricts_migration: bool = False
 
 
 class Step(Struct, frozen=True):
@@ -58,17 +58,6 @@ class Step(Struct, frozen=True):
         """The nodes that it changes."""
         return frozenset((*self.before.nodes, *self.after.nodes))
 
-    def applied(self, cluster: ClusterState) -> ClusterState:
-        """Return the state of the cluster after it."""
-        return cluster.without_instance(self.before).with_instance(self.after)
-
-
-class Option(Struct, frozen=True):
-    """A step that is open, and the group after it."""
-
-    step: Step
-    state: GroupState
-
 
 def is_candidate(instance: Instance, cluster: ClusterState, group: str, limits: Limits) -> bool:
     """Tell whether an instance could move at all within a group."""
@@ -84,84 +73,16 @@ def is_candidate(instance: Instance, cluster: ClusterState, group: str, limits: 
     )
 
 
-def options_of(state: GroupState, instance: Instance, limits: Limits) -> Iterator[Option]:
-    """Yield the steps that are open to an instance that `is_candidate`; `keeps_redundancy` is the
-    caller's to ask of the one that it takes.
-    """
-    for nodes, actions in _ways(state, instance, limits):
-        after = _arrived(state, instance, nodes, limits.rules)
-        if after is not None:
-            yield Option(Step(instance, replace(instance, nodes=nodes), actions), after)
-
-
-def keeps_redundancy(state: GroupState, option: Option) -> bool:
-    """Tell whether as much as before could be restarted elsewhere if any one node failed.
-
-    To get away from a node that is offline or drained is worth more than that.
-    """
-    if not all(state.loads[name].node.is_usable for name in option.step.before.nodes):
-        return True
-    changes = {name: option.state.loads[name] for name in option.step.nodes}
-    return not Redundancy(state.loads).gets_worse(changes)
-
-
-_Way = tuple[tuple[str, ...], tuple[str, ...]]
-
-
-def _ways(state: GroupState, instance: Instance, limits: Limits) -> Iterator[_Way]:
-    """Yield pairs of nodes, and the actions by which the instance gets there."""
-    usable = [load.node for load in state.loads.values() if load.node.is_usable]
-    targets = [node for node in usable if node.name not in instance.nodes]
-    primary = state.loads[instance.primary].node
-    if instance.secondary is None:
-        for node in targets:
-            if limits.moves_instances and _migrates(primary, node):
-                yield (node.name,), (f"fa:{node.name}",)
-        return
-    secondary = state.loads[instance.secondary].node
-    p, s = instance.nodes
-    runs_there = secondary.is_usable and _migrates(primary, secondary) and limits.moves_instances
-    if runs_there:
-        yield (s, p), (FAILOVER,)
-    # The secondary node runs the instance for a while.
-    between = runs_there and _can_run(state, instance, secondary, limits.rules)
-    for node in targets if limits.moves_disks else ():
-        t = node.name
-        replaced = f"r:{t}"
-        if not primary.is_offline:  # else there is nothing to copy from
-            yield (p, t), (replaced,)
-            if limits.moves_instances and _migrates(primary, node):
-                yield (t, p), (replaced, FAILOVER)
-        if runs_there:
-            yield (s, t), (FAILOVER, replaced)
-        if between and _migrates(secondary, node):
-            yield (t, s), (FAILOVER, replaced, FAILOVER)
-
-
-def _migrates(source: Node, target: Node) -> bool:
-    return source.is_offline or target.accepts_from(source)
-
-
-def _can_run(state: GroupState, instance: Instance, node: Node, rules: Rules) -> bool:
-    load = state.loads[node.name].with_secondary(instance, instance.primary, -1)
-    after = load.with_primary(instance, state.loads[instance.primary].node)
-    return obstacle(load, after, rules) is None
-
-
-def _arrived(
-    state: GroupState, instance: Instance, nodes: tuple[str, ...], rules: Rules
-) -> GroupState | None:
-    """Return the group with the instance on other nodes, unless a limit forbids it."""
-    loads = state.loads
-    changed = {name: loads[name] for name in (*instance.nodes, *nodes)}
-    for names, sign in ((instance.nodes, -1), (nodes, 1)):
-        first, *rest = names
-        second = loads[rest[0]].node if rest else None
-        changed[first] = changed[first].with_primary(instance, second, sign)
-        if second is not None:
-            changed[second.name] = changed[second.name].with_secondary(instance, first, sign)
-    for name in nodes:
-        if obstacle(loads[name], changed[name], rules) is not None:
-            return None
-    after = state.with_loads(changed).with_clashes(instance, loads[instance.primary].node, -1)
-    return after.with_clashes(instance, loads[nodes[0]].node, 1)
+def actions_of(before: Instance, nodes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the actions that bring an instance to other nodes, not both of them new."""
+    if before.secondary is None:
+        return (f"fa:{nodes[0]}",)
+    old = set(before.nodes)
+    if old == set(nodes):
+        return (FAILOVER,)
+    (new,) = set(nodes) - old
+    # The node that is left must not be the primary one while its mirror is replaced.
+    first = (FAILOVER,) if before.primary not in nodes else ()
+    runs_on = before.secondary if first else before.primary
+    last = (FAILOVER,) if nodes[0] != runs_on else ()
+    return (*first, f"r:{new}", *last)

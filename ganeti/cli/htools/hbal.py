@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from shlex import quote
 from typing import Final
 
-from ganeti.allocation.balancing.search import Done, Ends, search
+from ganeti.allocation.balancing.search import Done, Ends, Search
 from ganeti.allocation.balancing.steps import FAILOVER, Limits, Step
 from ganeti.allocation.load import NodeLoad
 from ganeti.allocation.model import Group, InstanceStatus, Rules
@@ -75,8 +75,9 @@ def balance(context: Context, options: Options, _args: list[str]) -> None:
         run.say(f"minimum score {ends.score_min:.6f}).\nNothing to do, exiting")
         return
     run.say("Trying to minimize the CV...")
-    done = list(_told(run, group, search(run.state, group.uuid, _limits(options), ends)))
-    last = done[-1].cluster if done else run.state
+    search = Search(run.state, group.uuid, _limits(options), ends)
+    done = list(_told(run, group, search.steps()))
+    last = search.cluster()
     _tell_result(run, group, last, score, len(done))
     if options.print_commands is not None:
         _print_commands(run, [each.step for each in done], options.print_commands)
@@ -99,6 +100,7 @@ def _limits(options: Options) -> Limits:
         moves_disks=not options.no_disk_moves,
         moves_instances=not options.no_instance_moves,
         only_evacuates=bool(options.evac_mode),
+        restricts_migration=bool(options.restricted_migration),
     )
 
 
@@ -232,8 +234,8 @@ them, and with -C the commands for them; it carries nothing out itself.""",
         "simulate print-nodes print-instances verbose quiet offline static-kvm-node-memory",
         "dynu-file ignore-dynu mond-xen exit-on-missing-mond-data exclusion-tags",
         "max-cpu min-disk group max-length min-score min-gain min-gain-limit evac-mode",
-        "no-disk-moves no-instance-moves select-instances exclude-instances ignore-soft-errors",
-        "exec print-commands save",
+        "restricted-migration no-disk-moves no-instance-moves select-instances exclude-instances",
+        "ignore-soft-errors exec print-commands save",
         MOND,
     ),
     usage_status=EXIT_FAILURE,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from fakes.run_tool import run_tool
 from fakes.text_clusters import Shape, made_up
 
-from ganeti.allocation.balancing.search import Done, Ends, search
+from ganeti.allocation.balancing.search import Done, Ends, Search
 from ganeti.allocation.balancing.steps import Limits
 from ganeti.allocation.limits import Redundancy, obstacle
 from ganeti.allocation.model import Rules
@@ -31,25 +32,36 @@ def loaded(number: int, shape: Shape = SHAPE) -> tuple[Snapshot, ClusterState, s
     return snapshot, make_state(snapshot), next(iter(snapshot.groups))
 
 
-def steps_of(
-    number: int, limits: Limits = ALL, shape: Shape = SHAPE
-) -> list[tuple[ClusterState, Done]]:
-    """Return the steps, each with the state before it."""
+class Found(NamedTuple):
+    """A step, and the cluster before and after it."""
+
+    before: ClusterState
+    done: Done
+    after: ClusterState
+
+
+def steps_of(number: int, limits: Limits = ALL, shape: Shape = SHAPE) -> list[Found]:
+    """Return the steps for a cluster."""
     _, cluster, group = loaded(number, shape)
+    search = Search(cluster, group, limits, TO_THE_END)
     found = []
-    for done in search(cluster, group, limits, TO_THE_END):
-        found.append((cluster, done))
-        cluster = done.cluster
+    for done in search.steps():
+        found.append(Found(cluster, done, search.cluster()))
+        cluster = found[-1].after
     return found
 
 
 def test_each_step_makes_the_score_better_and_keeps_the_limits() -> None:
     count = 0
     for number in range(CLUSTERS):
-        for before, done in steps_of(number):
+        for before, done, after in steps_of(number):
             group = before.nodes[done.step.before.primary].group
-            old, new = before.groups[group], done.cluster.groups[group]
-            assert done.score == new.exact_score < old.exact_score
+            old, new = before.groups[group], after.groups[group]
+            assert done.score == pytest.approx(new.exact_score, abs=1e-9)
+            assert new.exact_score < old.exact_score
+            told = before.without_instance(done.step.before).with_instance(done.step.after)
+            assert told.instances[done.step.after.name] == done.step.after
+            assert told.groups[group].exact_score == pytest.approx(done.score, abs=1e-9)
             for name in done.step.after.nodes:
                 assert obstacle(old.loads[name], new.loads[name], STRICT) is None
             usable = [before.nodes[name].is_usable for name in done.step.before.nodes]
@@ -73,21 +85,21 @@ def test_the_state_made_again_from_what_is_saved_has_the_same_score() -> None:
         snapshot, _, group = loaded(number, RUNNING)
         steps = steps_of(number, shape=RUNNING)
         if steps:
-            last = steps[-1][1]
-            again = make_state(snapshot_after(snapshot, last.cluster))
-            assert again.groups[group].exact_score == pytest.approx(last.score, abs=1e-9)
+            _, done, after = steps[-1]
+            again = make_state(snapshot_after(snapshot, after))
+            assert again.groups[group].exact_score == pytest.approx(done.score, abs=1e-9)
 
 
 def test_restrictions_hold() -> None:
     draw = random.Random(1)
     for number in draw.sample(range(40), CLUSTERS):
-        for _, done in steps_of(number, Limits(moves_disks=False)):
+        for _, done, _ in steps_of(number, Limits(moves_disks=False)):
             assert set(done.step.before.nodes) == set(done.step.after.nodes) or (
                 done.step.before.secondary is None
             )
-        for _, done in steps_of(number, Limits(moves_instances=False)):
+        for _, done, _ in steps_of(number, Limits(moves_instances=False)):
             assert done.step.before.primary == done.step.after.primary
-        for before, done in steps_of(number, Limits(only_evacuates=True)):
+        for before, done, _ in steps_of(number, Limits(only_evacuates=True)):
             assert not all(before.nodes[name].is_usable for name in done.step.before.nodes)
 
 
