@@ -16,7 +16,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from ganeti.allocation.balancing.search import Done, Ends, search
+from ganeti.allocation.balancing.search import Done, Ends, Search
 from ganeti.allocation.balancing.steps import Limits
 from ganeti.allocation.model import Instance, InstanceStatus
 from ganeti.allocation.snapshot import Snapshot
@@ -95,7 +95,7 @@ def _of_group(state: ClusterState, uuid: str, limits: Limits, limit_s: float) ->
     is_late = False
     try:
         signal.setitimer(signal.ITIMER_REAL, limit_s)
-        for done in search(state, uuid, limits, _ENDS):
+        for done in Search(state, uuid, limits, _ENDS).steps():
             moves.append(_move(done))
         signal.setitimer(signal.ITIMER_REAL, 0)
     except _LateError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -184,3 +185,8 @@ def test_help_version_and_completion(run: Run) -> None:
     lines = run.words("--help-completion")[1].splitlines()
     assert lines[-1] == "file 1 1"
     assert len(lines) == len(OPTIONS) + 2
+
+
+def test_a_job_does_not_wait_for_arrays() -> None:
+    words = "import sys, ganeti.cli.htools.hail; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", words], check=False).returncode == 0
