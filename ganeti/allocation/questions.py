@@ -202,4 +202,4 @@ def _size(name: str, disk: Mapping[str, object], key: str) -> int:
 
 def mirrored_size(instance: Instance) -> int:
     """Return the room (MiB) that the disks of an instance take on each node once mirrored."""
-    return disk_space_mib(DiskTemplate.DRBD, instance.spec.disk_sizes_mib)
+    return disk_space_mib((DiskTemplate.DRBD, size) for size in instance.spec.disk_sizes_mib)

@@ -26,7 +26,7 @@ from ganeti.allocation.model import (
 )
 from ganeti.allocation.tags import TagMeanings, select
 from ganeti.base.errors import GenericError
-from ganeti.objects.disk_templates import DiskTemplate
+from ganeti.objects.disk_templates import MIXED, DiskTemplate
 from ganeti.objects.instance_policy import InstanceSpec
 from ganeti.objects.model import AllocPolicy
 
@@ -242,8 +242,8 @@ def make_instance(
             raise GenericError(f"instance {name!r}: {key} is missing")
         if value < 0:
             raise GenericError(f"instance {name!r}: {key} is {value}, which cannot be")
-    try:
-        template = DiskTemplate(disk_template)
+    try:  # several kinds of disks: whatever they are, taken as one that stays where it is
+        template = DiskTemplate(DiskTemplate.PLAIN if disk_template == MIXED else disk_template)
     except ValueError as err:
         raise GenericError(
             f"instance {name!r} has the unknown disk template {disk_template!r}"
@@ -261,7 +261,7 @@ def make_instance(
         spindle_use=spindle_use if traits.is_lvm else 0,
         spindles=spindles or 0,
         has_unknown_spindles=spindles is None,
-        spec=InstanceSpec(memory, vcpus, nic_count, spindle_use, disk_sizes, template),
+        spec=InstanceSpec(memory, vcpus, nic_count, spindle_use, disk_sizes, (template,)),
         nodes=tuple(nodes),
         exclusion_tags=select(meanings.exclusion, tags),
         wishes=select(meanings.desired_location, tags),

@@ -21,9 +21,9 @@ from ganeti.maintd.balance import Answer, Balance, Question, choose
 from ganeti.maintd.health import SWITCHED_OFF
 from ganeti.maintd.incidents import JobFacts, NodeFacts
 from ganeti.maintd.rounds import InstanceFacts, Step
-from ganeti.objects.disk_templates import traits_of
+from ganeti.objects.disk_templates import traits_of_all
 from ganeti.objects.model import COLLECTOR_INTERVAL_US, AdminState, Cluster, Disk, Instance
-from ganeti.objects.rpc_instance import disk_template, secondary_nodes
+from ganeti.objects.rpc_instance import secondary_nodes
 from ganeti.opcodes.registry import encode_opcode
 from ganeti.protocol.luxi import LuxiCalls
 from ganeti.protocol.maintenance.diagnosis import (
@@ -135,7 +135,7 @@ class LiveCluster:
             name=instance.name,
             primary=self._names.get(str(instance.primary_node), ""),
             secondary=self._names.get(str(copies[0])) if copies else None,
-            can_leave=traits_of(disk_template(disks)).shared,
+            can_leave=traits_of_all(disk.dev_type for disk in disks).shared,
             is_up=instance.admin_state is AdminState.UP,
         )
 

@@ -190,6 +190,11 @@ class Traits(Struct, frozen=True, kw_only=True):
         return self.mirroring is Mirroring.EXTERNAL
 
     @property
+    def alone(self) -> bool:
+        """Whether one node alone has a disk, so that its instance can run there only."""
+        return self.mirroring is Mirroring.NONE
+
+    @property
     def node_count(self) -> int:
         """On how many nodes a disk takes space."""
         return 2 if self.mirrored else 1
@@ -322,6 +327,41 @@ def traits_of(template: str) -> Traits:
     return _TRAITS.get(template, _SEVERAL)
 
 
+def traits_of_all(templates: Iterable[str]) -> Traits:
+    """Return the traits that instances with disks of several templates have: those of the weakest.
+
+    A disk that only its own node reaches keeps the instance there, and one with a copy on a second
+    node binds it to the two, whatever the others could do.
+    """
+    found = [traits_of(template) for template in dict.fromkeys(templates)]
+    if len(found) < 2:
+        return found[0] if found else traits_of(DiskTemplate.DISKLESS)
+    places = {each.mirroring for each in found}
+    order = (Mirroring.NONE, Mirroring.INTERNAL, Mirroring.EXTERNAL)
+    return Traits(
+        storage=StorageType.BLOCKDEV,  # nodes do not report on a mixture
+        mirroring=next(each for each in order if each in places),
+        can_grow=all(each.can_grow for each in found),
+        can_copy=all(each.can_copy for each in found),
+        has_snapshots=all(each.has_snapshots for each in found),
+        keeps_snapshots=all(each.keeps_snapshots for each in found),
+        takes_physical_volumes=all(each.takes_physical_volumes for each in found),
+    )
+
+
+def binding_template(templates: Iterable[str]) -> str:
+    """Return the template that says where an instance can be: that of the disk which binds it most.
+
+    Allocators of 3.0 know one template for an instance, and no mixture.
+    """
+    order = (Mirroring.NONE, Mirroring.INTERNAL, Mirroring.EXTERNAL)
+    return min(
+        map(str, templates),
+        key=lambda template: order.index(traits_of(template).mirroring),
+        default=str(DiskTemplate.DISKLESS),
+    )
+
+
 def file_templates() -> list[DiskTemplate]:
     """Return the supported templates of disks that are files."""
     return [each for each in DiskTemplate if each.traits.is_supported and each.traits.is_file]
@@ -416,10 +456,13 @@ class LocalDiskStatus:
     FAULTY: Final = 4
 
 
-def disk_space_mib(template: str, sizes_mib: Iterable[int]) -> int:
-    """Return the space that disks take on a node, with the extra space of their template."""
-    extra_mib = traits_of(template).extra_mib
-    return sum(size_mib + extra_mib for size_mib in sizes_mib)
+def disk_space_mib(disks: Iterable[tuple[str, int]]) -> int:
+    """Return the space that disks take on a node, with the extra space of their templates.
+
+    Args:
+        disks: template and size (MiB) of each.
+    """
+    return sum(size_mib + traits_of(template).extra_mib for template, size_mib in disks)
 
 
 # Images that disks are filled from: files on a node, or URLs.

@@ -13,7 +13,7 @@ from typing import Final, TypeGuard
 
 from msgspec import Struct
 
-from ganeti.objects.disk_templates import DiskTemplate, traits_of
+from ganeti.objects.disk_templates import DiskTemplate, traits_of_all
 from ganeti.objects.parameters import IPOLICY_RATIOS, ISPEC_PARAMS
 
 MINMAX: Final = "minmax"
@@ -25,14 +25,14 @@ Policy = Mapping[str, object]
 
 
 class InstanceSpec(Struct, frozen=True):
-    """The values that a policy limits: sizes in MiB, counts, and the disk template."""
+    """The values that a policy limits: sizes in MiB, counts, and the disk templates."""
 
     memory_mib: int
     vcpus: int
     nics: int
     spindles: int
     disk_sizes_mib: tuple[int, ...]
-    template: str
+    templates: tuple[str, ...]
 
     def values(self) -> Iterator[tuple[str, str, int]]:
         """Yield (name in the policy, which one, value) for everything that has limits."""
@@ -40,7 +40,7 @@ class InstanceSpec(Struct, frozen=True):
         yield "cpu-count", "", self.vcpus
         yield "nic-count", "", self.nics
         yield "spindle-use", "", self.spindles
-        if traits_of(self.template).has_disks:
+        if traits_of_all(self.templates).has_disks:
             yield "disk-count", "", len(self.disk_sizes_mib)
         for index, size_mib in enumerate(self.disk_sizes_mib):
             yield "disk-size", f" of disk {index}", size_mib
@@ -54,8 +54,9 @@ def violations(policy: Policy, spec: InstanceSpec) -> list[str]:
     """
     found = []
     templates = policy.get(TEMPLATES)
-    if isinstance(templates, Sequence) and spec.template not in templates:
-        found.append(f"disk template {spec.template} is not allowed")
+    if isinstance(templates, Sequence):
+        refused = [each for each in spec.templates if each not in templates]
+        found += [f"disk template {each} is not allowed" for each in refused]
     pairs = policy.get(MINMAX)
     misses = [
         _outside(pair, spec)

@@ -54,7 +54,8 @@ class ReadMethod(StrEnum):
 class DumpedDisk(msgspec.Struct, frozen=True, kw_only=True):
     """A disk of an exported instance; ``dump`` is the name of its file, empty if it has none.
 
-    ``root`` is the checksum of the disk's blocks (`ganeti.storage.chains.sums`), in chains only.
+    ``root`` is the checksum of the disk's blocks (`ganeti.storage.chains.sums`), in chains only;
+    ``dev_type`` is its disk template, where the disks of the instance are of several.
     """
 
     size_mib: int
@@ -63,6 +64,7 @@ class DumpedDisk(msgspec.Struct, frozen=True, kw_only=True):
     iv_name: str = ""
     sha256: str = ""
     root: str = ""
+    dev_type: str = ""
 
 
 class ExportDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,7 +190,7 @@ def _fits(value: str) -> bool:
 
 def _disk_values(prefix: str, disk: DumpedDisk) -> dict[str, str]:
     values = {"ivname": disk.iv_name, "size": str(disk.size_mib)}
-    for name in ("dump", "name", "sha256", "root"):
+    for name in ("dump", "name", "sha256", "root", "dev_type"):
         if value := getattr(disk, name):
             values[name] = value
     return {prefix + name: value for name, value in values.items()}
@@ -267,6 +269,7 @@ def _disk(instance: configparser.SectionProxy, index: int) -> DumpedDisk:
         iv_name=instance.get(f"{prefix}ivname", ""),
         sha256=instance.get(f"{prefix}sha256", ""),
         root=instance.get(f"{prefix}root", ""),
+        dev_type=instance.get(f"{prefix}dev_type", ""),
     )
 
 

@@ -27,7 +27,13 @@ from ganeti.logical_units.instance.parameters import (
 )
 from ganeti.logical_units.instance.storage import planning
 from ganeti.objects import fill
-from ganeti.objects.disk_templates import DiskTemplate, StorageType, disk_space_mib, traits_of
+from ganeti.objects.disk_templates import (
+    StorageType,
+    binding_template,
+    disk_space_mib,
+    traits_of,
+    traits_of_all,
+)
 from ganeti.objects.model import AdminState, Cluster, Disk, Instance, Network, Node, NodeGroup
 from ganeti.objects.nic import NIC, NicMode
 from ganeti.objects.rpc_instance import secondary_nodes
@@ -62,7 +68,7 @@ class Snapshot(Tables):
     def disk_space_of(self, instance: Instance) -> int:
         """Return how much space (MiB) the disks of an instance take on a node."""
         disks = self.disks_of(instance)
-        return disk_space_mib(template_of(disks), (disk.size for disk in disks))
+        return _space_total([(disk.dev_type, disk.size) for disk in disks])
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +142,7 @@ def _new_names(wanted: iallocator.Wanted) -> set[str]:
 
 def _planned_space_mib(disks: Sequence[Disk]) -> int:
     """Return the space that disks will take on a node which does not know of them yet."""
-    return sum(space_on_node_mib(disk.dev_type, [disk.size]) for disk in disks if disk.forthcoming)
+    return space_on_node_mib((disk.dev_type, disk.size) for disk in disks if disk.forthcoming)
 
 
 def _group(cluster: Cluster, group: NodeGroup) -> iallocator.AllocatorGroup:
@@ -233,16 +239,23 @@ def _instance(snapshot: Snapshot, instance: Instance) -> iallocator.AllocatorIns
             )
             for disk in disks
         ],
-        disk_template=template_of(disks),
+        disk_template=binding_template(disk.dev_type for disk in disks),
         disks_active=instance.disks_active,
         hypervisor=instance.hypervisor,
         disk_space_total=snapshot.disk_space_of(instance),
     )
 
 
-def template_of(disks: Sequence[Disk]) -> str:
-    """Return the one template that stands for an instance: allocators know no mixture."""
-    return disks[0].dev_type if disks else DiskTemplate.DISKLESS.value
+def _space_total(sizes: Sequence[tuple[str, int]]) -> int:
+    """Return the MiB that disks take on each of their nodes.
+
+    Those outside count only where all are: beside others they take none of their nodes' space.
+
+    Args:
+        sizes: template and size (MiB) of each.
+    """
+    is_outside = traits_of_all(template for template, _size in sizes).shared
+    return disk_space_mib(sizes) if is_outside else space_on_node_mib(sizes)
 
 
 def _nic(cluster: Cluster, nic: NIC) -> iallocator.AllocatorNic:
@@ -262,14 +275,14 @@ def like_existing(
     """
     known = _instance(snapshot, instance)
     disks = snapshot.disks_of(instance) if disks is None else disks
-    sizes = [disk.size for disk in disks]
+    templates = [disk.dev_type for disk in disks]
     return iallocator.NewInstance(
         name=instance.name,
         memory=known.memory,
         vcpus=known.vcpus,
         spindle_use=known.spindle_use,
         disks=[plain_disk(disk.size, disk.mode.value, disk.dev_type) for disk in disks],
-        disk_space_total=disk_space_mib(known.disk_template, sizes),
+        disk_space_total=_space_total([(disk.dev_type, disk.size) for disk in disks]),
         disk_template=known.disk_template,
         os=known.os,
         tags=known.tags,
@@ -277,7 +290,7 @@ def like_existing(
             {"mac": nic.mac, "ip": nic.ip, **_place_of_nic(snapshot.cluster, nic)}
             for nic in instance.nics
         ],
-        required_nodes=traits_of(known.disk_template).node_count,
+        required_nodes=max((traits_of(each).node_count for each in templates), default=1),
         hypervisor=known.hypervisor,
     )
 
@@ -303,8 +316,9 @@ def request_for_new(
         OpPrereqError: a setting cannot be, or no allocator can place such an instance.
     """
     what = f"instance {name!r}"
-    template = planning.choose_template(cluster, op.disk_template)
-    planned = planning.plan_disks(cluster, template, op.disks)
+    usual = planning.choose_template(cluster, op.disk_template)
+    planned = planning.plan_disks(cluster, usual, op.disks)
+    templates = planning.templates_of(cluster, op.disk_template, op.disks)
     if any(disk.adopt for disk in planned):
         raise OpPrereqError(
             f"{what}: a disk that is adopted is where it is; give the node with -n NODE"
@@ -318,16 +332,16 @@ def request_for_new(
         vcpus=beparams["vcpus"],
         spindle_use=beparams["spindle_use"],
         disks=[
-            {**settings, **plain_disk(disk.size_mib, disk.mode.value, template.value)}
+            {**settings, **plain_disk(disk.size_mib, disk.mode.value, disk.template.value)}
             for settings, disk in zip(op.disks, planned, strict=True)
         ],
-        disk_space_total=disk_space_mib(template, (disk.size_mib for disk in planned)),
-        disk_template=template.value,
+        disk_space_total=_space_total([(disk.template, disk.size_mib) for disk in planned]),
+        disk_template=binding_template(templates),
         group_name=group,
         os=op.os_type or "",
         tags=list(op.tags),
         nics=[_new_nic(cluster, named_networks(config, op.nics), nic) for nic in op.nics],
-        required_nodes=template.traits.node_count,
+        required_nodes=max(each.traits.node_count for each in templates),
         hypervisor=str(op.hypervisor or cluster.enabled_hypervisors[0]),
     )
 

@@ -18,7 +18,7 @@ from ganeti.logical_units.cluster.findings import Finding, Severity
 from ganeti.logical_units.instance.parameters import spec_of
 from ganeti.logical_units.instance.storage.files import file_of, renamed_directories
 from ganeti.logical_units.query import OsOnNode
-from ganeti.objects.disk_templates import DiskTemplate, Traits, traits_of
+from ganeti.objects.disk_templates import DiskTemplate, Traits, traits_of_all
 from ganeti.objects.fill import fill_beparams, fill_ipolicy, fill_ndparams
 from ganeti.objects.instance_policy import violations
 from ganeti.objects.model import AdminState, Cluster, Disk, Instance, Node, NodeGroup
@@ -48,8 +48,8 @@ class Guest:
 
     @property
     def traits(self) -> Traits:
-        """The traits of its disk template."""
-        return traits_of(self.template)
+        """The traits of its disk template, or of the weakest."""
+        return traits_of_all(disk.dev_type for disk in self.disks)
 
 
 def judge_layout(

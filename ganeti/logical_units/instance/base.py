@@ -7,7 +7,7 @@ that is heavy on disks takes the resource locks of the nodes as well.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
@@ -159,8 +159,10 @@ def check_primary_online(view: InstanceView, doing: str = "") -> None:
         raise wrong_state(f"{what} node {primary.name!r} is marked offline")
 
 
-def check_pair(context: JobContext, what: str, nodes: Sequence[Node], template: str) -> None:
-    """Refuse nodes that cannot hold an instance of a disk template, by their number and state.
+def check_pair(
+    context: JobContext, what: str, nodes: Sequence[Node], templates: Iterable[str]
+) -> None:
+    """Refuse nodes that cannot hold disks of these templates, by their number and state.
 
     Args:
         what: the instance, as errors begin.
@@ -169,11 +171,12 @@ def check_pair(context: JobContext, what: str, nodes: Sequence[Node], template: 
     Raises:
         OpPrereqError: one too few, twice the same, or the secondary node cannot take copies.
     """
-    if not traits_of(template).mirrored:
+    template = next((each for each in templates if traits_of(each).mirrored), None)
+    if template is None:
         return
     if len(nodes) < 2:
         raise OpPrereqError(
-            f"{what}: disk template {template!r} keeps its disks on two nodes; give both with"
+            f"{what}: disk template {str(template)!r} keeps its disks on two nodes; give both with"
             " -n PRIMARY:SECONDARY, or an allocator with -I"
         )
     primary, secondary = nodes

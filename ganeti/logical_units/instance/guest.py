@@ -306,9 +306,13 @@ def why_os_not_renamed(
 ASKED_MAX: Final = 20  # each time again means that another job ended in between
 
 
-def space_on_node_mib(template: str, sizes_mib: Iterable[int]) -> int:
-    """Return how much of a node's own disk space the disks of an instance take."""
-    return 0 if traits_of(template).shared else disk_space_mib(template, sizes_mib)
+def space_on_node_mib(disks: Iterable[tuple[str, int]]) -> int:
+    """Return how much of a node's own disk space disks take.
+
+    Args:
+        disks: template and size (MiB) of each.
+    """
+    return disk_space_mib(each for each in disks if not traits_of(each[0]).shared)
 
 
 def free_memory_mib(

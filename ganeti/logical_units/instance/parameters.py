@@ -22,7 +22,6 @@ from ganeti.objects.parameters import (
     cluster_wide_only,
     memory_problem,
 )
-from ganeti.objects.rpc_instance import disk_template
 
 DEVICE_NAME_LENGTH_MAX: Final = 128  # as for tags
 _MEMORY_COMPAT: Final = "memory"  # older name for both limits of the memory
@@ -139,7 +138,7 @@ def spec_of(cluster: Cluster, instance: Instance, disks: Sequence[Disk]) -> Inst
         nics=len(instance.nics),
         spindles=beparams["spindle_use"],
         disk_sizes_mib=tuple(disk.size for disk in disks),
-        template=disk_template(disks),
+        templates=tuple(dict.fromkeys(disk.dev_type for disk in disks)) or ("diskless",),
     )
 
 

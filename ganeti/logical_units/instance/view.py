@@ -12,7 +12,7 @@ from typing import Self
 from msgspec import structs
 
 from ganeti.base.ids import NodeUuid
-from ganeti.objects.disk_templates import DiskTemplate, Traits, traits_of
+from ganeti.objects.disk_templates import DiskTemplate, Traits, traits_of_all
 from ganeti.objects.fill import cluster_hvparams, fill_beparams, fill_hvparams, fill_nicparams
 from ganeti.objects.model import (
     Cluster,
@@ -95,13 +95,18 @@ class InstanceView:
 
     @property
     def template(self) -> str:
-        """The disk template."""
+        """The disk template, "mixed" if its disks are of several."""
         return disk_template(self.disks)
 
     @property
+    def templates(self) -> list[str]:
+        """The disk templates, each once."""
+        return list(dict.fromkeys(disk.dev_type for disk in self.disks))
+
+    @property
     def traits(self) -> Traits:
-        """The traits of the disk template; of several templates none is true."""
-        return traits_of(self.template)
+        """The traits of the disk template; of several templates those of the weakest."""
+        return traits_of_all(disk.dev_type for disk in self.disks)
 
     @property
     def needs_own_nodes(self) -> bool:

@@ -24,9 +24,9 @@ from ganeti.logical_units.instance.view import is_planned
 from ganeti.logical_units.locks import LockLevel, LockNeed, shared
 from ganeti.logical_units.node.base import instances_of
 from ganeti.objects.allocation_modes import EvacMode, IAllocatorMode
-from ganeti.objects.disk_templates import traits_of
+from ganeti.objects.disk_templates import traits_of_all
 from ganeti.objects.model import Instance, Node
-from ganeti.objects.rpc_instance import disk_template, secondary_nodes
+from ganeti.objects.rpc_instance import secondary_nodes
 from ganeti.opcodes.instance import (
     OpInstanceFailover,
     OpInstanceMigrate,
@@ -76,7 +76,7 @@ def check_movable(config: WConfCalls, source: Node, instances: Sequence[Instance
     stuck = [
         instance.name
         for instance, disks in zip(instances, lookup.disks_of_each(config, instances), strict=True)
-        if not traits_of(disk_template(disks)).shared
+        if not traits_of_all(disk.dev_type for disk in disks).shared
     ]
     if stuck:
         raise wrong_state(

@@ -18,6 +18,7 @@ from ganeti.base.paths import Paths
 from ganeti.base.text import shown
 from ganeti.node_ops.context import NodeHandler
 from ganeti.node_ops.disks import chains
+from ganeti.objects.disk_templates import MIXED
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance, RpcNIC
 from ganeti.protocol import export_description
 from ganeti.protocol.export_description import (
@@ -156,6 +157,9 @@ def _describe(
         _dumped(disk, directory) if disk else DumpedDisk(size_mib=known.size, iv_name=known.iv_name)
         for disk, known in zip(dumped, instance.disks_info, strict=True)
     ]
+    if instance.disk_template == MIXED:
+        types = [disk.dev_type for disk in instance.disks_info]
+        disks = [replace(each, dev_type=kind) for each, kind in zip(disks, types, strict=True)]
     note = _noted(directory)
     return ExportDescription(
         name=instance.name,

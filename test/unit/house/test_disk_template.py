@@ -49,7 +49,7 @@ op = decode_opcode({"OP_ID": "OP_INSTANCE_CREATE", "instance_name": "web1.exampl
                     "nics": []})
 [new] = planning.plan_disks(None, op.disk_template, op.disks)
 uuids = iter(["d1", "unique"])
-disk = planning.describe_disk(new, 0, op.disk_template, None, [], uuids.__next__)
+disk = planning.describe_disk(new, 0, None, [], uuids.__next__)
 assert disk.logical_id == ["scratch", "unique.scratch.disk0"]
 wire = RpcDisk.from_wire(disk.to_wire()).to_wire()
 others = [{**wire, "uuid": f"d{n}", "logical_id": ["scratch", f"other{n}"]} for n in range(3)]

@@ -174,4 +174,4 @@ def test_an_instance_that_is_nowhere_yet_is_left_out() -> None:
 )
 def test_what_templates_need(template: str, nodes: int, space_mib: int) -> None:
     assert traits_of(template).node_count == nodes
-    assert disk_space_mib(template, [100, 200]) == space_mib
+    assert disk_space_mib([(template, 100), (template, 200)]) == space_mib

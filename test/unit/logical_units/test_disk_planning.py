@@ -67,15 +67,15 @@ def test_templates_without_a_driver_are_named(monkeypatch: pytest.MonkeyPatch) -
 def test_a_provider_takes_its_own_parameters() -> None:
     settings = {"size": 1, "provider": "pvd", "color": "red", "access": "userspace"}
     assert plan_disk(CLUSTER, DiskTemplate.EXT, "disk/0", settings) == NewDisk(
-        1, DiskMode.RW, None, "pvd", {"color": "red", "access": "userspace"}
+        DiskTemplate.EXT, 1, DiskMode.RW, None, "pvd", {"color": "red", "access": "userspace"}
     )
     with pytest.raises(OpPrereqError, match="needs a provider"):
         plan_disk(CLUSTER, DiskTemplate.EXT, "disk/0", {"size": 1})
 
 
 def test_a_disk_of_a_provider_is_named_by_it() -> None:
-    new = NewDisk(1, DiskMode.RW, "none", "pvd", {})
-    disk = describe_disk(new, 3, DiskTemplate.EXT, None, [], iter("ux").__next__)
+    new = NewDisk(DiskTemplate.EXT, 1, DiskMode.RW, "none", "pvd", {})
+    disk = describe_disk(new, 3, None, [], iter("ux").__next__)
     assert (disk.uuid, disk.nodes) == ("u", [])
     assert disk.logical_id == ["pvd", "x.ext.disk3"]
     assert disk.iv_name == "disk/3"
@@ -96,7 +96,7 @@ def new_file(settings: dict[str, str | int], of_cluster: str = "", of_group: str
     group = NodeGroup.from_wire(make_group(diskparams=params[1]))
     new = plan_disk(cluster, DiskTemplate.FILE, "disk/0", {"size": 1, **settings})
     place = file_place(cluster, group, DiskTemplate.FILE, "web1", None, None)
-    disk = describe_disk(new, 0, DiskTemplate.FILE, place, [NODE], iter("ux").__next__)
+    disk = describe_disk(new, 0, place, [NODE], iter("ux").__next__)
     assert build_rpc_disk(cluster, group, disk).format is disk.format
     return disk
 
@@ -150,7 +150,7 @@ def test_bad_names(name: str) -> None:
 def test_devices_are_adopted_with_the_size_they_have() -> None:
     path = "/dev/disk/by-id/wwn-0x5000"
     assert plan_disk(CLUSTER, DiskTemplate.BLOCKDEV, "disk/0", {"adopt": path}) == NewDisk(
-        0, DiskMode.RW, None, params={}, adopt=path
+        DiskTemplate.BLOCKDEV, 0, DiskMode.RW, None, params={}, adopt=path
     )
 
 

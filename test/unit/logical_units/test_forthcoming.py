@@ -161,7 +161,7 @@ def test_who_looks_for_room_sees_the_planned_disks(
     template: str, logical_id: list[str], settings: dict[str, Any]
 ) -> None:
     disk = Disk(uuid=DiskUuid("d1"), dev_type=template, logical_id=logical_id, size=5, serial_no=1)
-    planned: Any = SimpleNamespace(template=template, disks=[disk])
+    planned: Any = SimpleNamespace(templates=[template], disks=[disk])
     op: Any = decode_opcode({**BARE, "disk_template": template})
-    assert with_planned_disks(op, planned).disks == [settings]
+    assert with_planned_disks(op, planned).disks == [{**settings, "dev_type": template}]
     assert with_planned_disks(op, None).disks == []

@@ -142,7 +142,7 @@ def test_parameters_of_a_disk_can_be_changed(cluster: FakeCluster) -> None:
         (["add", {"size": "much"}], "is not a size"),
         (["add", {"size": 1, "nix": "1"}], "nix: not known"),
         (["add", {"size": 1, "mode": "w"}], "rw or ro"),
-        (["add", {"size": 1, "dev_type": "sharedfile"}], "several templates"),
+        (["add", {"size": 1, "dev_type": "blockdev"}], "'blockdev' is not enabled"),
         (["add", {"size": 2**21}], "violates the instance policy"),
         (["modify", 0, {"size": 5}], "gnt-instance grow-disk"),
         (["modify", 0, {"vg": "x"}], "vg cannot be changed"),

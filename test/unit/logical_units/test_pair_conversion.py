@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from typing import Any
 
 import pytest
 from fakes.fake_cluster import FakeCluster
 from fakes.pairs import NAME, UP, add_pair, nodes_of, sides, volumes
 
-from ganeti.base.errors import GenericError, NotSupportedError, OpPrereqError
+from ganeti.base.errors import GenericError, OpPrereqError
 
 
 def modify(cluster: FakeCluster, **params: Any) -> Any:
@@ -78,10 +80,92 @@ def test_conversions_that_cannot_be(
     assert sides(plain) == {}
 
 
-def test_files_become_copies_by_way_of_volumes(pairs: FakeCluster) -> None:
+def test_files_become_copies_by_way_of_volumes_and_back(pairs: FakeCluster) -> None:
     pairs.add_instance(disk_template="file", start=False)
-    with pytest.raises(NotSupportedError, match="convert them to 'plain' first"):
-        to_drbd(pairs)
+    answer = modify(pairs, disk_template="drbd", remote_node="node2")
+    assert answer == [("disk_template", "drbd")]
+    assert nodes_of(pairs) == ["node1", "node2"]
+    assert [len(names) for names in volumes(pairs).values()] == [2, 2]
+    assert sides(pairs) == {}
+    pairs.execute("OP_INSTANCE_STARTUP", instance_name=NAME)
+    assert sides(pairs) == UP
+    pairs.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
+    modify(pairs, disk_template="file")
+    assert nodes_of(pairs) == ["node1"]
+    [name] = pairs.rpc.node("node1").disks
+    assert volumes(pairs) == {"node1": [name]}
+    assert name.endswith(".file.disk0")
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("back", [False, True])
+def test_two_steps_are_both_done_or_none(pairs: FakeCluster, *, back: bool, after: bool) -> None:
+    pairs.add_instance(disk_template="file", start=False)
+    [name] = pairs.rpc.node("node1").disks
+    pairs.rpc.node("node1").data[name] = "what the guest wrote"
+    old, new = ("drbd", "file") if back else ("file", "drbd")
+    ends = set()
+    for number in range(60):
+        if template_of(pairs) != old:
+            convert(pairs, old)
+        seen = iter(range(10**6))
+
+        def failure(
+            _node: str, _call: str, _args: Any, number: int = number, seen: Any = seen
+        ) -> str | None:
+            return "it broke" if next(seen) == number else None
+
+        kind = "lost_answer" if after else "failure"
+        setattr(pairs.rpc, kind, failure)
+        pairs.messages.clear()
+        with contextlib.suppress(GenericError):
+            convert(pairs, new)
+        setattr(pairs.rpc, kind, lambda *_args: None)
+        ends.add(template_of(pairs))
+        assert "what the guest wrote" in pairs.rpc.node("node1").data.values(), pairs.messages
+        known = {part for disk in pairs.config.disks.values() for part in named_by(disk)}
+        for node in pairs.rpc.nodes.values():
+            left = node.disks - known
+            assert not left or pairs.said("by hand") or pairs.said("it broke"), (number, left)
+            node.disks -= left
+        assert template_of(pairs) in (old, new)
+        pairs.execute("OP_INSTANCE_STARTUP", instance_name=NAME)
+        pairs.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
+    assert ends == {old, new}
+
+
+def template_of(cluster: FakeCluster) -> str:
+    return str(cluster.config.disks[cluster.config.instance(NAME)["disks"][0]]["dev_type"])
+
+
+def convert(cluster: FakeCluster, template: str) -> None:
+    node = {"remote_node": "node2"} if template == "drbd" else {}
+    modify(cluster, disk_template=template, **node)
+
+
+def named_by(disk: dict[str, Any]) -> list[str]:
+    """Return the names of the volumes or the file that a disk of the configuration is in."""
+    ids = [part["logical_id"] for part in disk["children"] or [disk]]
+    return [path if path.startswith("/") else f"{group}/{path}" for group, path in ids]
+
+
+def test_an_allocator_chooses_the_node_for_the_copies(plain: FakeCluster) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def answer(question: dict[str, Any], _options: dict[str, Any]) -> str:
+        asked.append(question["request"])
+        return json.dumps({"success": True, "info": "", "result": ["node3.example.com"]})
+
+    plain.rpc.allocators["hail"] = answer
+    to_drbd(plain, remote_node=None, iallocator="hail")
+    assert nodes_of(plain) == ["node1", "node3"]
+    assert asked[0]["required_nodes"] == 1
+    assert asked[0]["restrict-to-nodes"] == [f"node{n}.example.com" for n in (2, 3, 4)]
+    assert asked[0]["disk_space_total"] == 1024 + 128
+    with pytest.raises(OpPrereqError, match="give one of them"):
+        to_drbd(plain, iallocator="hail")
+    with pytest.raises(OpPrereqError, match="for a conversion to disk template 'drbd'"):
+        modify(plain, disk_template="plain", iallocator="hail")
 
 
 @pytest.mark.parametrize("after", [False, True])

@@ -47,7 +47,7 @@ def make_view(changes: dict[str, Any] | None = None, **live: Any) -> View:
 
 
 OWN = {
-    "instance": {"disk.copies", "disk.copied", "disk.status"},
+    "instance": {"disk.copies", "disk.copied", "disk.status", "disk.templates"},
     "export": {"newest", "points", "size", "sizes"},
     "lock": {"priorities"},
 }  # fields that 3.0 does not have

@@ -9,7 +9,7 @@ volume of the primary node is never removed, whatever fails.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Self
@@ -18,7 +18,7 @@ from msgspec import structs
 
 from ganeti.base.errors import OpExecError, OpPrereqError
 from ganeti.logical_units.instance.base import check_online, check_pair
-from ganeti.logical_units.instance.changes.modify_parts import ModifyPart, Results, Work
+from ganeti.logical_units.instance.changes.modify_parts import ModifyPart, Work
 from ganeti.logical_units.instance.storage import disks as node_disks
 from ganeti.logical_units.instance.storage import planning
 from ganeti.logical_units.instance.storage.lvm_disks import check_room
@@ -36,41 +36,42 @@ _KEPT = ("uuid", "serial_no", "ctime", "mtime", "iv_name")
 
 @dataclass(frozen=True, slots=True)
 class PairPart(ModifyPart):
-    """The conversion of all disks; their data volumes on the primary node stay.
+    """The conversion of disks; their data volumes on the primary node stay.
 
     Attributes:
         view: the instance with both nodes.
-        disks: the disks as they will be.
+        disks: the disks as they will be; those that are not converted are the same as before.
     """
 
     view: InstanceView
     disks: Sequence[Disk]
 
     @property
-    def results(self) -> Results:
-        return [("disk_template", str(self.work.op.disk_template))]
+    def converted(self) -> list[tuple[int, Disk, Disk]]:
+        """Index of each disk that is converted, the disk as it was, and as it will be."""
+        pairs = zip(self.work.view.disks, self.disks, strict=True)
+        return [(index, old, new) for index, (old, new) in enumerate(pairs) if old is not new]
 
     @property
     def _primary(self) -> Node:
         return self.view.primary
 
-    def _change(self, before: Sequence[Disk], after: Sequence[Disk]) -> None:
+    def _change(self, pairs: Iterable[tuple[Disk, Disk]]) -> None:
         changes = [
             (
                 ObjectKind.DISK,
                 old.uuid,
                 {k: v for k, v in changed_fields(old, new).items() if k not in _KEPT},
             )
-            for old, new in zip(before, after, strict=True)
+            for old, new in pairs
         ]
         self.work.context.config.modify_objects(changes)
 
     def store(self, undo: Undo) -> None:
         """Name the disks as they are now, all in one step."""
-        old = self.work.view.disks
-        back = partial(self._change, self.disks, old)
+        back = partial(self._change, [(new, old) for _index, old, new in self.converted])
         undo.push("name the old disks in the configuration", back)
-        self._change(old, self.disks)
+        self._change((old, new) for _index, old, new in self.converted)
 
     def _shut(self, node: Node, wire: RpcDisk, index: int) -> None:
         doing = f"deactivate disk {index} of instance {self.view.name!r}"
@@ -83,7 +84,7 @@ class ToCopies(PairPart):
     def before_store(self, undo: Undo) -> Self:
         """Make the other side, then the primary one over the volume that is there."""
         context, view, secondary = self.work.context, self.view, self.view.nodes[1]
-        for index, disk in enumerate(self.disks):
+        for index, _old, disk in self.converted:
             context.check_canceled()
             context.feedback(f"* making a copy of disk {index} on node {secondary.name}")
             node_disks.make_on(context, view, secondary, index, disk, undo, on_primary=False)
@@ -129,7 +130,7 @@ class FromCopies(PairPart):
 
     def before_store(self, undo: Undo) -> Self:
         """Close both sides; that of a node that is offline is left."""
-        for index, disk in enumerate(self.work.view.disks):
+        for index, disk, _new in self.converted:
             for node in self.view.nodes[:2]:
                 if not node.offline:
                     self._shut(node, self.view.disk_wire(disk, node), index)
@@ -138,7 +139,7 @@ class FromCopies(PairPart):
     def finish(self) -> None:
         """Remove the copies, and the metadata on the primary node; failures are told."""
         context, secondary = self.work.context, self.view.nodes[1]
-        for index, disk in enumerate(self.work.view.disks):
+        for index, disk, _new in self.converted:
             doing = f"remove the copy of disk {index} of instance {self.view.name!r}"
             node_disks.why_left(context, self.view, disk, secondary, doing)
             meta = self.view.disk_wire(disk, self._primary).children[1]
@@ -155,41 +156,56 @@ class FromCopies(PairPart):
                 )
 
 
-def keeps_volumes(old: str, new: str) -> bool:
-    """Tell whether the data can stay where it is."""
-    return {old, new} == {DiskTemplate.PLAIN, DiskTemplate.DRBD}
+def plan_alone(work: Work) -> PairPart:
+    """Decide on the disks as they will be without their copies."""
+    view = work.view
+    alone = [_alone(disk, view.primary) if disk.traits.mirrored else disk for disk in view.disks]
+    return FromCopies(work, view, alone)
 
 
-def plan_pair(work: Work, secondary: Node | None) -> PairPart:
-    """Refuse nodes that cannot hold the copies; decide on the disks as they will be."""
-    context, view, template = work.context, work.view, str(work.op.disk_template)
-    if template == DiskTemplate.PLAIN:
-        if secondary is not None:
-            raise OpPrereqError(f"instance {view.name!r}: disks of template plain have one node")
-        return FromCopies(work, view, [_alone(disk, view.primary) for disk in view.disks])
+def plan_pair(work: Work, secondary: Node | None, there: Sequence[Disk]) -> PairPart:
+    """Refuse nodes that cannot hold the copies; decide on the disks as they will be.
+
+    Args:
+        secondary: the node for the copies; the one that others are on if there are such.
+        there: the volumes that exist already; others are made before.
+    """
+    context, view = work.context, work.view
+    if view.needs_own_nodes:
+        has = view.nodes[1]
+        if secondary is not None and secondary.uuid != has.uuid:
+            raise OpPrereqError(
+                f"instance {view.name!r}: other disks have their copies on node {has.name!r} and"
+                f" not on {secondary.name!r}; go there afterwards, with 'gnt-instance"
+                " replace-disks -n NODE'"
+            )
+        secondary = has
     nodes = [view.primary, *([secondary] if secondary else [])]
-    check_pair(context, f"instance {view.name!r}", nodes, template)
+    check_pair(context, f"instance {view.name!r}", nodes, [DiskTemplate.DRBD])
     both = view.with_nodes(*nodes)
     for node in nodes:
         check_online(node, f"convert the disks of instance {view.name!r} on")
-    lost = node_disks.indexes_on(context, view, view.primary, view.disks, there=False)
+    lost = node_disks.indexes_on(context, view, view.primary, there, there=False)
     if lost:
         raise OpPrereqError(
             f"disk {lost[0]} of instance {view.name!r} does not exist on node"
             f" {view.primary.name!r}; see 'gnt-instance recreate-disks'"
         )
-    planned = [_with_copy(work, index, disk, nodes) for index, disk in enumerate(view.disks)]
-    check_room(context, view.primary, [disk.children[1] for disk in planned])
-    check_room(context, nodes[1], [child for disk in planned for child in disk.children])
-    return ToCopies(work, both, [planning.settle(context, disk) for disk in planned])
+    planned = {
+        index: planning.settle(context, _with_copy(work, index, disk, nodes))
+        for index, disk in enumerate(view.disks)
+        if not disk.traits.mirrored
+    }
+    check_room(context, view.primary, [disk.children[1] for disk in planned.values()])
+    check_room(context, nodes[1], [child for disk in planned.values() for child in disk.children])
+    return ToCopies(work, both, [planned.get(i, disk) for i, disk in enumerate(view.disks)])
 
 
 def _with_copy(work: Work, index: int, old: Disk, nodes: Sequence[Node]) -> Disk:
     settings = {"size": old.size, "mode": old.mode.value, "vg": old.part("vg")}
-    view, new_uuid = work.view, work.context.new_uuid
-    template, group = DiskTemplate.DRBD, view.group
-    new = planning.plan_disk(view.cluster, template, f"disk/{index}", settings, group)
-    made = planning.describe_disk(new, index, template, None, nodes, new_uuid, uuid=old.uuid)
+    view, new_uuid, template = work.view, work.context.new_uuid, DiskTemplate.DRBD
+    new = planning.plan_disk(view.cluster, template, f"disk/{index}", settings, view.group)
+    made = planning.describe_disk(new, index, None, nodes, new_uuid, uuid=old.uuid)
     data, meta = made.children
     vg, _name = meta.logical_id
     data = structs.replace(data, logical_id=old.logical_id)

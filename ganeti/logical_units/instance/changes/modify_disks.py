@@ -20,17 +20,11 @@ from typing import Final, Self
 
 from msgspec import structs
 
-from ganeti.base.errors import (
-    ErrorCode,
-    GenericError,
-    NotSupportedError,
-    OpPrereqError,
-    wrong_state,
-)
+from ganeti.base.errors import ErrorCode, GenericError, OpPrereqError, wrong_state
 from ganeti.logical_units import lookup
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.base import check_primary_online
-from ganeti.logical_units.instance.changes.convert_pair import PairPart, keeps_volumes, plan_pair
+from ganeti.logical_units.instance.changes.convert_pair import PairPart, plan_alone, plan_pair
 from ganeti.logical_units.instance.changes.device_changes import (
     DISKS,
     DevicePlan,
@@ -49,7 +43,7 @@ from ganeti.logical_units.instance.storage.files import (
     own_directories,
     usual_format,
 )
-from ganeti.logical_units.instance.storage.planner import FilePlace
+from ganeti.logical_units.instance.storage.planner import DEV_TYPE, FilePlace
 from ganeti.logical_units.instance.storage.snapshots import check_without_snapshots
 from ganeti.logical_units.instance.view import InstanceView, changed_fields
 from ganeti.logical_units.undo import Undo
@@ -63,7 +57,6 @@ _ADD, _ATTACH = DeviceAction.ADD, DeviceAction.ATTACH
 _DETACH, _REMOVE, _MODIFY = DeviceAction.DETACH, DeviceAction.REMOVE, DeviceAction.MODIFY
 MODIFIABLE: Final = ("mode", "name")
 _ATTACH_BY: Final = ("name", "uuid")
-_DEV_TYPE: Final = "dev_type"
 _DISK: Final = "disk"
 
 
@@ -72,40 +65,46 @@ class DiskMakers:
 
     def __init__(self, work: Work) -> None:
         self._context, self._view, self._op = work.context, work.view, work.op
+        self._hotplugs = work.hotplugs
 
     def add(self, what: str, index: int, settings: Settings) -> Disk:
         """Return a disk to be made."""
-        template = self._template(what, settings)
-        rest = {name: value for name, value in settings.items() if name != _DEV_TYPE}
-        new = planning.plan_disk(self._view.cluster, template, what, rest)  # type: ignore[arg-type]
-        place, nodes = self._place(template), self._view.nodes
-        new_uuid = self._context.new_uuid
-        made = planning.describe_disk(new, index, template, place, nodes, new_uuid)
+        template, view = self._template(what, settings), self._view
+        new = planning.plan_disk(view.cluster, template, what, settings, view.group)  # type: ignore[arg-type]
+        place, nodes = self._place(template), view.nodes
+        made = planning.describe_disk(new, index, place, nodes, self._context.new_uuid)
         planning.check_formats(self._view.instance.hypervisor, [made])
         [checked] = planning.check_on_nodes(self._context, nodes, [made])
         return planning.settle(self._context, checked)
 
     def _template(self, what: str, settings: Settings) -> DiskTemplate:
-        """Return the template of a new disk: that of the others, of which there must be some."""
-        has, asked = self._view.template, settings.get(_DEV_TYPE)
-        if not self._view.traits.has_disks:
-            if asked is None:
-                raise OpPrereqError(
-                    f"{what}: instance {self._view.name!r} is diskless; say what kind"
-                    " of disk it is to be with dev_type=..."
-                )
-            return planning.choose_template(self._view.cluster, str(asked))
-        if asked not in (None, has):
-            raise NotSupportedError(
-                f"{what}: the other disks are of template {has!r}; disks of several templates in"
-                " one instance are not supported"
+        """Return the template of a new disk: the one asked for, or that of all others.
+
+        Raises:
+            OpPrereqError: nothing says which it is to be, or the instance has one node only.
+        """
+        view, asked = self._view, settings.get(DEV_TYPE)
+        if asked is None and len(view.templates) != 1:
+            has = f"has disks of {' and '.join(view.templates)}" if view.disks else "is diskless"
+            raise OpPrereqError(
+                f"{what}: instance {view.name!r} {has}; say what kind of disk it is to be with"
+                " dev_type=..."
             )
-        return planning.choose_template(self._view.cluster, has)
+        template = planning.choose_template(view.cluster, str(asked or view.template))
+        if template.traits.mirrored and not view.needs_own_nodes:
+            raise wrong_state(
+                f"{what}: a disk of template {str(template)!r} has a copy on a second node, which"
+                f" instance {view.name!r} does not have; convert all its disks with 'gnt-instance"
+                f" modify -t {template} -n NODE {view.name}'"
+            )
+        return template
 
     def _place(self, template: DiskTemplate) -> FilePlace | None:
-        op, own = self._op, own_directories(self._view)
+        op = self._op
+        like = [disk for disk in self._view.disks if disk.dev_type == template]
+        own = own_directories(self._view.with_instance(self._view.instance, like))
         if template.traits.is_file and own and not (op.file_storage_dir or op.file_driver):
-            driver = str(self._view.disks[0].logical_id[0])
+            driver = str(like[0].logical_id[0])
             usual = usual_format(self._view.cluster, self._view.group, template)
             return FilePlace(own[0], FileDriver(driver), usual)
         return _file_place(self._view, template, op)
@@ -142,15 +141,25 @@ class DiskMakers:
         return found[0]
 
     def _check_reachable(self, what: str, disk: Disk) -> None:
-        primary, has = self._view.primary, self._view.template
+        """Refuse a disk that is not where the instance is, or binds it to other nodes than now."""
+        view, primary = self._view, self._view.primary
         if disk.nodes and primary.uuid not in disk.nodes:
             raise wrong_state(
                 f"{what}: disk {disk.uuid} is not on node {primary.name!r}, where the instance is"
             )
-        if self._view.disks and has != disk.dev_type:
-            raise NotSupportedError(
-                f"{what}: disk {disk.uuid} is of template {disk.dev_type!r}, the others of {has!r};"
-                " disks of several templates in one instance are not supported"
+        others = set(disk.nodes) - {node.uuid for node in view.nodes}
+        if not (disk.traits.mirrored and others):
+            return
+        if view.needs_own_nodes:
+            raise wrong_state(
+                f"{what}: disk {disk.uuid} has its copy on another node than the disks that the"
+                f" instance has, {view.nodes[1].name!r}; bring them together first with"
+                " 'gnt-instance replace-disks -n NODE'"
+            )
+        if self._hotplugs:
+            raise wrong_state(
+                f"{what}: disk {disk.uuid} has a copy on a second node, which instance"
+                f" {view.name!r} does not have yet; shut it down first"
             )
 
     def modify(self, what: str, index: int, device: Disk, settings: Settings) -> Disk:
@@ -372,17 +381,16 @@ def check_conversion(name: str, old: str, new: str, *, format_changes: bool = Fa
 
 @dataclass(frozen=True, slots=True)
 class TemplatePart(ModifyPart):
-    """The conversion of all disks of a stopped instance.
+    """The conversion of disks of a stopped instance by copying their data.
 
     Attributes:
-        disks: the disks as they will be; once they are made, as they are.
+        disks: the disks as they will be, or as they are once they are made; those that are not
+        converted are the same as before.
+        closes: the new disks are closed at the end, unless the instance is to have them.
     """
 
     disks: Sequence[Disk]
-
-    @property
-    def results(self) -> Results:
-        return [("disk_template", str(self.work.op.disk_template))]
+    closes: bool = True
 
     def before_store(self, undo: Undo) -> Self:
         """Make the new disks and fill them."""
@@ -394,6 +402,9 @@ class TemplatePart(ModifyPart):
         made: list[Disk] = []
         for index, planned in enumerate(self.disks):
             context.check_canceled()
+            if planned is view.disks[index]:
+                made.append(planned)
+                continue
             made.append(make_disk(context, view, node, index, planned, undo))
             source = whole_disk(view, node, view.disks[index])
             target = whole_disk(view, node, made[-1])
@@ -411,17 +422,21 @@ class TemplatePart(ModifyPart):
     def finish(self) -> None:
         """Remove the old disks, close the new ones; failures are told."""
         context, view = self.work.context, self.work.view
-        old = [disk for disk in view.disks if not disk.traits.must_adopt]
+        converted = zip(view.disks, self.disks, strict=True)
+        old = [disk for disk, new in converted if disk is not new and not disk.traits.must_adopt]
         remove_unknown(context, view, old)
         gone = set(directories(old)) - set(directories(self.disks))
         disks.remove_directories(context, view.primary, sorted(gone))
-        if not view.instance.disks_active:
+        if self.closes and not view.instance.disks_active:
             after = context.config.get_instance_context(view.instance.uuid)
             disks.deactivate(context, InstanceView.of(after), view.primary)
 
 
-def plan_conversion(work: Work, secondary: Node | None) -> TemplatePart | PairPart:
-    """Refuse conversions that are not possible.
+def plan_conversion(work: Work, secondary: Node | None) -> list[TemplatePart | PairPart]:
+    """Refuse conversions that are not possible; returns the steps of one that is.
+
+    To copies on a second node, and away from them, the way is by volumes on one: these stay where
+    they are.  So both steps are work of one job, and either both are done or none.
 
     Args:
         secondary: the node for copies of the disks, if one was given.
@@ -442,25 +457,54 @@ def plan_conversion(work: Work, secondary: Node | None) -> TemplatePart | PairPa
     if not is_own and not template.traits.has_provider:
         raise OpPrereqError("parameters of a provider are for disk template 'ext' only")
     check_without_snapshots(work.context, view, f"convert the disks of instance {name!r}")
-    if keeps_volumes(view.template, template):
-        return plan_pair(work, secondary)
-    if view.needs_own_nodes or template.traits.mirrored:
-        raise NotSupportedError(
-            f"instance {name!r}: disks are converted between templates 'plain' and 'drbd' only, or"
-            " between others; convert them to 'plain' first"
-        )
-    planned = [_converted(work, template, index, old) for index, old in enumerate(view.disks)]
-    planning.check_formats(view.instance.hypervisor, planned)
-    return TemplatePart(work, planning.check_on_nodes(work.context, view.nodes, planned))
+    if template.traits.mirrored:
+        copied = _plan_copies(work, DiskTemplate.PLAIN, wanted, closes=False)
+        there = [disk for disk in view.disks if disk.dev_type == DiskTemplate.PLAIN]
+        return [*copied, plan_pair(_after(work, copied), secondary, there)]
+    if secondary is not None:
+        raise OpPrereqError(f"instance {name!r}: disks of template {template} have one node")
+    alone = [plan_alone(work)] if view.needs_own_nodes else []
+    return [*alone, *_plan_copies(_after(work, alone), template, wanted, closes=True)]
+
+
+def _after(work: Work, steps: Sequence[TemplatePart | PairPart]) -> Work:
+    """Return the work as it is after these steps."""
+    if not steps:
+        return work
+    return replace(work, view=work.view.with_instance(work.view.instance, [*steps[-1].disks]))
+
+
+def _plan_copies(
+    work: Work, template: DiskTemplate, wanted: object, *, closes: bool
+) -> list[TemplatePart]:
+    """Return the step that copies the disks of other templates, if there are any.
+
+    Args:
+        wanted: another format of files, if one is asked for.
+    """
+    view, disks = work.view, work.view.disks
+    kept = {DiskTemplate(template)} | ({DiskTemplate.DRBD} if not closes else set())
+    moved = {
+        index: _converted(work, template, index, old)
+        for index, old in enumerate(disks)
+        if old.dev_type not in kept or (wanted is not None and old.format != wanted)
+    }
+    if not moved:
+        return []
+    planning.check_formats(view.instance.hypervisor, moved.values())
+    checked = planning.check_on_nodes(work.context, view.nodes, list(moved.values()))
+    new = dict(zip(moved, checked, strict=True))
+    return [TemplatePart(work, [new.get(i, old) for i, old in enumerate(disks)], closes)]
 
 
 def _converted(work: Work, template: DiskTemplate, index: int, old: Disk) -> Disk:
     """Return a disk as it will be."""
     op, view, new_uuid = work.op, work.view, work.context.new_uuid
-    settings = {"size": old.size, "mode": old.mode.value, **op.ext_params}
-    new = planning.plan_disk(view.cluster, template, f"disk/{index}", settings)  # type: ignore[arg-type]
-    nodes, place = view.nodes, _file_place(view, template, op)
-    made = planning.describe_disk(new, index, template, place, nodes, new_uuid, uuid=old.uuid)
+    given = op.ext_params if template == op.disk_template else {}
+    settings = {"size": old.size, "mode": old.mode.value, **given}
+    new = planning.plan_disk(view.cluster, template, f"disk/{index}", settings, view.group)  # type: ignore[arg-type]
+    place = _file_place(view, template, op)
+    made = planning.describe_disk(new, index, place, view.nodes, new_uuid, uuid=old.uuid)
     return structs.replace(made, name=old.name, ctime=old.ctime, serial_no=old.serial_no)
 
 
@@ -479,5 +523,6 @@ def _changes(before: Sequence[Disk], after: Sequence[Disk]) -> list[Change]:
         fields = changed_fields(old, new)
         kept = {"uuid", "serial_no", "ctime", "mtime", "iv_name"}
         changed = {name: value for name, value in fields.items() if name not in kept}
-        found.append((ObjectKind.DISK, old.uuid, changed))
+        if changed:
+            found.append((ObjectKind.DISK, old.uuid, changed))
     return found

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError, wrong_state
 from ganeti.logical_units import lookup
+from ganeti.logical_units.allocator.placing import still_usable
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance import guest
 from ganeti.logical_units.instance.base import AnyInstanceUnit, OnInstance, WithTarget
@@ -30,6 +31,7 @@ from ganeti.logical_units.instance.changes.modify_disks import (
 from ganeti.logical_units.instance.changes.modify_nics import NicPart, networks_in, plan_nic_changes
 from ganeti.logical_units.instance.changes.modify_parts import ModifyPart, Results, Work, begin
 from ganeti.logical_units.instance.changes.nics import network_locks
+from ganeti.logical_units.instance.creation.choosing import check_one_way, choose_secondary
 from ganeti.logical_units.instance.moving.target import check_other_node, check_target, record_move
 from ganeti.logical_units.instance.parameters import (
     check_beparams,
@@ -51,7 +53,7 @@ from ganeti.objects.parameters import apply_changes
 from ganeti.opcodes.instance import OpInstanceSetParams
 from ganeti.protocol.wconfd import ObjectKind
 
-_NOT_YET: Final = ("instance_communication", "iallocator")
+_NOT_YET: Final = ("instance_communication",)
 # Settings that only say how disks are made that come with this change.
 _FOR_NEW_DISKS: Final = ("ext_params", "file_driver", "file_storage_dir")
 
@@ -181,15 +183,27 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
         networks = networks_in(self.context, self.op)
         key = self.op.pnode_uuid or self.op.pnode
         target = None if key is None else lookup.require_node(self.config, key)
-        key = self.op.remote_node_uuid or self.op.remote_node
-        if key is not None and self.op.disk_template != DiskTemplate.DRBD:
+        key, allocator = self.op.remote_node_uuid or self.op.remote_node, self.op.iallocator
+        what = f"instance {view.name!r}"
+        check_one_way(what, node=self.op.remote_node or key, iallocator=allocator)
+        if (key or allocator) and self.op.disk_template != DiskTemplate.DRBD:
             raise OpPrereqError(
-                f"instance {view.name!r}: a secondary node is given for a conversion to disk"
+                f"{what}: a secondary node, or an allocator, is given for a conversion to disk"
                 " template 'drbd'; another one for copies that are there: 'gnt-instance"
                 f" replace-disks -n NODE {view.name}'"
             )
         secondary = None if key is None else lookup.require_node(self.config, key)
         return WithNetworks(view, target, networks, secondary)
+
+    def place(self, found: WithNetworks, earlier: WithNetworks | None) -> WithNetworks:
+        """Have an allocator choose the secondary node, if one is given; space there is reserved."""
+        view, allocator = found.view, self.op.iallocator
+        if allocator is None or found.secondary is not None or view.needs_own_nodes:
+            return found
+        before = [earlier.secondary] if earlier and earlier.secondary else []
+        kept = still_usable(self.config, before)
+        secondary = kept[0] if kept else choose_secondary(self.context, view, allocator)
+        return WithNetworks(view, found.target, found.networks, secondary)
 
     def locks(self, found: WithNetworks) -> LockNeed:
         """Lock the instance exclusively, nodes and networks shared."""
@@ -212,6 +226,8 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
         new = self._with_os(new, results)
         new = self._with_offline(new, results)
         parts = self._parts(found, new)
+        if self.op.disk_template:
+            results.append(("disk_template", str(self.op.disk_template)))
         for part in parts:
             if isinstance(part, NicPart):
                 new = replace(new, nics=list(part.after))
@@ -221,7 +237,7 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
             part.disks for part in parts if isinstance(part, DiskPart | TemplatePart | PairPart)
         ]
         fields = changed_fields(view.instance, new)
-        plan = Modification(view, new, fields, [*of_disks, view.disks][0], parts, results)
+        plan = Modification(view, new, fields, [view.disks, *of_disks][-1], parts, results)
         if fields or parts:
             self._check_new(plan)
         return plan
@@ -238,7 +254,7 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
         work = begin(self.context, found.view, op)
         parts: list[ModifyPart] = []
         if op.disk_template:
-            parts.append(plan_conversion(work, found.secondary))
+            parts += plan_conversion(work, found.secondary)
         elif op.disks:
             parts.append(plan_disk_changes(work))
         if op.nics:

@@ -17,7 +17,7 @@ from ganeti.logical_units.instance.guest import reserve_memory, space_on_node_mi
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.logical_units.locks import LockLevel, exclusive, take_locks
 from ganeti.objects.allocation_modes import IAllocatorMode
-from ganeti.objects.disk_templates import traits_of
+from ganeti.objects.disk_templates import DiskTemplate, disk_space_mib, traits_of
 from ganeti.objects.fill import cluster_hvparams, fill_beparams
 from ganeti.objects.model import AdminState, Cluster, Disk, Node
 from ganeti.opcodes.instance import OpInstanceCreate
@@ -62,8 +62,8 @@ def choose_for_new(
         allocator = allocator.with_option(EXPLAIN)
     first = request_for_new(context.config, cluster, op, name)
 
-    sizes = [size for disk in first.disks if isinstance(size := disk["size"], int)]
-    disk_mib = space_on_node_mib(first.disk_template, sizes)
+    sizes = [(str(disk["dev_type"]), int(str(disk["size"]))) for disk in first.disks]
+    disk_mib = space_on_node_mib(sizes)
     memory_mib = first.memory if start else 0
 
     def take_room(nodes: list[Node]) -> None:
@@ -133,10 +133,44 @@ def choose_for_disks(
         return _as_request(like_existing(snapshot, snapshot.instance(instance.name), disks))
 
     def take_room(nodes: list[Node]) -> None:
-        disk_mib = space_on_node_mib(view.template, [disk.size for disk in disks])
+        disk_mib = space_on_node_mib((disk.dev_type, disk.size) for disk in disks)
         context.config.reserve_node_resources([(node.uuid, 0, disk_mib) for node in nodes], [])
 
     return place(context, allocator, request, take_room, hypervisor=instance.hypervisor)
+
+
+def choose_secondary(context: JobContext, view: InstanceView, iallocator: str) -> Node:
+    """Return a node for copies of all disks of an instance that has none yet; space is reserved.
+
+    Allocators have no question of this kind.  They are asked for a place for an instance with the
+    same memory and disks, metadata with them, on one node of the group other than its own.
+
+    Raises:
+        OpPrereqError: there is no such allocator, or it finds no place.
+    """
+    cluster, instance, copy = view.cluster, view.instance, str(DiskTemplate.DRBD)
+    what = f"instance {instance.name!r}"
+    allocator = choose_allocator(cluster, iallocator, what, IAllocatorMode.ALLOCATE)
+    sizes = {disk.uuid: disk_space_mib([(copy, disk.size)]) for disk in view.disks}
+    plain = [
+        structs.replace(disk, dev_type=str(DiskTemplate.PLAIN), size=sizes[disk.uuid])
+        for disk in view.disks
+    ]
+
+    def request(snapshot: Snapshot) -> Allocate:
+        like = like_existing(snapshot, snapshot.instance(instance.name), plain)
+        others = [
+            node.name
+            for node in snapshot.nodes.values()
+            if node.group == view.primary.group and node.uuid != view.primary.uuid
+        ]
+        return _as_request(structs.replace(like, restrict_to_nodes=sorted(others)))
+
+    def take_room(nodes: list[Node]) -> None:
+        space = [(node.uuid, 0, sum(sizes.values())) for node in nodes]
+        context.config.reserve_node_resources(space, [])
+
+    return place(context, allocator, request, take_room, hypervisor=instance.hypervisor)[0]
 
 
 def _as_request(wanted: NewInstance) -> Allocate:

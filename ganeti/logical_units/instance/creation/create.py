@@ -42,12 +42,11 @@ from ganeti.logical_units.instance.storage.files import file_place
 from ganeti.logical_units.instance.storage.planner import SIZE_UNKNOWN
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive, shared
-from ganeti.objects.disk_templates import traits_of
+from ganeti.objects.disk_templates import DiskTemplate, traits_of
 from ganeti.objects.fill import cluster_hvparams, fill_beparams, fill_hvparams, fill_osparams_all
 from ganeti.objects.model import AdminState, Disk, Instance, Network, Node, NodeGroup
 from ganeti.objects.nic import NIC
 from ganeti.objects.record import PrivateParams
-from ganeti.objects.rpc_instance import disk_template
 from ganeti.objects.tags import add_tags
 from ganeti.opcodes.instance import InstanceCreateMode, OpInstanceCreate
 
@@ -125,10 +124,11 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
                 f"{what}: --opportunistic-locking is for an allocator to choose among the free"
                 " nodes; do not give a node as well"
             )
-        template, second = planning.choose_template(self.cluster, op.disk_template), op.snode
-        second = op.snode_uuid or second
-        if second and not template.traits.mirrored:
-            self.context.warn(f"the secondary node is ignored for disk template {template.value}")
+        templates = planning.templates_of(self.cluster, op.disk_template, op.disks)
+        second = op.snode_uuid or op.snode
+        if second and not any(each.traits.mirrored for each in templates):
+            words = ", ".join(templates)
+            self.context.warn(f"the secondary node is ignored for disk template {words}")
             second = None
         keys = [named, second] if second else [named]
         return [lookup.require_node(self.config, key) for key in keys]
@@ -238,8 +238,10 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
     def _check_node(self, found: Wanted) -> None:
         node = found.primary
         check_takes_instances(node, f"put instance {found.name!r} on")
-        template = planning.choose_template(self.cluster, found.op.disk_template)
-        check_pair(self.context, f"instance {found.name!r}", found.nodes, template.value)
+        templates = planning.templates_of(self.cluster, found.op.disk_template, found.op.disks)
+        if found.planned and sources.keeps_disks(found.op, found.planned):
+            templates = [DiskTemplate(each) for each in found.planned.templates]
+        check_pair(self.context, f"instance {found.name!r}", found.nodes, templates)
         if found.op.group_name is not None:
             wanted = lookup.require_group(self.config, found.op.group_name)
             if wanted.uuid != node.group:
@@ -267,18 +269,22 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
 
     def _plan_disks(self, found: Wanted, group: NodeGroup) -> list[Disk]:
         op, nodes = found.op, found.nodes
-        template = planning.choose_template(self.cluster, op.disk_template)
         planned = sources.planned_disks(op, found.planned, nodes) if found.planned else None
         if planned is not None:
             return planned
         directory, driver = op.file_storage_dir, op.file_driver
-        place = file_place(self.cluster, group, template, found.name, directory, driver)
+        templates = planning.templates_of(self.cluster, op.disk_template, op.disks)
+        of_files = [each for each in templates if each.traits.is_file] or templates
+        places = {
+            each: file_place(self.cluster, group, each, found.name, directory, driver)
+            for each in of_files
+        }
+        usual = planning.choose_template(self.cluster, op.disk_template)
+        planned_anew = planning.plan_disks(self.cluster, usual, op.disks, group)
         new_uuid = self.context.new_uuid
         return [
-            planning.describe_disk(disk, index, template, place, nodes, new_uuid)
-            for index, disk in enumerate(
-                planning.plan_disks(self.cluster, template, op.disks, group)
-            )
+            planning.describe_disk(disk, index, places.get(disk.template), nodes, new_uuid)
+            for index, disk in enumerate(planned_anew)
         ]
 
     def _plan_settings(
@@ -376,7 +382,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
                 fill_beparams(self.cluster, instance)["maxmem"],
                 hypervisor,
                 cluster_hvparams(self.cluster).get(hypervisor, {}),
-                disk_mib=space_on_node_mib(disk_template(disks), [disk.size for disk in disks]),
+                disk_mib=space_on_node_mib((disk.dev_type, disk.size) for disk in disks),
             )
 
     # Hooks and work.

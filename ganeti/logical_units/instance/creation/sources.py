@@ -32,10 +32,10 @@ from ganeti.logical_units.instance.storage.copying import (
     disk_by_script,
     dump_file,
 )
-from ganeti.logical_units.instance.storage.planner import SIZE_AUTO
-from ganeti.logical_units.instance.storage.planning import nodes_of, planner_of
+from ganeti.logical_units.instance.storage.planner import DEV_TYPE, SIZE_AUTO
+from ganeti.logical_units.instance.storage.planning import on_nodes, planner_of
 from ganeti.logical_units.instance.view import InstanceView
-from ganeti.objects.disk_templates import DiskTemplate
+from ganeti.objects.disk_templates import DiskTemplate, binding_template
 from ganeti.objects.hypervisors import HVPARAMS, Hypervisor
 from ganeti.objects.model import AdminState, Disk, Instance, Node
 from ganeti.objects.nic import NIC
@@ -148,8 +148,9 @@ def _hypervisor(found: ExportDescription) -> Hypervisor:
 
 
 def _template(found: ExportDescription) -> DiskTemplate:
+    templates = [disk.dev_type for disk in found.disks if disk.dev_type]
     try:
-        return DiskTemplate(found.disk_template)
+        return DiskTemplate(binding_template(templates) if templates else found.disk_template)
     except ValueError as err:
         raise OpPrereqError("the export names no disk template; give one with -t") from err
 
@@ -161,7 +162,11 @@ def _disks(op: OpInstanceCreate, found: ExportDescription) -> list[dict[str, obj
         OpPrereqError: fewer or smaller ones are wanted.
     """
     exported: list[dict[str, object]] = [
-        {"size": disk.size_mib, **({"name": disk.name} if disk.name else {})}
+        {
+            "size": disk.size_mib,
+            **({"name": disk.name} if disk.name else {}),
+            **({DEV_TYPE: disk.dev_type} if disk.dev_type and not op.disk_template else {}),
+        }
         for disk in found.disks
     ]
     if not op.disks:
@@ -267,11 +272,11 @@ def filled_from_planned(op: OpInstanceCreate, planned: InstanceView) -> OpInstan
     """Return the opcode; parameters that it leaves out come from the planned instance."""
     old = planned.instance
     hypervisor = op.hypervisor or Hypervisor(old.hypervisor)
-    template = op.disk_template or DiskTemplate(planned.template)
+    template = op.disk_template or DiskTemplate(binding_template(planned.templates))
     has_place = op.pnode or op.pnode_uuid or op.iallocator
     node_uuid = op.pnode_uuid if has_place else old.primary_node
     second = op.snode_uuid
-    if not (has_place or op.snode or second) and template.traits.mirrored:
+    if not (has_place or op.snode or second) and planned.needs_own_nodes:
         second = next((node.uuid for node in planned.nodes[1:]), None)
     nics = op.nics or [_nic_settings(nic) for nic in old.nics]
     return _filled(
@@ -281,10 +286,18 @@ def filled_from_planned(op: OpInstanceCreate, planned: InstanceView) -> OpInstan
 
 def with_planned_disks(op: OpInstanceCreate, planned: InstanceView | None) -> OpInstanceCreate:
     """Return the opcode as an allocator needs it: with the planned disks, if it keeps them."""
-    if planned is None or op.disks or op.disk_template != planned.template:
+    if planned is None or not keeps_disks(op, planned):
         return op
-    planner = planner_of(planned.template)
-    return replace(op, disks=[planner.settings_of(disk) for disk in planned.disks])
+    settings = [
+        {**planner_of(disk.dev_type).settings_of(disk), DEV_TYPE: disk.dev_type}
+        for disk in planned.disks
+    ]
+    return replace(op, disks=settings)
+
+
+def keeps_disks(op: OpInstanceCreate, planned: InstanceView) -> bool:
+    """Tell whether the disks are to be as planned."""
+    return not op.disks and op.disk_template == binding_template(planned.templates)
 
 
 def _nic_settings(nic: NIC) -> dict[str, str]:
@@ -298,18 +311,9 @@ def planned_disks(
     op: OpInstanceCreate, planned: InstanceView, nodes: Sequence[Node]
 ) -> list[Disk] | None:
     """Return the disks as planned; None if others are wanted."""
-    if op.disks or op.disk_template != planned.template:
+    if not keeps_disks(op, planned):
         return None
-    holders = nodes_of(DiskTemplate(planned.template), nodes)
-    return [
-        replace(
-            disk,
-            forthcoming=False,
-            nodes=holders,
-            children=[replace(child, nodes=holders) for child in disk.children],
-        )
-        for disk in planned.disks
-    ]
+    return [on_nodes(replace(disk, forthcoming=False), nodes) for disk in planned.disks]
 
 
 def plan_only(context: JobContext, view: InstanceView) -> None:

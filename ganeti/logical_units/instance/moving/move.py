@@ -59,7 +59,7 @@ class LUInstanceMove(AnyInstanceUnit[OpInstanceMove, Move, CopyPlan]):
     def plan(self, found: Move) -> CopyPlan:
         """Refuse an instance that cannot be moved, or not there."""
         view, name = found.view, found.view.name
-        if not view.traits.can_copy:
+        if view.needs_own_nodes or not _copied(view):
             raise wrong_state(
                 f"cannot move instance {name!r} of disk template {view.template!r}:"
                 f" {_other_way(view)}"
@@ -88,15 +88,27 @@ class LUInstanceMove(AnyInstanceUnit[OpInstanceMove, Move, CopyPlan]):
 
 def _other_way(view: InstanceView) -> str:
     """Return the way to another node, for an instance whose disks need not be copied there."""
-    if not view.traits.has_disks:
+    if not view.disks:
         return "it has no disks, so use 'gnt-instance failover'"
-    if view.traits.mirrored:
+    bound = [index for index, disk in enumerate(view.disks) if disk.traits.alone]
+    if view.needs_own_nodes and bound:
+        return (
+            f"disk {bound[0]} is on node {view.primary.name} alone, while others have copies on"
+            f" {view.nodes[1].name}; bring them to one template first, with 'gnt-instance modify -t"
+            f" plain {view.name}'"
+        )
+    if view.needs_own_nodes:
         return (
             f"node {view.nodes[1].name} has copies of its disks, so use 'gnt-instance migrate' or"
             " 'failover'; to come to a third node 'gnt-instance failover -n NODE', or to bring the"
             " copies there before 'gnt-instance replace-disks -n NODE'"
         )
     return "other nodes reach its disks, so use 'gnt-instance migrate' or 'failover'"
+
+
+def _copied(view: InstanceView) -> list[Disk]:
+    """Return the disks that only a copy brings to another node; all nodes reach the others."""
+    return [disk for disk in view.disks if disk.traits.can_copy]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +161,12 @@ class _Copy:
         """Make the disks on the target and fill them; returns them as they are there."""
         view, target = self.view, self.target
         made = []
-        for directory in directories(view.disks):
+        for directory in directories(_copied(view)):
             make_directory(self.context, target, directory, undo)
         for index, disk in enumerate(view.disks):
             self.context.check_canceled()
+            if not disk.traits.can_copy:
+                continue
             planned = replace(disk, nodes=[target.uuid])
             self._remove_leftover(index, planned)
             made.append(make_disk(self.context, view, target, index, planned, undo))
@@ -209,7 +223,7 @@ class _Copy:
     def _remove_old(self) -> None:
         source = self.view.primary
         self.context.feedback(f"Removing the disks on the original node {source.name}")
-        if disks.remove(self.context, self.view):
+        if disks.remove(self.context, self.view.with_instance(self.instance, _copied(self.view))):
             self.context.warn(
                 f"old disks of instance {self.instance.name} are left on node {source.name}: remove"
                 f" them by hand; the instance uses those on {self.target.name}"

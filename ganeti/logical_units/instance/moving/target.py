@@ -128,11 +128,20 @@ def check_movable(view: InstanceView, what: str) -> None:
     Raises:
         OpPrereqError: its disks cannot be reached from another node (wrong_state).
     """
-    if not all(disk.traits.shared or disk.traits.mirrored for disk in view.disks):
+    bound = [index for index, disk in enumerate(view.disks) if disk.traits.alone]
+    if bound and view.needs_own_nodes:
+        raise wrong_state(
+            f"cannot {what} instance {view.name!r}: disk {bound[0]} of template"
+            f" {view.disks[bound[0]].dev_type!r} is on node {view.primary.name!r} alone, though"
+            f" others have copies on {view.nodes[1].name!r}; bring all disks to one template with"
+            f" 'gnt-instance modify -t', or detach it"
+        )
+    if bound:
         raise wrong_state(
             f"cannot {what} instance {view.name!r}: its disk template"
-            f" {view.template!r} keeps the disks on node {view.primary.name!r}; while that node"
-            " answers, 'gnt-instance move' copies them to another; if it is lost, so are they:"
+            f" {view.disks[bound[0]].dev_type!r} keeps the disks on node {view.primary.name!r};"
+            " while that node answers, 'gnt-instance move' copies them to another; if it is lost,"
+            " so are they:"
             " 'gnt-instance remove --ignore-failures', then 'gnt-backup import' of an export."
             "  Instances of template sharedfile can fail over"
         )

@@ -32,6 +32,7 @@ from ganeti.objects.model import Cluster, Disk, Node, NodeGroup
 from ganeti.objects.parameters import DISK_SETTINGS, OWN_DISKPARAMS, apply_changes, checked
 
 SIZE_UNKNOWN: Final = 0  # of what is adopted, until its node has told it
+DEV_TYPE: Final = "dev_type"  # the setting that gives a disk another template than the others
 SIZE_AUTO: Final = "auto"  # the standard size of the instance policy
 SIZE_MIB_MAX: Final = 2**43 - 1  # a file offset is a signed 64-bit number of bytes
 
@@ -40,13 +41,14 @@ DiskSettings = Mapping[str, str | int]
 
 @dataclass(frozen=True, slots=True)
 class NewDisk:
-    """A disk to be made; size in MiB.
+    """A disk to be made, of a template; size in MiB.
 
     ``params`` are the disk's own parameters, with those for the provider of template ext, which
     ``provider`` names; ``volume_groups`` and ``spindles`` are for templates on LVM; ``adopt`` is a
     device, volume or file that is there already, whose size is yet to be asked.
     """
 
+    template: DiskTemplate
     size_mib: int
     mode: DiskMode
     name: str | None

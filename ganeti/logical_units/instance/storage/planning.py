@@ -22,6 +22,7 @@ from ganeti.logical_units.instance.storage.drbd_disks import DrbdDisks
 from ganeti.logical_units.instance.storage.files import file_of
 from ganeti.logical_units.instance.storage.lvm_disks import PlainDisks
 from ganeti.logical_units.instance.storage.planner import (
+    DEV_TYPE,
     SIZE_AUTO,
     SIZE_UNKNOWN,
     DiskSettings,
@@ -283,6 +284,26 @@ def choose_template(cluster: Cluster, asked: str | None) -> DiskTemplate:
     return DiskTemplate(template)
 
 
+def templates_of(
+    cluster: Cluster, asked: str | None, settings: Iterable[DiskSettings]
+) -> list[DiskTemplate]:
+    """Return the templates that the disks of a new instance are to have, each once.
+
+    Args:
+        asked: that of the disks which name none (``dev_type``).
+
+    Raises:
+        OpPrereqError: one is not enabled, or not supported.
+    """
+    usual = choose_template(cluster, asked)
+    return list(dict.fromkeys(_own_template(cluster, usual, each) for each in settings)) or [usual]
+
+
+def _own_template(cluster: Cluster, usual: DiskTemplate, settings: DiskSettings) -> DiskTemplate:
+    own = settings.get(DEV_TYPE)
+    return choose_template(cluster, str(own)) if own else usual
+
+
 def plan_disks(
     cluster: Cluster,
     template: DiskTemplate,
@@ -292,6 +313,7 @@ def plan_disks(
     """Check the disks asked for; one without a size, or of size ``auto``, has the standard size.
 
     Args:
+        template: that of the disks that name none.
         group: the node group of the instance, once it is known.
 
     Raises:
@@ -312,7 +334,7 @@ def plan_disks(
             ErrorCode.NORES,
         )
     planned = [
-        plan_disk(cluster, template, f"disk/{index}", disk, group)
+        plan_disk(cluster, _own_template(cluster, template, disk), f"disk/{index}", disk, group)
         for index, disk in enumerate(settings)
     ]
     names = [disk.name for disk in planned if disk.name is not None]
@@ -335,11 +357,13 @@ def plan_disk(
         what: its name in errors.
     """
     planner = planner_of(template)
+    settings = {name: value for name, value in settings.items() if name != DEV_TYPE}
     if settings.get("size", SIZE_AUTO) == SIZE_AUTO and "adopt" not in settings:
         settings = {**settings, "size": standard_disk_mib(fill_cluster_ipolicy(cluster))}
     planner.check_settings(what, settings)
     settings = planner.with_defaults(cluster, group, settings)
     new = NewDisk(
+        template=template,
         size_mib=planner.size_mib(what, settings),
         mode=disk_mode(what, settings.get("mode", DiskMode.RW.value)),
         name=device_name(what, settings.get("name")),
@@ -373,20 +397,26 @@ def disk_mode(what: str, mode: object) -> DiskMode:
         raise OpPrereqError(f"{what}: the mode must be rw or ro, got {mode!r}") from err
 
 
-def nodes_of(template: DiskTemplate, nodes: Sequence[Node]) -> list[str]:
+def nodes_of(template: str, nodes: Sequence[Node]) -> list[str]:
     """Return the UUIDs of the nodes that hold a disk: none in particular if all can reach it.
 
     Args:
         nodes: of the instance, the primary first.
     """
-    traits = template.traits
+    traits = traits_of(template)
     return [] if traits.shared else [node.uuid for node in nodes[: traits.node_count]]
+
+
+def on_nodes(disk: Disk, nodes: Sequence[Node]) -> Disk:
+    """Return a disk that is to be made, as it is on the nodes of an instance, the primary first."""
+    holders = nodes_of(disk.dev_type, nodes)
+    children = [structs.replace(child, nodes=holders) for child in disk.children]
+    return structs.replace(disk, nodes=holders, children=children)
 
 
 def describe_disk(
     new: NewDisk,
     index: int,
-    template: DiskTemplate,
     place: FilePlace | None,
     nodes: Sequence[Node],
     new_uuid: Callable[[], str],
@@ -399,6 +429,7 @@ def describe_disk(
         nodes: of the instance, the primary first.
         uuid: that of the disk whose place it takes.
     """
+    template = new.template
     holders = nodes_of(template, nodes)
     disk = Disk(
         uuid=DiskUuid(uuid or new_uuid()),

@@ -103,7 +103,7 @@ class LUInstanceRepair(InstanceUnit[OpInstanceRepair, OnInstance]):
     def plan(self, found: OnInstance) -> OnInstance:
         """Refuse an instance without copies, and one whose primary node is away."""
         view = found.view
-        if not view.traits.mirrored:
+        if not view.needs_own_nodes:
             raise OpPrereqError(
                 f"instance {view.name!r}: disk template {view.template!r} keeps no copies to repair"
                 " from; see 'gnt-instance recreate-disks'"

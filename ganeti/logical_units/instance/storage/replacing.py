@@ -181,7 +181,7 @@ class LUInstanceReplaceDisks(AnyInstanceUnit[OpInstanceReplaceDisks, WithTarget,
                 f"node {new.name!r} is the secondary node of instance {view.name!r} already; its"
                 " volumes are replaced with -s"
             )
-        check_pair(self.context, f"instance {view.name!r}", [view.primary, new], view.template)
+        check_pair(self.context, f"instance {view.name!r}", [view.primary, new], view.templates)
         if new.group != view.primary.group:
             group = lookup.require_group(self.config, new.group)
             ignore, disks = self.op.ignore_ipolicy, view.disks

@@ -37,7 +37,7 @@ from ganeti.logical_units.instance.storage.planner import SIZE_MIB_MAX, disk_siz
 from ganeti.logical_units.instance.storage.syncing import tell_degraded, wait_for_sync
 from ganeti.logical_units.instance.view import InstanceView, changed_fields
 from ganeti.logical_units.undo import Undo
-from ganeti.objects.disk_templates import DiskFormat, DiskTemplate
+from ganeti.objects.disk_templates import DiskFormat
 from ganeti.objects.model import Disk, Node
 from ganeti.opcodes.instance import (
     OpInstanceActivateDisks,
@@ -333,7 +333,11 @@ class Recreation(WithPlace):
 
 
 def _own_nodes(view: InstanceView) -> list[Node]:
-    return view.nodes[: view.traits.node_count]
+    return view.nodes[: _node_count(view)]
+
+
+def _node_count(view: InstanceView) -> int:
+    return 2 if view.needs_own_nodes else 1
 
 
 class LUInstanceRecreateDisks(AnyInstanceUnit[OpInstanceRecreateDisks, WithPlace, Recreation]):
@@ -345,7 +349,7 @@ class LUInstanceRecreateDisks(AnyInstanceUnit[OpInstanceRecreateDisks, WithPlace
     def resolve(self) -> WithPlace:
         """Read the instance, and look up the nodes where its disks are to be."""
         view, names = self.read_instance(), self.op.node_uuids or self.op.nodes
-        what, count = f"instance {view.name!r}", view.traits.node_count
+        what, count = f"instance {view.name!r}", _node_count(view)
         if len(names) not in (0, count):
             many = "one node" if count == 1 else f"{count} nodes"
             raise OpPrereqError(
@@ -364,8 +368,8 @@ class LUInstanceRecreateDisks(AnyInstanceUnit[OpInstanceRecreateDisks, WithPlace
         if found.chosen:
             return found
         view = found.view
-        _check_template(view)
         wanted = plan_recreation(view.disks, self.op.disks)
+        _check_template(view, wanted)
         made = [wanted.get(index, disk) for index, disk in enumerate(view.disks)]
         chosen = still_usable(self.config, earlier.chosen) if earlier else []
         if not chosen:
@@ -375,9 +379,10 @@ class LUInstanceRecreateDisks(AnyInstanceUnit[OpInstanceRecreateDisks, WithPlace
     def plan(self, found: WithPlace) -> Recreation:
         """Refuse while the instance runs, and where disks are still there."""
         view, name = found.view, found.view.name
-        _check_template(view)
         plan = Recreation(view, found.chosen, plan_recreation(view.disks, self.op.disks))
-        if plan.goes_elsewhere and len(plan.wanted) < len(view.disks):
+        _check_template(view, plan.wanted)
+        left = [disk for index, disk in enumerate(view.disks) if index not in plan.wanted]
+        if plan.goes_elsewhere and not all(disk.traits.shared for disk in left):
             raise OpPrereqError(
                 f"instance {name!r}: on other nodes all disks must be made anew, not some"
             )
@@ -387,7 +392,7 @@ class LUInstanceRecreateDisks(AnyInstanceUnit[OpInstanceRecreateDisks, WithPlace
             check_primary_online(view)
         if plan.goes_elsewhere:
             check_target(self.context, view, plan.goal, ignore_ipolicy=False)
-            check_pair(self.context, f"instance {name!r}", plan.chosen, view.template)
+            check_pair(self.context, f"instance {name!r}", plan.chosen, view.templates)
         self._check_lost(plan)
         planning.check_on_nodes(self.context, plan.chosen, list(plan.wanted.values()))
         return plan
@@ -400,7 +405,7 @@ class LUInstanceRecreateDisks(AnyInstanceUnit[OpInstanceRecreateDisks, WithPlace
             if there:
                 hint = (
                     ", or make one side anew with 'gnt-instance replace-disks'"
-                    if view.traits.mirrored
+                    if view.disks[there[0]].traits.mirrored
                     else ""
                 )
                 raise wrong_state(
@@ -414,7 +419,6 @@ class LUInstanceRecreateDisks(AnyInstanceUnit[OpInstanceRecreateDisks, WithPlace
     def execute(self, plan: Recreation) -> None:
         """Make the disks, then record the changes."""
         view, node = plan.view.with_nodes(*plan.chosen), plan.goal
-        nodes = planning.nodes_of(DiskTemplate(view.template), plan.chosen)
         with Undo(self.context) as undo:
             for directory in directories(list(plan.wanted.values())):
                 make_directory(self.context, node, directory, undo)
@@ -422,9 +426,7 @@ class LUInstanceRecreateDisks(AnyInstanceUnit[OpInstanceRecreateDisks, WithPlace
             for index, disk in plan.wanted.items():
                 self.context.check_canceled()
                 self.context.feedback(f"* creating disk {index}...")
-                children = [structs.replace(child, nodes=nodes) for child in disk.children]
-                planned = structs.replace(disk, nodes=nodes, children=children)
-                planned = planning.settle(self.context, planned)
+                planned = planning.settle(self.context, planning.on_nodes(disk, plan.chosen))
                 made[index] = make_disk(self.context, view, node, index, planned, undo)
             self._record(plan, made)
             undo.forget()
@@ -446,9 +448,9 @@ class LUInstanceRecreateDisks(AnyInstanceUnit[OpInstanceRecreateDisks, WithPlace
             self.config.modify_objects(changes)
 
 
-def _check_template(view: InstanceView) -> None:
-    template, traits = view.template, view.traits
-    if not traits.has_disks or traits.must_adopt:
+def _check_template(view: InstanceView, wanted: Mapping[int, Disk]) -> None:
+    adopted = [disk.dev_type for disk in wanted.values() if disk.traits.must_adopt]
+    for template in adopted or ([] if view.disks else [view.template]):
         raise OpPrereqError(
             f"instance {view.name!r}: disks of template {template!r} cannot be made anew"
         )
