@@ -355,6 +355,30 @@ def test_a_split_brain_is_told_with_the_command_that_decides(
         assert not pairs.said("connect them again")
 
 
+@pytest.mark.parametrize(
+    ("op_id", "params"),
+    [("OP_INSTANCE_STARTUP", {}), ("OP_INSTANCE_REBOOT", {"reboot_type": "full"})],
+)
+def test_a_start_tells_a_split_brain(
+    pairs: FakeCluster, op_id: str, params: dict[str, object]
+) -> None:
+    add_pair(pairs, start=False)
+    text = "split brain: generations 1 and 2, 'gnt-instance replace-disks -s INSTANCE'"
+    real = pairs.rpc.failure
+
+    def part(node: str, call: str, args: Any) -> str | None:
+        if call == "blockdev_getmirrorstatus_multi":
+            for side in pairs.rpc.node("node1").sides.values():
+                side.part(Link.NONE)
+        return text if call == "drbd_wait_sync" else real(node, call, args)
+
+    pairs.rpc.failure = part
+    pairs.execute(op_id, instance_name=NAME, **params)
+    assert NAME in pairs.rpc.node("node1").running
+    assert pairs.said("split brain: generations 1 and 2")
+    assert pairs.said(f"'gnt-instance replace-disks -s {NAME}'")
+
+
 def test_a_failed_activation_does_not_take_disks_from_a_guest(pairs: FakeCluster) -> None:
     add_pair(pairs)
     pairs.rpc.fail("blockdev_assemble", "node2")

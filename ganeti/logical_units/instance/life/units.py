@@ -27,6 +27,7 @@ from ganeti.logical_units.instance.parameters import (
     without_defaults,
 )
 from ganeti.logical_units.instance.storage import disks
+from ganeti.logical_units.instance.storage.syncing import tell_degraded
 from ganeti.logical_units.instance.view import InstanceView, changed_fields
 from ganeti.logical_units.locks import LockLevel, LockNeed, shared
 from ganeti.objects.fill import fill_beparams, fill_hvparams, fill_osparams_all
@@ -116,6 +117,7 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup, Start]):
             paused=paused,
             ignore_secondaries=self.op.force,
         )
+        tell_degraded(self.context, view)
 
 
 def mark_up(context: JobContext, view: InstanceView, *, remember: bool) -> None:
@@ -196,6 +198,7 @@ class LUInstanceReboot(InstanceUnit[OpInstanceReboot, Reboot]):
                 context.info(f"instance {name} was already stopped, starting now")
             ignore = op.ignore_secondaries
             guest.start_on(context, view, view.primary, reason, ignore_secondaries=ignore)
+            tell_degraded(context, view)
         mark_up(context, view, remember=True)
 
 

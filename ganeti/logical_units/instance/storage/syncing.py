@@ -124,7 +124,12 @@ def wait_for_sync(
 
 
 def tell_degraded(context: JobContext, view: InstanceView) -> None:
-    """Warn of disks whose copies are neither complete nor being made, and say why."""
+    """Warn of disks whose copies are neither complete nor being made, and say why.
+
+    A node that is marked offline is known to lack them, so nothing is told then.
+    """
+    if any(node.offline for node in view.nodes):
+        return
     try:
         check_syncing(context, view)
     except OpExecError as err:

@@ -64,7 +64,7 @@ class LUInstanceActivateDisks(InstanceUnit[OpInstanceActivateDisks, OnInstance])
         ready = disks.activate(self.context, view, view.primary, ignore_size=op.ignore_size)
         if op.wait_for_sync:
             wait_for_sync(self.context, view)
-        elif not any(node.offline for node in view.nodes):
+        else:
             tell_degraded(self.context, view)
         return ready
 
