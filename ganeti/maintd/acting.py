@@ -8,8 +8,9 @@ an empty list and a pending event does not know whether there are jobs, and look
 reasons, once the time is over that a request under way may take.  If the intent is so old that such
 jobs may have been archived, the events have failed: nobody knows what was done.
 
-Moves that balance the cluster have no event: whoever begins anew lets the time of such a request
-pass and waits for those that run, whose reason names `BALANCING`.
+Moves that balance the cluster and repairs of instances have no event: whoever begins anew lets the
+time of such a request pass, waits for those that run, which their reasons tell, and sets the tags
+that tell of repairs, unless that was done.
 
 The state in memory is only what reports tell, and when the cluster was last balanced.  An error
 ends a turn; the next one reads all again.
@@ -26,11 +27,13 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import GenericError
 from ganeti.base.ids import JobId
-from ganeti.maintd.balance import REST_S, Balance, Question
+from ganeti.maintd.balance import REST_S, Answer, Question, choose
 from ganeti.maintd.health import Health, heard
 from ganeti.maintd.incidents import JobFacts, NodeFacts, adopt, follow, is_active, look, with_jobs
+from ganeti.maintd.repairs import WORD, Work, outdated, pending_tag, repairs_in, retagging
 from ganeti.maintd.rounds import BALANCING, InstanceFacts, Round, Situation, Step, Waits, plan_round
 from ganeti.opcodes.summary import summary
+from ganeti.opcodes.tags import TagsChange
 from ganeti.protocol.maintenance.diagnosis import Diagnosis, Unknown
 from ganeti.protocol.maintenance.stored import Incident, Maintenance, RepairStatus
 
@@ -75,14 +78,17 @@ class Cluster(Protocol):
     async def submit(self, steps: Sequence[Step]) -> list[JobId | str]:
         """Submit jobs, each with its event in its reason; returns ids, or why one was refused."""
 
-    async def balance(self, question: Question, threshold: float) -> Balance:
-        """Search for the moves that balance the cluster and are worth it."""
+    async def search(self, question: Question) -> Answer:
+        """Search for repairs of instances and for moves that balance the cluster."""
+
+    async def tags(self, instance: str) -> Sequence[str] | None:
+        """Return the tags of an instance; None if it is gone."""
 
     async def jobs(self, job_ids: Collection[JobId]) -> Mapping[JobId, JobFacts]:
         """Return those of the jobs that are still there."""
 
-    async def submitted(self) -> Mapping[str, list[JobId]]:
-        """Return the jobs of the queue by the event, or `BALANCING`, that their reason names."""
+    async def submitted(self) -> Mapping[str, list[Work]]:
+        """Return the work in the queue by the event (of a `Step`) that its reason names."""
 
 
 class Worker:
@@ -108,8 +114,8 @@ class Worker:
         self._now = now
         self._new_uuid = new_uuid
         self._unsure_s: float | None = now()
-        self._balanced_s = -math.inf
-        self._balance = Balance()
+        self._searched_s = -math.inf
+        self._remarks = Answer()
         self._moving: dict[JobId, str] = {}
         self._rests: dict[str, float] = {}
 
@@ -159,41 +165,62 @@ class Worker:
             logger.info("Incident %s is %s", incident.uuid, incident.repair_status)
         if any(job_id in jobs and jobs[job_id].is_running for job_id in state.jobs):
             return
-        balance = await self._find_balance(state)
+        found = await self._search(state)
         state = await self.read()
         if state is not None:
-            await self._begin(state, jobs, balance)
+            await self._begin(state, jobs, found)
 
     async def _is_sure(self, state: Maintenance) -> bool:
         """Find jobs that were submitted and not noted; False while there may be more."""
         if self._unsure_s is None:
             return True
-        if state.balance and not state.jobs and self._now() - self._unsure_s < SETTLE_S:
+        may_be_untold = state.auto_repair or (state.balance and not state.jobs)
+        if may_be_untold and self._now() - self._unsure_s < SETTLE_S:
             return False
         pending = [each for each in state.incidents if _may_have_jobs(each)]
         age_s = self._now() - max((each.mtime for each in pending), default=0.0)
         if pending and not state.jobs and age_s < SETTLE_S:
             return False
         submitted = await self._cluster.submitted()
-        await self._await(submitted.get(BALANCING, ()))
-        found = adopt(state.incidents, submitted)
+        await self._await(submitted)
+        jobs = {event: list(dict(work)) for event, work in submitted.items()}
+        found = adopt(state.incidents, jobs)
         for incident in found:
             logger.info("Jobs of incident %s: %s", incident.uuid, incident.jobs)
             await self._cluster.append_jobs(incident.jobs)
             await self._cluster.put(incident)
         if pending and not state.jobs and not found and age_s > ARCHIVED_S:
             await self._give_up(pending)
+        if state.auto_repair:
+            await self._tell(submitted)
         self._unsure_s = None
         return True
 
-    async def _await(self, job_ids: Sequence[JobId]) -> None:
-        """Let those of the jobs that still run belong to the last round."""
+    async def _await(self, submitted: Mapping[str, Sequence[Work]]) -> None:
+        """Let moves that balance and repairs which still run belong to the last round."""
+        own = [event for event in submitted if event.split(":")[0] in (BALANCING, WORD)]
+        job_ids = {job_id for event in own for job_id, _ in submitted[event]}
         running = [
             job_id for job_id, job in (await self._cluster.jobs(job_ids)).items() if job.is_running
         ]
         if running:
-            logger.info("Jobs that balance the cluster: %s", running)
+            logger.info("Jobs of moves and repairs still run: %s", running)
             await self._cluster.append_jobs(running)
+
+    async def _tell(self, submitted: Mapping[str, Sequence[Work]]) -> None:
+        """Set the tags of repairs whose sender did not live to do so."""
+        steps = []
+        for found in repairs_in(submitted):
+            tags = None if found.is_told else await self._cluster.tags(found.instance)
+            if tags is not None:
+                old = outdated(tags, found.repair)
+                steps.append(_telling(found.instance, found.repair, found.jobs, old))
+        await self._submit_telling(steps)
+
+    async def _submit_telling(self, steps: Sequence[Step]) -> None:
+        if steps:
+            answers = await self._cluster.submit(steps)
+            await self._note(list(zip(steps, answers, strict=True)))
 
     async def _give_up(self, pending: Sequence[Incident]) -> None:
         """Nobody can tell any more whether jobs were submitted: in doubt nothing is done."""
@@ -206,43 +233,54 @@ class Worker:
                 await self._cluster.put(replace(incident, repair_status=RepairStatus.FAILED))
 
     async def _begin(
-        self, state: Maintenance, jobs: Mapping[JobId, JobFacts], balance: Balance
+        self, state: Maintenance, jobs: Mapping[JobId, JobFacts], found: Answer
     ) -> None:
         """Plan a round and submit its jobs."""
         await self._tidy(state)
         with_event = {each.node for each in state.incidents if is_active(each)}
         nodes = [self.nodes[name] for name in sorted(with_event) if name in self.nodes]
         instances = await self._cluster.instances(nodes) if nodes else ()
+        balance = choose(found, state.balance_threshold)
         planned = plan_round(
-            Situation(state.incidents, self.nodes, instances, self.healths, jobs, balance)
+            Situation(
+                state.incidents, self.nodes, instances, self.healths, jobs, balance, found.cares
+            )
         )
         _log_waits(self.waits, planned.waits)
         self.waits = planned.waits
         if planned.steps:
             await self._submit(state, planned)
 
-    async def _find_balance(self, state: Maintenance) -> Balance:
-        """Return the moves that would balance the cluster, if it is time for that."""
+    async def _search(self, state: Maintenance) -> Answer:
+        """Return repairs and moves, if it is time; else only why there were none."""
         now_s = self._now()
-        if not state.balance:
-            self._balanced_s, self._balance = -math.inf, Balance()
-            return self._balance
-        if now_s - self._balanced_s < state.round_delay:
-            return self._balance
-        self._balanced_s = now_s
+        if not (state.balance or state.auto_repair):
+            self._searched_s, self._remarks = -math.inf, Answer()
+            return self._remarks
+        if now_s - self._searched_s < state.round_delay:
+            return self._remarks
+        self._searched_s = now_s
         situation = Situation(state.incidents, self.nodes, healths=self.healths)
         self._rests = {name: end_s for name, end_s in self._rests.items() if end_s > now_s}
         question = Question(
+            balances=state.balance,
+            repairs=state.auto_repair,
             busy=sorted(set(self.nodes) - situation.untouched),
             fixed=sorted(self._rests),
             uses_load=state.use_load,
             moves_disks=state.move_disks,
         )
         try:
-            found = await self._cluster.balance(question, state.balance_threshold)
+            found = await self._cluster.search(question)
         except GenericError as err:
-            found = Balance(remarks=(f"the search failed: {err.message}",))
-        self._balance = Balance(remarks=found.remarks)
+            found = Answer(remarks=[f"the search failed: {err.message}"])
+        self._remarks = Answer(
+            remarks=list(choose(found, state.balance_threshold).remarks),
+            cares=[replace(each, add=[], remove=[]) for each in found.cares if each.text],
+        )
+        if any(each.add for each in found.cares):
+            # A repair may begin once another has ended.
+            self._searched_s = min(now_s, now_s - state.round_delay + SETTLE_S)
         return found
 
     def _note_rests(self, jobs: Mapping[JobId, JobFacts]) -> None:
@@ -270,21 +308,25 @@ class Worker:
     async def _note(self, answers: Sequence[tuple[Step, JobId | str]]) -> None:
         """Note the numbers of submitted jobs."""
         by_event: dict[str, list[JobId]] = {}
+        telling: list[Step] = []
         for step, answer in answers:
             words = ", ".join(map(summary, step.opcodes))
             if isinstance(answer, str):
-                logger.warning("%s: %s was refused: %s", _title(step), words, answer)
+                logger.warning("%s: %s was refused: %s", _title(step.event), words, answer)
                 continue
-            logger.info("%s: job %s, %s", _title(step), answer, words)
+            logger.info("%s: job %s, %s", _title(step.event), answer, words)
             if step.event == BALANCING and step.instance is not None:
                 self._moving[answer] = step.instance
             by_event.setdefault(step.event, []).append(answer)
+            if step.repair and step.instance is not None and not _is_telling(step):
+                telling.append(_telling(step.instance, step.repair, [answer], step.replaced))
         submitted = [job_id for job_ids in by_event.values() for job_id in job_ids]
         await self._cluster.append_jobs(submitted)
         state = await self.read()
         for incident in state.incidents if state else ():
             if incident.uuid in by_event:
                 await self._cluster.put(with_jobs(incident, by_event[incident.uuid]))
+        await self._submit_telling(telling)
 
     async def _tidy(self, state: Maintenance) -> None:
         """Forget which instances were moved away once there is nothing that they left."""
@@ -293,8 +335,20 @@ class Worker:
                 await self._cluster.remove_evacuated(name)
 
 
-def _title(step: Step) -> str:
-    return "Balancing" if step.event == BALANCING else f"Incident {step.event}"
+def _telling(instance: str, repair: str, job_ids: Sequence[JobId], replaced: Sequence[str]) -> Step:
+    """Return the job that sets the tag of a repair."""
+    opcodes = retagging(instance, [pending_tag(repair, job_ids)], replaced)
+    return Step(opcodes, f"{WORD}:{repair}", instance=instance)
+
+
+def _is_telling(step: Step) -> bool:
+    return all(isinstance(op, TagsChange) for op in step.opcodes)
+
+
+def _title(event: str) -> str:
+    if event == BALANCING:
+        return "Balancing"
+    return f"Repair {event}" if event.startswith(WORD) else f"Incident {event}"
 
 
 def _may_have_jobs(incident: Incident) -> bool:
@@ -323,5 +377,4 @@ def _log_waits(before: Mapping[str, Waits], after: Mapping[str, Waits]) -> None:
     """Say once why nothing is done about an event."""
     for uuid, found in after.items():
         if before.get(uuid) != found:
-            what = "Balancing" if uuid == BALANCING else f"Incident {uuid}"
-            logger.info("%s waits: %s", what, found.why)
+            logger.info("%s waits: %s", _title(uuid), found.why)

@@ -16,6 +16,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from ganeti.maintd.repairs import Care
 from ganeti.opcodes.instance import (
     OpInstanceFailover,
     OpInstanceMigrate,
@@ -34,15 +35,19 @@ class Question(Struct, frozen=True):
     """What is searched for.
 
     Attributes:
+        balances: whether moves are.
+        repairs: whether repairs of instances are.
         busy: names of nodes that take no part, nor do instances with a disk there.
         fixed: names of instances that stay.
         uses_load: whether the CPU load that nodes report counts.
     """
 
-    busy: list[str]
-    fixed: list[str]
-    uses_load: bool
-    moves_disks: bool
+    balances: bool = True
+    repairs: bool = False
+    busy: list[str] = []
+    fixed: list[str] = []
+    uses_load: bool = False
+    moves_disks: bool = False
     limit_s: float = SEARCH_S
 
 
@@ -72,10 +77,11 @@ class GroupAnswer(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """All groups, and remarks about the data."""
+    """All groups with remarks about their data, and the next steps for instances."""
 
-    groups: list[GroupAnswer]
-    remarks: list[str]
+    groups: list[GroupAnswer] = []
+    remarks: list[str] = []
+    cares: list[Care] = []
 
 
 class Balance(Struct, frozen=True):

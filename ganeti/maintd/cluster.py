@@ -17,9 +17,10 @@ from ganeti.base.paths import Paths
 from ganeti.clients import mond
 from ganeti.clients.async_services import AsyncLuxiClient, AsyncWConfClient
 from ganeti.jobs.status import Status
-from ganeti.maintd.balance import Answer, Balance, Question, choose
+from ganeti.maintd.balance import Answer, Question
 from ganeti.maintd.health import SWITCHED_OFF
 from ganeti.maintd.incidents import JobFacts, NodeFacts
+from ganeti.maintd.repairs import Work
 from ganeti.maintd.rounds import InstanceFacts, Step
 from ganeti.objects.disk_templates import traits_of_all
 from ganeti.objects.model import COLLECTOR_INTERVAL_US, AdminState, Cluster, Disk, Instance
@@ -169,13 +170,13 @@ class LiveCluster:
         answers = await self._luxi.ask(LuxiCalls.submit_many_jobs, jobs)
         return [JobId(int(value)) if done else str(value) for done, value in answers]
 
-    async def balance(self, question: Question, threshold: float) -> Balance:
+    async def search(self, question: Question) -> Answer:
         argv = [sys.executable, "-m", _SEARCH, self._paths.root]
         text = dumps(question)
         found = await asyncio.to_thread(
             process.run, argv, timeout_s=SEARCH_S_MAX, stdin=text, output_bytes_max=SEARCH_BYTES_MAX
         )
-        return choose(loads_as(Answer, found.check().stdout), threshold)
+        return loads_as(Answer, found.check().stdout)
 
     async def jobs(self, job_ids: Collection[JobId]) -> Mapping[JobId, JobFacts]:
         if not job_ids:
@@ -188,12 +189,17 @@ class LiveCluster:
             if status is not None
         }
 
-    async def submitted(self) -> Mapping[str, list[JobId]]:
-        found: dict[str, list[JobId]] = {}
+    async def submitted(self) -> Mapping[str, list[Work]]:
+        found: dict[str, list[Work]] = {}
         for job_id, ops in await self._luxi.ask(LuxiCalls.query_jobs, None, ["id", "ops"]):
-            for uuid in sorted({uuid for op in ops or () for uuid in _events_of(op)}):
-                found.setdefault(uuid, []).append(JobId(int(job_id)))
+            for op in ops or ():
+                for event in _events_of(op):
+                    found.setdefault(event, []).append((JobId(int(job_id)), op))
         return found
+
+    async def tags(self, instance: str) -> list[str] | None:
+        rows = await self._luxi.ask(LuxiCalls.query_instances, [], ["name", "tags"])
+        return next((list(tags) for name, tags in rows if name == instance), None)
 
 
 def _tags_set_by(ops: Sequence[Mapping[str, Any]]) -> frozenset[str]:

@@ -11,7 +11,8 @@ to be acted on gets its next step; the others of that node wait for it.
 
 A planner yields steps in the order of their importance.  A step that touches an instance or a node
 of an earlier one is left for another round, so that the jobs of a round run side by side.
-Balancing comes last, and only on nodes that are well and without an event (`Situation.untouched`).
+Repairs of instances come after events, on nodes without an event (`Situation.affected`), balancing
+comes last, on nodes that are well besides (`Situation.untouched`).
 
 Source: seed document "Ganeti Maintenance Daemon", "Mode of operation".
 """
@@ -28,6 +29,7 @@ from ganeti.base.text import shown
 from ganeti.maintd.balance import Balance, opcodes_of
 from ganeti.maintd.health import SWITCHED_OFF, Health
 from ganeti.maintd.incidents import JobFacts, NodeFacts, is_active
+from ganeti.maintd.repairs import WORD, Care, repair_of, retagging
 from ganeti.objects.tags import TagKind
 from ganeti.opcodes.instance import (
     OpInstanceFailover,
@@ -42,6 +44,7 @@ from ganeti.protocol.iallocator import DEFAULT_SHORTCUT
 from ganeti.protocol.maintenance.diagnosis import Action, Diagnosis, Unknown
 from ganeti.protocol.maintenance.stored import FAILED_TAG, Incident, RepairStatus
 
+TEXTS_MAX: Final = 20
 BALANCING: Final = "balancing"  # in the place of an event
 _EVACUATING: Final = frozenset({Action.EVACUATE, Action.EVACUATE_FAILOVER})
 
@@ -70,6 +73,7 @@ class Situation:
         instances: all that have one of the nodes with an event as primary or secondary node.
         jobs: of the incidents.
         balance: the moves that would balance the untouched nodes.
+        cares: the next steps for instances.
     """
 
     incidents: Sequence[Incident]
@@ -78,17 +82,19 @@ class Situation:
     healths: Mapping[str, Health] = field(default_factory=dict)
     jobs: Mapping[JobId, JobFacts] = field(default_factory=dict)
     balance: Balance = Balance()  # noqa: RUF009 - frozen
+    cares: Sequence[Care] = ()
+
+    @property
+    def affected(self) -> frozenset[str]:
+        """Names of the nodes with an event that failed or is acted on."""
+        over = (RepairStatus.CANCELED, RepairStatus.COMPLETED)
+        return frozenset(each.node for each in self.incidents if each.repair_status not in over)
 
     @property
     def untouched(self) -> frozenset[str]:
-        """Names of the nodes that are well, without an event that failed or is acted on."""
-        over = (RepairStatus.CANCELED, RepairStatus.COMPLETED)
-        busy = {each.node for each in self.incidents if each.repair_status not in over}
-        return frozenset(
-            name
-            for name, node in self.nodes.items()
-            if name not in busy and not node.is_offline and self._is_well(name)
-        )
+        """Names of the nodes that are well, without such an event."""
+        online = {name for name, node in self.nodes.items() if not node.is_offline}
+        return frozenset(filter(self._is_well, online - self.affected))
 
     def _is_well(self, name: str) -> bool:
         health = self.healths.get(name, Health())
@@ -99,9 +105,11 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One job: its opcodes, the event that it is for (or `BALANCING`), and what it touches.
+    """One job: its opcodes, the event that it is for, and what it touches.
 
     Attributes:
+        event: UUID of an incident; `BALANCING`, or `WORD` with the repair of an instance.
+        replaced: tags of the instance that give way to the one that tells of the repair.
         nodes: that no other job of the round may touch.
         between: nodes that an instance leaves or needs on its way; several may.
     """
@@ -111,11 +119,23 @@ class Step:
     nodes: frozenset[str] = frozenset()
     between: frozenset[str] = frozenset()
     instance: str | None = None
+    replaced: tuple[str, ...] = ()
+
+    @property
+    def is_of_incident(self) -> bool:
+        """Whether it is for an incident."""
+        return self.event != BALANCING and not self.event.startswith(WORD)
+
+    @property
+    def repair(self) -> str:
+        """``KIND:ID:UNIXTIME`` of the repair that it is, or ""."""
+        word, _, repair = self.event.partition(":")
+        return repair if word == WORD else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Why nothing is done now about an event, or by way of `BALANCING`.
+    """Why nothing is done now about an event, or under `BALANCING` or `WORD` about those.
 
     Attributes:
         stuck: instances that cannot leave.
@@ -139,7 +159,7 @@ class Round:
         return [
             step.instance
             for step in self.steps
-            if step.instance is not None and step.event != BALANCING
+            if step.instance is not None and step.is_of_incident
         ]
 
 
@@ -183,6 +203,24 @@ def plan_events(situation: Situation) -> Iterator[Step | Waits]:
             yield Waits(other.uuid, f"incident {active[0].uuid} of this node comes first")
 
 
+def plan_repairs(situation: Situation) -> Iterator[Step | Waits]:
+    """Yield the next steps for instances none of whose nodes has an event."""
+    affected, texts = situation.affected, []
+    for care in situation.cares:
+        nodes, name = frozenset(care.nodes), care.instance
+        if nodes & affected:
+            texts.append(f"{name}: of its nodes {shown(nodes & affected)} has an event")
+        elif care.repair:
+            event, replaced = f"{WORD}:{care.repair}", tuple(care.remove)
+            yield Step(repair_of(care), event, between=nodes, instance=name, replaced=replaced)
+        elif care.add or care.remove:
+            yield Step(retagging(name, care.add, care.remove), WORD, instance=name)
+        if care.text:
+            texts.append(f"{name}: {care.text}")
+    if texts:
+        yield Waits(WORD, "; ".join(texts[:TEXTS_MAX]))
+
+
 def plan_balance(situation: Situation) -> Iterator[Step | Waits]:
     """Yield the moves that balance the nodes which no event concerns."""
     untouched = situation.untouched
@@ -194,7 +232,7 @@ def plan_balance(situation: Situation) -> Iterator[Step | Waits]:
         yield Waits(BALANCING, "; ".join(situation.balance.remarks))
 
 
-PLANNERS: Final[tuple[Planner, ...]] = (plan_events, plan_balance)
+PLANNERS: Final[tuple[Planner, ...]] = (plan_events, plan_repairs, plan_balance)
 
 
 def _urgency(incident: Incident) -> tuple[int, float, str]:

@@ -1,4 +1,4 @@
-"""The search for moves that balance the cluster: a program that the maintenance daemon starts.
+"""The search for repairs and for moves that balance: a program that the maintenance daemon starts.
 
     python -m ganeti.maintd.search ROOT < question > answer
 
@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
+from ganeti.allocation import autorepair
+from ganeti.allocation.autorepair import Decision, NodeState, Patient
 from ganeti.allocation.balancing.search import Done, Ends, Search
 from ganeti.allocation.balancing.steps import Limits
 from ganeti.allocation.model import Instance, InstanceStatus
@@ -23,12 +25,17 @@ from ganeti.allocation.snapshot import Snapshot
 from ganeti.allocation.sources import listings, utilisation
 from ganeti.allocation.state import ClusterState, make_state
 from ganeti.base.errors import GenericError, ProtocolError
+from ganeti.base.ids import JobId
 from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
 from ganeti.base.text import shown
 from ganeti.clients import mond
 from ganeti.clients.luxi import LuxiClient
+from ganeti.jobs.status import Status
 from ganeti.maintd.balance import MOVES_MAX, Answer, GroupAnswer, Move, Question
+from ganeti.maintd.repairs import Care
+from ganeti.opcodes.registry import encode_opcode
+from ganeti.system import clock
 
 _ENDS: Final = Ends(score_min=1e-9, gain_min=0.01, gain_limit=0.1, count_max=MOVES_MAX)  # hbal's
 _LOAD_TARGET: Final = f"/1/report/default/{utilisation.CPU_COLLECTOR}"
@@ -47,14 +54,73 @@ def main() -> None:
     question = loads_as(Question, sys.stdin.buffer.read())
     try:
         with LuxiClient(Paths(sys.argv[1])) as luxi:
+            # The jobs first: one that ends in between must not be taken for done without effect.
+            rows = luxi.query_jobs(None, ["id", "status"]) if question.repairs else []
             snapshot = listings.ask_master(luxi)
-        remarks: list[str] = []
-        if question.uses_load:
-            snapshot, remarks = _with_load(snapshot)
-        found = balance(snapshot, question)
+        cares = []
+        if question.repairs:
+            statuses = {JobId(int(job_id)): Status(status) for job_id, status in rows}
+            cares = repairs(snapshot, statuses, clock.now(), clock.new_uuid)
+        groups, remarks = _balance(snapshot, question) if question.balances else ([], [])
     except GenericError as err:
         sys.exit(err.message)
-    sys.stdout.buffer.write(dumps(Answer(found, remarks)))
+    sys.stdout.buffer.write(dumps(Answer(groups, remarks, cares)))
+
+
+def repairs(
+    snapshot: Snapshot, statuses: Mapping[JobId, Status], now_s: float, new_uuid: Callable[[], str]
+) -> list[Care]:
+    """Return the next steps for instances that need one, as harep would take them.
+
+    Args:
+        statuses: of all jobs of the queue, older than the snapshot.
+    """
+    patients, states = autorepair.patients_of(snapshot), autorepair.node_states(snapshot)
+    return cares(patients, states, snapshot.tags, statuses, now_s, new_uuid)
+
+
+def cares(
+    patients: Sequence[Patient],
+    states: Mapping[str, NodeState],
+    cluster_tags: Sequence[str],
+    statuses: Mapping[JobId, Status],
+    now_s: float,
+    new_uuid: Callable[[], str],
+) -> list[Care]:
+    """Return the next steps for instances; see `repairs`."""
+    newest = max(statuses, default=0)
+    known: dict[int, Status | None] = {
+        job: statuses.get(JobId(job), Status.QUEUED if job > newest else None)
+        for job in autorepair.jobs_under_way(patients)
+    }
+    decisions = autorepair.decide(patients, states, cluster_tags, known, now_s, new_uuid)
+    nodes = {each.name: each.nodes for each in patients}
+    found = (_care(each, nodes[each.instance]) for each in decisions)
+    return [each for each in found if each is not None]
+
+
+def _care(found: Decision, nodes: Sequence[str]) -> Care | None:
+    """Return the next step: a repair begins only in the round after the one before has ended."""
+    change, planned = found.settled or found.refused, found.repair
+    care = Care(found.instance, list(nodes), text=found.text)
+    if change is not None:
+        return replace(care, add=list(change.add), remove=list(change.remove))
+    if planned is not None:
+        which = planned.attempt
+        return replace(
+            care,
+            remove=list(planned.replaced),
+            repair=f"{which.kind}:{which.uuid}:{which.time}",
+            opcodes=[encode_opcode(op) for op in planned.opcodes],
+        )
+    return care if found.text else None
+
+
+def _balance(snapshot: Snapshot, question: Question) -> tuple[list[GroupAnswer], list[str]]:
+    remarks: list[str] = []
+    if question.uses_load:
+        snapshot, remarks = _with_load(snapshot)
+    return balance(snapshot, question), remarks
 
 
 def _with_load(snapshot: Snapshot) -> tuple[Snapshot, list[str]]:

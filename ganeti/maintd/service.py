@@ -2,7 +2,8 @@
 
 `/1/status` has the fields of the design, and beside them the name of the node, the action, why
 nothing is done now, and the instances that cannot leave.  `/1/round` is ours: the last round, the
-nodes whose health is not known, and why the cluster is not balanced.
+nodes whose health is not known, and why instances are not
+repaired or the cluster is not balanced.
 
 Source: seed document "Ganeti Maintenance Daemon", "External Reporting Protocol"; maintd.json,
 "http".
@@ -15,6 +16,7 @@ from typing import Final
 
 from ganeti.base.json import dumps
 from ganeti.maintd.acting import Worker
+from ganeti.maintd.repairs import WORD
 from ganeti.maintd.rounds import BALANCING
 from ganeti.objects.record import plain
 from ganeti.protocol.maintenance.diagnosis import Unknown
@@ -73,14 +75,13 @@ class StatusService:
             "tag": incident.tag,
             "node-name": incident.node,
             "action": incident.action,
-            "why": None if waits is None else waits.why,
+            "why": self._why(incident.uuid),
             "stuck": [] if waits is None else list(waits.stuck),
         }
 
     def _round(self, state: Maintenance) -> dict[str, object]:
         """Return what is known of the last round; times are Unix times in seconds."""
         worker = self._worker
-        balancing = worker.waits.get(BALANCING)
         return {
             "is-on": worker.state is not None,
             "rounds": worker.rounds,
@@ -91,11 +92,13 @@ class StatusService:
                 for name, health in worker.healths.items()
                 if isinstance(health.report, Unknown)
             },
-            "balancing": {
-                "is-on": state.balance,
-                "why": None if balancing is None else balancing.why,
-            },
+            "balancing": {"is-on": state.balance, "why": self._why(BALANCING)},
+            "repairs": {"is-on": state.auto_repair, "why": self._why(WORD)},
         }
+
+    def _why(self, event: str) -> str | None:
+        waits = self._worker.waits.get(event)
+        return None if waits is None else waits.why
 
     def _metrics(self, state: Maintenance) -> bytes:
         """Return the text for Prometheus."""

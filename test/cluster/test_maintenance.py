@@ -6,10 +6,12 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import lvm_programs
 from fakes.rapi import rapi_of
 from fakes.shell_scripts import write_script
 from fakes.virtual_cluster import TestCluster, own_cluster
@@ -24,9 +26,13 @@ FINE = {"status": "Ok"}
 
 
 @pytest.fixture(scope="module")
-def five() -> Iterator[TestCluster]:
-    """Five nodes whose diagnose command prints a file, and six guests."""
-    with own_cluster(5, without=("ganeti-rapi",)) as made:
+def five(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCluster]:
+    """Five nodes whose diagnose command prints a file, and four guests."""
+    programs = tmp_path_factory.mktemp("lvm")
+    lvm_programs.install(programs)
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        patch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+        made = stack.enter_context(own_cluster(5, without=("ganeti-rapi",)))
         for node in made.nodes:
             paths = made.paths_of(node)
             os.makedirs(paths.diagnose_commands_dir, exist_ok=True)
@@ -283,6 +289,45 @@ def test_a_skewed_cluster_is_balanced_by_rounds(five: TestCluster) -> None:
     for tag in tags_of(five, sick):  # of the event that failed
         five.gnt(f"node remove-tags {sick} {tag.strip()}")
     wait_until(lambda: not incident_of(five, sick), "the end", timeout_s=DEADLINE_S)
+
+
+@pytest.mark.shows("maintd/harep/harep", "maintd/harep/configured")
+def test_an_instance_is_repaired_as_far_as_its_tags_allow(five: TestCluster) -> None:
+    prefix, node = "ganeti:watcher:autorepair:", five.nodes[2]
+    for each in five.nodes:
+        lvm_programs.make_group(five.paths_of(each).root, "xenvg", {"/dev/none/sda1": 30000})
+    five.gnt("cluster modify --vg-name=xenvg")
+    five.gnt(
+        "cluster modify --enabled-disk-templates=plain,sharedfile"
+        " --ipolicy-disk-templates=plain,sharedfile"
+    )
+    words = f"{NEW} --no-start -t plain -n {node} plain.example.com"
+    five.gnt(f"instance add {words}")
+    for row in five.gnt("instance list --no-headers -o name,pnode").lines:
+        name, primary = row.split()
+        if primary == node and name != "plain.example.com":
+            five.gnt(f"instance migrate -f -n {five.nodes[3]} {name}")
+    five.gnt(f"node modify --offline=yes {node}")
+    five.gnt("cluster modify --auto-repair-instances=yes --maintenance-interval=1")
+    why = "plain.example.com: no tag allows repairs"
+    wait_until(lambda: get(five, "/1/round")["repairs"]["why"] == why, "why", timeout_s=DEADLINE_S)
+    five.gnt(f"instance add-tags plain.example.com {prefix}reinstall")
+
+    def result() -> list[str]:
+        tags = five.gnt("instance list-tags plain.example.com").lines
+        return [tag for tag in tags if tag.startswith(f"{prefix}result:")]
+
+    wait_until(result, "the end of the repair", timeout_s=DEADLINE_S)
+    [tag] = result()
+    kind, _uuid, _time, end, jobs = tag.removeprefix(f"{prefix}result:").split(":")
+    assert (kind, end) == ("reinstall", "success")
+    [[ops]] = five.client().query_jobs([int(jobs)], ["ops"])
+    assert [op["OP_ID"] for op in ops] == ["OP_INSTANCE_RECREATE_DISKS", "OP_INSTANCE_REINSTALL"]
+    pnode = five.gnt("instance list --no-headers -o pnode plain.example.com").out.strip()
+    assert pnode in set(five.nodes) - {node}
+    five.gnt("cluster modify --auto-repair-instances=no --maintenance-interval=60")
+    five.gnt("instance remove -f plain.example.com")
+    five.gnt(f"node modify --offline=no {node}")
 
 
 @pytest.mark.shows("maintd/daemon/master", "maintd/daemon/not-master")

@@ -9,16 +9,22 @@ from typing import Any
 
 import msgspec
 
+from ganeti.allocation.autorepair import NodeState, Patient
 from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.base.ids import JobId
 from ganeti.jobs.status import Status
-from ganeti.maintd.balance import Balance, Move, Question
+from ganeti.maintd.balance import Answer, GroupAnswer, Move, Question
 from ganeti.maintd.incidents import JobFacts, NodeFacts
+from ganeti.maintd.repairs import Care, Work
 from ganeti.maintd.rounds import BALANCING, InstanceFacts, Step
+from ganeti.maintd.search import cares
+from ganeti.objects.disk_templates import DiskTemplate
+from ganeti.objects.tags import TagKind
 from ganeti.opcodes.instance import OpInstanceFailover, OpInstanceMigrate, OpInstanceReplaceDisks
 from ganeti.opcodes.node import OpNodeSetParams, OpRepairCommand
 from ganeti.opcodes.opcode import OpCode
-from ganeti.opcodes.tags import OpTagsSet
+from ganeti.opcodes.registry import encode_opcode
+from ganeti.opcodes.tags import OpTagsDel, OpTagsSet, TagsChange
 from ganeti.protocol.maintenance.diagnosis import Action, Diagnosis
 from ganeti.protocol.maintenance.stored import Incident, Maintenance, RepairStatus
 
@@ -58,6 +64,8 @@ class FakeMaintained:
         self.calls = 0
         self.chance = random.Random(0)
         self.questions: list[Question] = []
+        self.guest_tags: dict[str, set[str]] = {}
+        self.cluster_tags: tuple[str, ...] = ()
 
     # The interface.
 
@@ -134,10 +142,42 @@ class FakeMaintained:
         self._cut()
         return found
 
-    async def balance(self, question: Question, threshold: float) -> Balance:
-        """Move a guest from the fullest node to the emptiest, if that gains two guests."""
+    async def search(self, question: Question) -> Answer:
         self._cut()
         self.questions.append(question)
+        groups = [GroupAnswer("all", 1.0, self._moves(question))] if question.balances else []
+        return Answer(groups, [], self._cares() if question.repairs else [])
+
+    def _cares(self) -> list[Care]:
+        patients = [
+            Patient(
+                guest.name,
+                DiskTemplate.PLAIN if guest.secondary is None else DiskTemplate.DRBD,
+                tuple(name for name in (guest.primary, guest.secondary) if name),
+                tuple(sorted(self.guest_tags.get(guest.name, ()))),
+            )
+            for guest in self.guests.values()
+        ]
+        states = {
+            name: NodeState.OFFLINE
+            if node.is_offline
+            else NodeState.DRAINED
+            if node.is_drained
+            else NodeState.GOOD
+            for name, node in self.known.items()
+        }
+        statuses = {job_id: job.status for job_id, job in self.queue.items()}
+        return cares(patients, states, self.cluster_tags, statuses, self.now_s, self._new_uuid)
+
+    def _new_uuid(self) -> str:
+        return f"r{self.chance.randrange(10**9)}"
+
+    async def tags(self, instance: str) -> Sequence[str] | None:
+        self._cut()
+        return sorted(self.guest_tags.get(instance, ())) if instance in self.guests else None
+
+    def _moves(self, question: Question) -> list[Move]:
+        """Move a guest from the fullest node to the emptiest, if that gains two guests."""
         counts = {
             name: sum(each.primary == name for each in self.guests.values())
             for name, node in self.known.items()
@@ -148,8 +188,8 @@ class FakeMaintained:
             is_free = guest.primary == high and guest.name not in question.fixed
             if is_free and guest.secondary is None and counts[high] - counts[low] >= 2:
                 move = Move(guest.name, [high, low], [f"fa:{low}"], guest.is_up, 0.0)
-                return Balance((move,))
-        return Balance(remarks=("no move gains enough",))
+                return [move]
+        return []
 
     async def jobs(self, job_ids: Collection[JobId]) -> Mapping[JobId, JobFacts]:
         return {
@@ -158,10 +198,11 @@ class FakeMaintained:
             if job_id in self.queue
         }
 
-    async def submitted(self) -> Mapping[str, list[JobId]]:
-        found: dict[str, list[JobId]] = {}
+    async def submitted(self) -> Mapping[str, list[Work]]:
+        found: dict[str, list[Work]] = {}
         for job_id, job in self.queue.items():
-            found.setdefault(job.step.event, []).append(job_id)
+            works = [(job_id, encode_opcode(op)) for op in job.step.opcodes]
+            found.setdefault(job.step.event, []).extend(works)
         return found
 
     # Rules that hold whatever happens.
@@ -169,12 +210,18 @@ class FakeMaintained:
     def _check_new(self, steps: Sequence[Step]) -> None:
         assert self.stored is not None
         running = [job.step for job in self.queue.values() if job.status is Status.RUNNING]
-        names = [step.instance for step in [*running, *steps] if step.instance]
+        moving = [
+            step for step in [*running, *steps] if not isinstance(step.opcodes[0], TagsChange)
+        ]
+        names = [step.instance for step in moving if step.instance]
         assert len(names) == len(set(names)), f"two jobs on one instance: {names}"
         incidents = {each.uuid: each for each in self.stored.incidents}
         for step in steps:
             if step.event == BALANCING:
                 self._check_balancing(step)
+                continue
+            if not step.is_of_incident:
+                self._check_repair(step)
                 continue
             incident = incidents[step.event]
             tagging_only = all(isinstance(op, OpTagsSet) for op in step.opcodes)
@@ -184,6 +231,21 @@ class FakeMaintained:
             bad = [job for job in self.queue.values() if job.step.event == step.event]
             if any(job.status in (Status.ERROR, Status.CANCELED) for job in bad):
                 assert tagging_only, f"{step} after a job that failed"
+
+    def _check_repair(self, step: Step) -> None:
+        if all(isinstance(op, OpTagsSet | OpTagsDel) for op in step.opcodes):
+            return
+        assert self.stored is not None
+        assert self.stored.auto_repair
+        same = [job for job in self.queue.values() if job.step.instance == step.instance]
+        repairs = [
+            job
+            for job in same
+            if not isinstance(job.step.opcodes[0], OpTagsSet) and not job.step.is_of_incident
+        ]
+        assert all(job.step.event != step.event for job in repairs), f"{step} twice"
+        failed = [job for job in repairs if job.status in (Status.ERROR, Status.CANCELED)]
+        assert not failed, f"{step} after a repair that failed"
 
     def _check_balancing(self, step: Step) -> None:
         assert self.stored is not None
@@ -223,6 +285,11 @@ class FakeMaintained:
                 self.known[node.name] = replace(
                     node, is_drained=drained and not offline, is_offline=offline
                 )
+            case OpTagsSet() if op.kind is TagKind.INSTANCE:
+                self.guest_tags.setdefault(str(op.name), set()).update(op.tags)
+            case OpTagsDel():
+                assert self.guest_tags[str(op.name)] >= set(op.tags), op
+                self.guest_tags[str(op.name)] -= set(op.tags)
             case OpTagsSet():
                 assert op.name is not None
                 node = self.known[op.name]

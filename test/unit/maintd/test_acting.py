@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 import logging
 from collections.abc import Mapping
@@ -17,9 +18,9 @@ from ganeti.base.errors import GenericError
 from ganeti.base.ids import JobId
 from ganeti.jobs.status import Status
 from ganeti.maintd.acting import ARCHIVED_S, SETTLE_S, Worker
-from ganeti.maintd.balance import REST_S, Balance
+from ganeti.maintd.balance import REST_S, Answer
 from ganeti.maintd.health import SWITCHED_OFF
-from ganeti.opcodes.instance import OpInstanceFailover, OpInstanceMigrate
+from ganeti.opcodes.instance import OpInstanceFailover, OpInstanceMigrate, OpInstanceReplaceDisks
 from ganeti.opcodes.node import OpNodeSetParams, OpRepairCommand
 from ganeti.opcodes.summary import summary
 from ganeti.opcodes.tags import OpTagsSet
@@ -366,7 +367,7 @@ def counts(cluster: FakeMaintained) -> list[int]:
     return [sum(g.primary == name for g in cluster.guests.values()) for name in cluster.known]
 
 
-@pytest.mark.shows("maintd/harep/balance")
+@pytest.mark.shows("maintd/harep/balance", "maintd/harep/configured")
 def test_a_cluster_is_balanced_only_if_that_is_wanted() -> None:
     cluster = FakeMaintained()
     for number in range(8):
@@ -382,13 +383,14 @@ def test_a_cluster_is_balanced_only_if_that_is_wanted() -> None:
     assert (question.uses_load, question.moves_disks, question.busy) == (False, False, [])
     assert cluster.stored is not None
     assert cluster.stored.evacuated == []
-    assert play.worker.waits["balancing"].why == "no move gains enough"
+    assert "no move gains enough" in play.worker.waits["balancing"].why
     before = len(cluster.questions)
     balanced(cluster, round_delay=50, use_load=True, move_disks=True).turns(30, FINE)
     assert len(cluster.questions) - before == 3  # 150 s, of which 10 are to be sure
     assert (cluster.questions[-1].uses_load, cluster.questions[-1].moves_disks) == (True, True)
 
 
+@pytest.mark.shows("maintd/operation/evacuations-first")
 def test_nodes_with_an_event_take_no_part_in_balancing() -> None:
     cluster = FakeMaintained(nodes=5)
     for number in range(6):
@@ -451,13 +453,120 @@ def _balancing_life(cut_at: int | None) -> tuple[int, list[str]]:
     return cluster.calls, play.opcodes()
 
 
+PREFIX = "ganeti:watcher:autorepair:"
+
+
+def repaired(cluster: FakeMaintained, *, allowed: str = "failover") -> Play:
+    """Have instances repaired as far as the cluster's tag allows."""
+    assert cluster.stored is not None
+    cluster.stored = replace(cluster.stored, auto_repair=True, round_delay=1)
+    cluster.cluster_tags = (PREFIX + allowed,)
+    return Play(cluster)
+
+
+def sick_cluster() -> FakeMaintained:
+    """Return a cluster with a node that an operator set offline: i1 ran there, i2 has a copy."""
+    cluster = FakeMaintained()
+    cluster.add("i1", "n2", "n3")
+    cluster.add("i2", "n3", "n2")
+    cluster.add("i3", "n4")
+    cluster.known["n2"] = dataclasses.replace(cluster.known["n2"], is_offline=True)
+    return cluster
+
+
+SICK = FINE | {"n2": Unknown("the node is offline")}
+
+
+@pytest.mark.shows("maintd/harep/harep", "maintd/harep/configured")
+def test_instances_are_repaired_with_the_tags_of_harep_if_that_is_wanted() -> None:
+    cluster = sick_cluster()
+    cluster.cluster_tags = (PREFIX + "failover",)
+    Play(cluster).turns(10, SICK)
+    assert (cluster.queue, cluster.questions) == ({}, [])
+    play = repaired(cluster)
+    play.turns(4, SICK)
+    first = [job for job in cluster.queue.values() if job.step.repair]
+    assert [type(job.step.opcodes[0]) for job in first[:2]] == [
+        OpInstanceFailover,
+        OpInstanceReplaceDisks,
+    ]
+    kind, uuid, time_s = first[0].step.repair.split(":")
+    assert kind == "failover"
+    told = [op.tags for job in first[2:] for op in job.step.opcodes if isinstance(op, OpTagsSet)]
+    assert told[0] == [f"{PREFIX}pending:failover:{uuid}:{time_s}:1"]
+    play.turns(20, SICK)
+    guests = cluster.guests
+    assert (guests["i1"].primary, guests["i2"].primary) == ("n3", "n3")
+    assert "n2" not in (guests["i1"].secondary, guests["i2"].secondary)
+    [tag] = cluster.guest_tags["i2"]
+    assert tag.startswith(f"{PREFIX}result:fix-storage:")
+    assert ":success:" in tag
+    # First away from the node, then to a new copy: the last tag tells of that.
+    [tag] = cluster.guest_tags["i1"]
+    assert tag.startswith(f"{PREFIX}result:fix-storage:")
+    assert "i3" not in cluster.guest_tags
+    assert cluster.stored is not None
+    assert cluster.stored.evacuated == []
+
+
+def test_a_repair_that_is_not_allowed_is_told_and_not_made() -> None:
+    cluster = sick_cluster()
+    play = repaired(cluster, allowed="fix-storage")
+    play.turns(10, SICK)
+    [tag] = cluster.guest_tags["i1"]
+    assert ":enoperm:" in tag
+    assert cluster.guests["i1"].primary == "n2"
+    assert "needs failover" in play.worker.waits["autorepair"].why
+
+
+@pytest.mark.shows("maintd/operation/evacuations-first")
+def test_instances_on_nodes_with_an_event_are_left_to_it() -> None:
+    cluster = FakeMaintained()
+    cluster.add("i1", "n2", "n3")
+    cluster.add("i2", "n4", "n3")
+    play = repaired(cluster)
+    for name in ("n2", "n3"):
+        cluster.known[name] = dataclasses.replace(cluster.known[name], is_drained=True)
+    play.turns(2, FINE | {"n2": "evacuate"})
+    play.worker.waits = {}
+    for _ in range(3):
+        play.turn(FINE | {"n2": "evacuate"})
+    of_repairs = [job.step for job in cluster.queue.values() if not job.step.is_of_incident]
+    assert {step.instance for step in of_repairs} == {"i2"}
+    assert "i1: of its nodes n2 has an event" in play.worker.waits["autorepair"].why
+
+
+@pytest.mark.parametrize("broken", [set(), {OpInstanceFailover}])
+def test_killed_at_any_call_no_repair_is_made_twice(broken: set[type]) -> None:
+    calls, expected = _repairing_life(None, broken)
+    assert calls > 20
+    for cut_at in range(1, calls + 1):
+        _, found = _repairing_life(cut_at, broken)
+        assert found == expected, cut_at
+
+
+def _repairing_life(cut_at: int | None, broken: set[type]) -> tuple[int, list[str]]:
+    cluster = sick_cluster()
+    cluster.cut_at, cluster.broken = cut_at, broken
+    play = repaired(cluster)
+    for number in range(80):
+        play.turn(SICK)
+        if number % 4 == 3:
+            cluster.run_jobs()
+    ends = {name: sorted(tags) for name, tags in cluster.guest_tags.items()}
+    assert [len(tags) for tags in ends.values()] == [1, 1], ends
+    result = "failure" if broken else "success"
+    assert f":{result}:" in ends["i1"][0], ends
+    return cluster.calls, sorted(w for w in play.opcodes() if not w.startswith("TAGS"))
+
+
 def test_a_search_that_fails_is_told_and_tried_again() -> None:
     cluster = FakeMaintained()
 
-    async def fails(*_args: object) -> Balance:
+    async def fails(*_args: object) -> Answer:
         raise GenericError("LuxiD does not answer")
 
-    cluster.balance = fails  # type: ignore[method-assign]
+    cluster.search = fails  # type: ignore[method-assign]
     play = balanced(cluster)
     play.turns(5, FINE)
     assert play.worker.waits["balancing"].why == "the search failed: LuxiD does not answer"
