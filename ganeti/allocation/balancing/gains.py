@@ -31,6 +31,7 @@ WAYS: Final = 4
 SWITCH: Final = -1
 """The change of roles."""
 CLOSED: Final = -np.inf
+_NARROW: Final = 6
 _CELLS: Final = 1 << 14  # worked on at a time: what the cache of a core holds
 
 _WEIGHTS: Final = {each.name: each.weight for each in (*COUNTS, *STRANDED)}
@@ -82,23 +83,40 @@ class Evaluation:
             self.migrates = np.array(
                 [[a.is_offline or b.accepts_from(a) for b in nodes] for a in nodes]
             )
-        self._all: Indices = np.arange(len(nodes))
+        self.all: Indices = np.arange(len(nodes))[None, :]
 
     def gains(self, rows: Indices, columns: Indices | None = None) -> Gains:
-        """Return what the moves of these instances gain, to these nodes or to all."""
-        columns = self._all if columns is None else columns
-        found = Gains(np.full((WAYS, len(rows), len(columns)), CLOSED), np.full(len(rows), CLOSED))
+        """Return what the moves of these instances gain.
+
+        Args:
+            columns: the nodes t, the same for all or a row for each instance; all if not given.
+        """
+        columns = self.all if columns is None else columns
+        if columns.ndim == 1:
+            columns = columns[None, :]
+        count = columns.shape[1]
+        found = Gains(np.full((WAYS, len(rows), count), CLOSED), np.full(len(rows), CLOSED))
+        if len(columns) == 1 and count < _NARROW:  # loops over few columns are slow
+            for place in range(count):
+                part = self._gains(rows, columns[:, place : place + 1])
+                found.ways[:, :, place], found.switches = part.ways[:, :, 0], part.switches
+            return found
+        return self._gains(rows, columns)
+
+    def _gains(self, rows: Indices, columns: Indices) -> Gains:
+        count = columns.shape[1]
+        found = Gains(np.full((WAYS, len(rows), count), CLOSED), np.full(len(rows), CLOSED))
         is_mirrored = self.arrays.secondary[rows] >= 0
         may_move = np.ones(len(rows), dtype=bool)
         if self.limits.only_evacuates:
             stranded = ~self.usable[np.stack([self.arrays.primary, self.arrays.secondary])]
             may_move = stranded[0, rows] | (is_mirrored & stranded[1, rows])
-        length = max(1, _CELLS // max(1, len(columns)))
+        length = max(1, _CELLS // max(1, count))
         for of_kind in (is_mirrored, ~is_mirrored):
             places = np.flatnonzero(of_kind & may_move)
             for first in range(0, len(places), length):
                 part = places[first : first + length]
-                batch = _Batch(self, rows[part], columns)
+                batch = _Batch(self, rows[part], columns if len(columns) == 1 else columns[part])
                 if is_mirrored[part[0]]:
                     found.ways[:, part], found.switches[part] = batch.mirrored()
                 else:
@@ -122,7 +140,7 @@ class _Batch:
         self._reserve = next(each for each in arrays.spreads if each.metric.name == RESERVED)
         self._rows = rows[:, None]
         self._p, self._s = arrays.primary[self._rows], arrays.secondary[self._rows]
-        self._t = t[None, :]
+        self._t = t
         self._kept = arrays.kept_memory[self._rows]
         self._running = arrays.running_memory[self._rows]
         self._tags, self._wishes = arrays.tags.of[self._rows], arrays.wishes.of[self._rows]
@@ -256,11 +274,10 @@ class _Batch:
             domains, flat = arrays.domains[p[:, 0]], tags[:, 0]
             clashes = np.where(domains, arrays.has_clash_twice[flat], arrays.has_clash[flat])
             gain = gain + CLASH_WEIGHT * (clashes * domains).sum(axis=1, keepdims=True)
-            if node is self._t:
+            if len(node) == 1 and len(tags) > 1:
                 gain = gain - CLASH_WEIGHT * (clashes @ arrays.domains[node[0]].T)
             else:
-                there = arrays.domains[node[:, 0]]
-                gain = gain - CLASH_WEIGHT * (clashes * there).sum(axis=1, keepdims=True)
+                gain = gain - CLASH_WEIGHT * (clashes[:, None] * arrays.domains[node]).sum(axis=2)
         return gain
 
     def _common_gain(self, first: Indices, second: Indices) -> Floats | float:
@@ -282,7 +299,7 @@ class _Batch:
 
     def _guarded(self, matrix: Floats, node: Indices) -> Floats:
         """Return rows of a matrix, a column for each t."""
-        if self._t.shape[1] == len(self._arrays.nodes):
+        if self._t is self._evaluation.all:
             found: Floats = matrix[node[:, 0], : self._t.shape[1]]
             return found
         return matrix[node, self._t]

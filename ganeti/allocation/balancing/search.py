@@ -1,9 +1,9 @@
 """The search for steps that make the score of a group better: each time the best one of all.
 
 A small group is looked at wholly before each step.  In a large one a step changes the gains of most
-moves by next to nothing, so they are kept: only those of instances on the nodes that a step has
-changed, and of all instances to these nodes, are computed again, and those of the instances that
-seem best.  From time to time, and before the end, everything is.
+moves by next to nothing, so they are kept.  Only those of instances on the nodes that a step has
+changed, of the best instances to these nodes, and of those that seem to be the next are computed
+again.  From time to time, and before the end, all are.
 
 Source: manual page hbal(1), "Algorithm used".
 """
@@ -25,7 +25,9 @@ from ganeti.allocation.state import ClusterState
 # Gains that differ by less are equal, and a step must bring more.
 ROUNDING: Final = 1e-7
 _WHOLE_CELLS: Final = 40_000  # pairs of instance and node that are all looked at before each step
-_HEAD: Final = 24  # instances looked at together
+_WATCHED: Final = 1024  # instances whose moves are kept fresh
+_HEAD: Final = 24  # of which so many are looked at together
+_TARGETS: Final = 32  # nodes looked at for each
 _SWEEP_CELLS: Final = 1 << 19  # of which the gains are in memory at a time
 # Everything is computed again once a spread is that much smaller or larger.
 _DRIFT: Final = 0.15
@@ -102,8 +104,8 @@ class _Table:
         self._rows: Indices = np.arange(rows)
         self._gains: Floats = np.empty((rows, columns + 1))  # at the end the change of roles
         self._best: Floats = np.full(rows, CLOSED)
-        self._where: Indices = np.zeros(rows, dtype=np.int64)
         self._is_fresh: Mask = np.zeros(rows, dtype=bool)
+        self._is_swept = False
         self._deviations: list[float] = []
         self._moves: dict[int, tuple[str, ...]] = {}  # those that keep redundancy
         self._has_movers = any(load.movable for load in self._arrays.loads)
@@ -118,32 +120,28 @@ class _Table:
         """
         if not len(self._rows):
             return None
-        while True:
-            found = self._head(least)
-            if found is not None or self._is_fresh.all():
-                return found
+        found = self._head(least)
+        if found is None and not self._is_swept:
             self._sweep()
+            found = self._head(least)
+        return found
 
     def update(self, columns: list[int]) -> None:
         """Compute again what a step has changed that changed these nodes."""
-        self._is_fresh[:] = False
         changed = [*self._moves]  # what was refused may be open now
         self._moves.clear()
         self._redundancy = None
         if self._is_small or self._has_drifted():
             self._sweep()
             return
+        self._is_swept = False
+        self._is_fresh[:] = False
         there = np.array(columns)
-        for rows in self._parts(self._rows, len(columns)):
-            part = self._evaluation.gains(rows, there)
-            self._gains[np.ix_(rows, there)] = part.best()
-        self._note(self._rows[np.isin(self._where, there)])
-        here = self._gains[:, there]
-        highest = here.max(axis=1)
-        better = np.flatnonzero(highest > self._best)
-        self._best[better] = highest[better]
-        self._where[better] = there[here[better].argmax(axis=1)]
-        self._refresh(np.union1d(self._arrays.rows_on(columns), changed).astype(np.int64))
+        rows = self._highest(_WATCHED)
+        self._gains[np.ix_(rows, there)] = self._evaluation.gains(rows, there).best()
+        self._note(rows)
+        rows = np.union1d(self._arrays.rows_on(columns), changed).astype(np.int64)
+        self._freshen(rows, there)
 
     def _head(self, least: float) -> tuple[int, tuple[str, ...]] | None:
         """Return the best move by what is in the table, computed again where it is stale."""
@@ -151,14 +149,43 @@ class _Table:
             equal = np.flatnonzero(self._best >= highest - ROUNDING)
             stale = equal[~self._is_fresh[equal]]
             if len(stale):
-                head = np.argpartition(self._best, -min(_HEAD, len(self._rows)))[-_HEAD:]
-                self._refresh(np.union1d(stale, head[~self._is_fresh[head]]))
+                head = self._highest(_HEAD)
+                self._freshen(np.union1d(stale, head[~self._is_fresh[head]]), self._rows[:0])
                 continue
             row = int(equal[0])
             if row in self._moves:
                 return row, self._moves[row]
             self._verify(row)
         return None
+
+    def _highest(self, count: int) -> Indices:
+        """Return the rows of some instances with the best moves."""
+        if count >= len(self._rows):
+            return self._rows
+        return np.argpartition(self._best, -count)[-count:]
+
+    def _freshen(self, rows: Indices, columns: Indices) -> None:
+        """Compute the moves of instances to some nodes, and to those that were best for each.
+
+        What else an instance could do is taken to gain more or less by as much as these do.
+        """
+        if not len(rows):
+            return
+        count = min(_TARGETS, len(self._arrays.nodes))
+        old = self._gains[rows]
+        best = np.argpartition(old[:, :-1], -count, axis=1)[:, -count:]
+        there = np.concatenate([best, np.broadcast_to(columns, (len(rows), len(columns)))], axis=1)
+        found = self._evaluation.gains(rows, there)
+        new, places = found.best(), rows[:, None]
+        known = np.isfinite(new) & np.isfinite(self._gains[places, there])
+        change = np.subtract(
+            new, self._gains[places, there], out=np.zeros(new.shape), where=known
+        ).sum(axis=1)
+        self._gains[rows] = old + (change / np.maximum(1, known.sum(axis=1)))[:, None]
+        self._gains[places, there] = new
+        self._gains[rows, -1] = found.switches
+        self._note(rows)
+        self._is_fresh[rows] = True
 
     def _verify(self, row: int) -> None:
         """Find the best move of an instance that takes away no redundancy."""
@@ -194,7 +221,12 @@ class _Table:
     def _sweep(self) -> None:
         """Compute everything."""
         self._moves.clear()
-        self._refresh(self._rows)
+        for part in self._parts(self._rows):
+            found = self._evaluation.gains(part)
+            self._gains[part, :-1] = found.best()
+            self._gains[part, -1] = found.switches
+        self._note(self._rows)
+        self._is_fresh[:] = self._is_swept = True
         self._deviations = [each.deviation for each in self._arrays.spreads]
 
     def _has_drifted(self) -> bool:
@@ -202,23 +234,11 @@ class _Table:
         pairs = zip(self._deviations, now, strict=True)
         return any(abs(new - old) > _DRIFT * old for old, new in pairs)
 
-    def _refresh(self, rows: Indices) -> None:
-        """Compute the moves of these instances."""
-        for part in self._parts(rows, len(self._arrays.nodes)):
-            found = self._evaluation.gains(part)
-            self._gains[part, :-1] = found.best()
-            self._gains[part, -1] = found.switches
-        self._note(rows)
-        self._is_fresh[rows] = True
-
     def _note(self, rows: Indices) -> None:
-        """Note the best move of these instances."""
-        for part in self._parts(rows, len(self._arrays.nodes)):
-            gains = self._gains[part]
-            self._where[part] = where = gains.argmax(axis=1)
-            self._best[part] = gains[np.arange(len(part)), where]
+        """Note the best moves of these instances."""
+        for part in self._parts(rows):
+            self._best[part] = self._gains[part].max(axis=1)
 
-    @staticmethod
-    def _parts(rows: Indices, columns: int) -> list[Indices]:
-        length = max(1, _SWEEP_CELLS // max(1, columns))
+    def _parts(self, rows: Indices) -> list[Indices]:
+        length = max(1, _SWEEP_CELLS // self._gains.shape[1])
         return [rows[first : first + length] for first in range(0, len(rows), length)]

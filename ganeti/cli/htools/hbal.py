@@ -9,16 +9,19 @@ from collections.abc import Iterable, Sequence
 from shlex import quote
 from typing import Final
 
+from ganeti.allocation.answers import opcode
 from ganeti.allocation.balancing.search import Done, Ends, Search
 from ganeti.allocation.balancing.steps import FAILOVER, Limits, Step
 from ganeti.allocation.load import NodeLoad
 from ganeti.allocation.model import Group, InstanceStatus, Rules
+from ganeti.allocation.moves import ReplaceSecondary, SwitchPrimary
 from ganeti.allocation.sources.text_data import to_text
 from ganeti.allocation.state import ClusterState, GroupState, snapshot_after
 from ganeti.base.errors import GenericError
 from ganeti.base.json import dumps
-from ganeti.cli.command import EXIT_FAILURE, Context, Options
+from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options
 from ganeti.cli.declaration.program import single_program
+from ganeti.cli.htools.executing import Job, carry_out
 from ganeti.cli.htools.frame import Run, counted, group_of, start
 from ganeti.cli.htools.options import MOND, SOURCES, shared
 from ganeti.cli.htools.printing import component_table
@@ -44,14 +47,19 @@ check() {{
 """
 
 
-def balance(context: Context, options: Options, _args: list[str]) -> None:
-    """Find moves and tell about them.
+def balance(context: Context, options: Options, _args: list[str]) -> int:
+    """Find moves, tell about them, and carry them out with ``--exec``.
+
+    Returns:
+        The exit status.
 
     Raises:
         GenericError: there is no source of data, it cannot be read, or an option is wrong.
     """
-    if options.exec:
-        raise GenericError("--exec is not supported yet; use -C and run the commands")
+    if options.exec and options.luxi is None:
+        raise GenericError(
+            "--exec: jobs can only be submitted through the master daemon; use --luxi"
+        )
     ends = _ends(options)
     run = start(context, options)
     nodes, instances = run.snapshot.nodes, run.snapshot.instances
@@ -60,7 +68,7 @@ def balance(context: Context, options: Options, _args: list[str]) -> None:
     run.say(f"Loaded {counted(len(nodes), 'node')}, {counted(len(instances), 'instance')}")
     if not instances:
         run.say("Cluster is empty, exiting.")
-        return
+        return EXIT_SUCCESS
     group = group_of(run, options.group)
     _tell_group(run, group)
     if options.save is not None:
@@ -73,7 +81,7 @@ def balance(context: Context, options: Options, _args: list[str]) -> None:
     if score <= ends.score_min:
         run.say(f"Cluster is already well balanced (initial score {score:.6f},")
         run.say(f"minimum score {ends.score_min:.6f}).\nNothing to do, exiting")
-        return
+        return EXIT_SUCCESS
     run.say("Trying to minimize the CV...")
     search = Search(run.state, group.uuid, _limits(options), ends)
     done = list(_told(run, group, search.steps()))
@@ -85,6 +93,10 @@ def balance(context: Context, options: Options, _args: list[str]) -> None:
         _save(run, last, "after", "balanced")
     run.print_instances("Final instance map:", last)
     run.print_nodes("Final cluster status:", last, only=[group.uuid])
+    if not options.exec:
+        return EXIT_SUCCESS
+    sets = _job_sets([each.step for each in done])
+    return carry_out(context, options, [[_job(step) for step in jobs] for jobs in sets])
 
 
 def _ends(options: Options) -> Ends:
@@ -186,6 +198,17 @@ def _job_sets(steps: Sequence[Step]) -> list[list[Step]]:
     return sets
 
 
+def _job(step: Step) -> Job:
+    """Return the job of a step; an instance that does not run is failed over by it."""
+    name = step.before.name
+    opcodes = []
+    for action in step.actions:
+        kind, _, node = action.partition(":")
+        part = ReplaceSecondary(node) if kind == "r" else SwitchPrimary(node or None)
+        opcodes.append(opcode(name, part))
+    return Job(name, opcodes)
+
+
 def _command_lines(steps: Sequence[Step], check: Sequence[str] = ()) -> list[str]:
     lines = []
     for number, jobs in enumerate(_job_sets(steps), 1):
@@ -227,7 +250,7 @@ PROGRAM: Final = single_program(
     "balance a node group by moves of its instances",
     """Reads a cluster from the master daemon, the remote API or a file, and finds moves of
 instances within a node group that make its score better, each time the best of all.  It prints
-them, and with -C the commands for them; it carries nothing out itself.""",
+them, with -C the commands for them too, and with -X it carries them out by jobs.""",
     balance,
     options=shared(
         SOURCES,
@@ -235,7 +258,7 @@ them, and with -C the commands for them; it carries nothing out itself.""",
         "dynu-file ignore-dynu mond-xen exit-on-missing-mond-data exclusion-tags",
         "max-cpu min-disk group max-length min-score min-gain min-gain-limit evac-mode",
         "restricted-migration no-disk-moves no-instance-moves select-instances exclude-instances",
-        "ignore-soft-errors exec print-commands save",
+        "ignore-soft-errors exec first-job-group reason priority print-commands save",
         MOND,
     ),
     usage_status=EXIT_FAILURE,

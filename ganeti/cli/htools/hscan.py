@@ -59,7 +59,7 @@ def scan(context: Context, options: Options, clusters: list[str]) -> int | None:
 def _load(context: Context, options: Options, address: str | None) -> Snapshot:
     memory = options.static_kvm_node_memory
     if address is None:
-        return from_luxi(context, options.luxi or "", (), memory)
+        return from_luxi(context, (), memory)
     return from_rapi(address, (), memory)
 
 

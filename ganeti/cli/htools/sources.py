@@ -22,7 +22,6 @@ from ganeti.base.daemons import MOND_PORT
 from ganeti.base.errors import GenericError, ProtocolError, TransportError
 from ganeti.base.json import loads, loads_as
 from ganeti.cli.command import Context, Options
-from ganeti.clients.luxi import LuxiClient
 from ganeti.clients.rapi import RapiClient
 from ganeti.protocol.iallocator import decode_request
 from ganeti.protocol.rapi.values import DEFAULT_PORT
@@ -57,7 +56,7 @@ def _from_backend(context: Context, options: Options) -> Snapshot:
         raise GenericError("--static-kvm-node-memory: memory cannot be negative")
     match given[0]:
         case "luxi":
-            return from_luxi(context, options.luxi, tags, memory)
+            return from_luxi(context, tags, memory)
         case "master":
             return from_rapi(options.master, tags, memory)
         case "text_data":
@@ -108,18 +107,17 @@ def _from_question(path: str, tags: Sequence[str], memory: int) -> Snapshot:
 Rows = list[dict[str, Any]]
 
 
-def from_luxi(context: Context, socket: str, tags: Sequence[str], memory: int) -> Snapshot:
+def from_luxi(context: Context, tags: Sequence[str], memory: int) -> Snapshot:
     """Return the cluster that the master daemon tells.
 
     Args:
-        socket: path of its socket; "" is the usual one.
         tags: beginnings of exclusion tags besides those of the cluster.
         memory: MiB that a KVM node needs itself; 0 is what it reports.
 
     Raises:
         GenericError: it does not answer, or the answers make no sense.
     """
-    client = LuxiClient(context.paths, socket=socket) if socket else context.client
+    client = context.client
     return listings.ask_master(client, more_exclusion=tags, kvm_node_memory=memory)
 
 

@@ -125,11 +125,11 @@ class Context:
 
     @property
     def client(self) -> LuxiClient:
-        """The connection to LuxiD, made when first asked for."""
+        """The connection to LuxiD, made when first asked for; ``--luxi`` names its socket."""
         if self._client is None:
             from ganeti.clients.luxi import LuxiClient
 
-            self._client = LuxiClient(self.paths)
+            self._client = LuxiClient(self.paths, socket=self.options.get("luxi") or "")
         return self._client
 
     def reconnect(self) -> None:

@@ -103,12 +103,12 @@ def test_restrictions_hold() -> None:
             assert not all(before.nodes[name].is_usable for name in done.step.before.nodes)
 
 
-def test_commands_are_not_carried_out_by_it(
+def test_jobs_need_the_master_daemon(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     status, out, err = run_tool(monkeypatch, capsys, "hbal", "-t", str(tmp_path), "-X")
     assert (status, out) == (1, "")
-    assert "--exec is not supported yet" in err
+    assert "use --luxi" in err
 
 
 def test_states_before_and_after_are_saved(
