@@ -343,6 +343,10 @@ class Hypervisor(ABC):
         self.env = env
         self.hvparams = hvparams
 
+    @classmethod  # noqa: B027 - most hypervisors leave nothing
+    def mend(cls, env: NodeEnv) -> None:
+        """Put right what processes that died have left of their work; failures are logged."""
+
     @abstractmethod
     def all_instances_info(self) -> list[InstanceInfo]:
         """Look at all instances here, in order of their names; not those still being received."""
@@ -430,6 +434,12 @@ def driver_modules() -> list[str]:
     """Return the modules of all drivers, for a process that wants them imported beforehand."""
     targets = (each.traits.driver for each in SUPPORTED_HYPERVISORS)
     return sorted({target.partition(":")[0] for target in targets if target})
+
+
+def mend(env: NodeEnv) -> None:
+    """Put right what processes that died have left of their work, for all hypervisors."""
+    for each in SUPPORTED_HYPERVISORS:
+        _driver(str(each))[0].mend(env)
 
 
 def get_hypervisor(name: str, env: NodeEnv, hvparams: Mapping[str, object]) -> Hypervisor:

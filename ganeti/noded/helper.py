@@ -46,6 +46,7 @@ def serve(control: socket.socket, paths: Paths, hostname: str) -> NoReturn:
         nursery.ignore_signals()
         memory.be_an_ordinary_victim()
         _preload()
+        _mend(paths, hostname)
 
         def get_ready() -> None:
             show_name(SPARE_NAME)
@@ -96,6 +97,14 @@ def main() -> NoReturn:
     if sys.argv[2] == "lock":
         memory.enable()
     serve(control, paths, environment.own_hostname())
+
+
+def _mend(paths: Paths, hostname: str) -> None:
+    """Put right what calls left that died with an earlier daemon; failures are logged."""
+    try:
+        hypervisors.mend(hypervisors.NodeEnv(paths, hostname, ""))
+    except Exception:
+        logger.exception("cannot look at the remains of earlier calls; going on")
 
 
 def _preload() -> None:

@@ -1,4 +1,8 @@
-"""Talking to QEMU's guest agent, a program in the guest that holds its file systems still.
+"""Guests that stand still for a moment: by QEMU's guest agent, a program in the guest.
+
+Whoever lets a guest stand still, by its agent or by QEMU, writes a note before, and holds a lock on
+it.  A note that nobody holds was left by a process that died: whoever looks at the machine next,
+or the node daemon when it starts, lets the guest go on (`let_go`).
 
 Messages are JSON objects on one line each.  Nobody knows whether an agent listens: one that does
 not answer the greeting in time is not there.  A greeting has a number of ours, and everything that
@@ -19,7 +23,10 @@ from typing import Any, Final, Self
 from ganeti.base.errors import HypervisorError, ProtocolError
 from ganeti.base.json import dumps, loads
 from ganeti.hypervisor.kvm.files import MachineFiles
+from ganeti.hypervisor.kvm.monitor import Monitor
 from ganeti.system import clock
+from ganeti.system.filelock import open_locked
+from ganeti.system.files import ensure_directory, remove_if_exists
 
 logger = logging.getLogger(__name__)
 
@@ -113,17 +120,25 @@ class GuestAgent:
         self._socket.settimeout(max(deadline - clock.monotonic(), 0.001))
 
 
+_STOPS: Final = b"stops\n"  # in a note: QEMU stops the guest, too
+_DIRECTORY_MODE: Final = 0o750
+
+
 @contextlib.contextmanager
-def held_still(name: str, files: MachineFiles, *, must: bool) -> Iterator[bool]:
+def held_still(
+    name: str, files: MachineFiles, *, must: bool, stops: bool = False
+) -> Iterator[bool]:
     """Hold the file systems of a guest still, if its agent answers; yields whether it does.
 
     Args:
         must: fail otherwise.
+        stops: the caller lets QEMU stop the guest meanwhile.
 
     Raises:
         HypervisorError: no agent could hold them still, and that is a must.
     """
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_noted(files, stops=stops))
         try:
             agent = _freeze(files.socket_path("agent"), stack)
         except AgentError as err:
@@ -136,6 +151,55 @@ def held_still(name: str, files: MachineFiles, *, must: bool) -> Iterator[bool]:
             logger.info("instance %s: %s, so its file systems are not held still", name, err)
             agent = None
         yield agent is not None
+
+
+@contextlib.contextmanager
+def _noted(files: MachineFiles, *, stops: bool) -> Iterator[None]:
+    """Have a note that the guest is to go on, from before it stands still until after that.
+
+    It need not outlive the machine, so it is not synced to the disk.
+
+    Raises:
+        HypervisorError: somebody else lets the guest stand still just now.
+    """
+    ensure_directory(os.path.dirname(files.standstill), _DIRECTORY_MODE)
+    note = open_locked(files.standstill)
+    if note is None:
+        raise HypervisorError(f"instance {files.name}: another call has the guest stand still")
+    try:
+        os.write(note, _STOPS if stops else b"")
+        yield
+    except HypervisorError:  # QEMU may have refused to let it go on: the next look does that
+        os.close(note)
+        raise
+    except BaseException:
+        _tear_up(files, note)
+        raise
+    _tear_up(files, note)
+
+
+def _tear_up(files: MachineFiles, note: int) -> None:
+    remove_if_exists(files.standstill)
+    os.close(note)
+
+
+def let_go(files: MachineFiles, monitor: Monitor) -> None:
+    """Let a guest go on that a process which died has left standing still.
+
+    Raises:
+        HypervisorError: QEMU refuses.
+    """
+    if not os.path.exists(files.standstill) or (note := open_locked(files.standstill)) is None:
+        return  # nobody stopped it, or whoever did is still at work
+    try:
+        if os.read(note, len(_STOPS)) == _STOPS and monitor.status() == "paused":
+            monitor.execute("cont")
+            logger.warning("instance %s was left paused by a snapshot, it goes on", files.name)
+        with contextlib.suppress(AgentError), GuestAgent(files.socket_path("agent")) as agent:
+            _thaw(agent)
+        remove_if_exists(files.standstill)
+    finally:
+        os.close(note)
 
 
 def _freeze(path: str, stack: contextlib.ExitStack) -> GuestAgent:

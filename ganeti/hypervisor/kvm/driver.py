@@ -57,6 +57,11 @@ class KvmHypervisor(Hypervisor):
         self._hotplug = self.hotplug = KvmHotplug(self._machines)
         self.snapshots = KvmSnapshots(self._machines)
 
+    @classmethod
+    def mend(cls, env: NodeEnv) -> None:
+        """Let guests go on that a process which died has left standing still."""
+        state.let_all_go(env.paths)
+
     # Looking
 
     def list_instances(self) -> list[str]:

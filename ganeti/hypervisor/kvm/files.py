@@ -8,6 +8,7 @@ Sockets have short names made from the instance's, because a socket's path must 
     RUN_DIR/kvm-hypervisor/pid/<name>          written by QEMU, locked while it runs
     RUN_DIR/kvm-hypervisor/conf/<name>.runtime the machine that runs
     RUN_DIR/kvm-hypervisor/incoming/<name>     there while the instance is being received
+    RUN_DIR/kvm-hypervisor/still/<name>        locked while a snapshot lets the guest stand still
     LOG_DIR/kvm/<name>.log, <name>.serial.log  the output of QEMU and of the guest's serial console
 
 A machine that 3.0 started has its sockets in ``ctrl`` instead, called ``<name>.qmp``, ``.monitor``
@@ -78,6 +79,11 @@ class MachineFiles:
     def incoming(self) -> str:
         """A mark: the instance is being received, and must not run by itself."""
         return f"{self.paths.kvm_dir}/incoming/{self.name}"
+
+    @property
+    def standstill(self) -> str:
+        """A note: the guest stands still for a moment, and is to go on."""
+        return f"{self.paths.kvm_dir}/still/{self.name}"
 
     @property
     def log(self) -> str:
@@ -159,7 +165,7 @@ class MachineFiles:
         shutil.rmtree(f"{self.paths.kvm_dir}/nic/{self.name}", ignore_errors=True)
         for path in (self._own_socket("serial"), self.link("serial")):
             remove_if_exists(console_lock(path))
-        for path in (self.runtime, self.incoming, self.pid_file):
+        for path in (self.runtime, self.incoming, self.standstill, self.pid_file):
             remove_if_exists(path)
 
 

@@ -329,6 +329,7 @@ def _end_jobs(monitor: Monitor) -> None:
 def disks_alone(machines: Machines, name: str) -> Iterator[Monitor]:
     """Talk to a machine, after the remains of an earlier job's snapshot are removed."""
     with machines.control(name) as monitor:
+        agent.let_go(machines.files(name), monitor)
         end(monitor, machines.files(name))
         yield monitor
 
@@ -408,7 +409,9 @@ class KvmSnapshots(Snapshots):
         ]
         with (
             disks_alone(self._machines, instance.name) as monitor,
-            agent.held_still(instance.name, files, must=quiesce) as is_still,
+            agent.held_still(
+                instance.name, files, must=quiesce, stops=beside is not None
+            ) as is_still,
             _stopped(monitor) if beside else contextlib.nullcontext(),
         ):
             if beside:

@@ -13,6 +13,7 @@ Source: QEMU's QMP reference, RunState.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,13 +28,16 @@ from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
 from ganeti.base.text import natural_sorted
 from ganeti.hypervisor.interface import InstanceInfo, InstanceState, NodeEnv
+from ganeti.hypervisor.kvm.agent import let_go
 from ganeti.hypervisor.kvm.files import MachineFiles
 from ganeti.hypervisor.kvm.machine import Machine
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorError, MonitorGone, MonitorTimeout
 from ganeti.netdev.backends import BackendKind, NicBackend
 from ganeti.system import clock, process, process_facts
-from ganeti.system.files import read_bytes_or_none, write_atomic
+from ganeti.system.files import read_bytes_or_none, remove_if_exists, write_atomic
 from ganeti.system.process_facts import ProcessFacts
+
+logger = logging.getLogger(__name__)
 
 _PID_BYTES_MAX: Final = 64
 _COMMAND_BYTES_MAX: Final = 1 << 20
@@ -304,6 +308,17 @@ def known_names(paths: Paths) -> list[str]:
     return natural_sorted(name for name in names if not name.startswith("."))
 
 
+def let_all_go(paths: Paths) -> None:
+    """Let all guests go on that processes which died have left; failures are logged."""
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir(os.path.dirname(MachineFiles(paths, "any").standstill)):
+            files = MachineFiles(paths, name)
+            if find_process(files) is None:
+                remove_if_exists(files.standstill)
+            elif look(files) is not None and os.path.exists(files.standstill):
+                logger.warning("instance %s may stand still for a snapshot", name)
+
+
 def is_incoming(files: MachineFiles) -> bool:
     """Tell whether the instance is marked as being received."""
     return os.path.exists(files.incoming)
@@ -343,6 +358,8 @@ def _look_within(files: MachineFiles, timeout_s: float) -> InstanceInfo | None:
         return None
     try:
         with Monitor.connect(files.name, files.socket_path("info"), timeout_s) as monitor:
+            with contextlib.suppress(HypervisorError, OSError):  # the next look tries again
+                let_go(files, monitor)
             status = monitor.status()
             if is_incoming(files) and status != "running":
                 return None
