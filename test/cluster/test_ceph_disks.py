@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
 from cluster.conftest import make_cluster
+from cluster.counting import MIB, SIZE_MIB, Counting, add, all_is_well
+from fakes.storage_records import Disk, Node
 from fakes.virtual_cluster import TestCluster
 from fakes.waiting import wait_until
 from guests import counters
@@ -27,9 +28,7 @@ pytestmark = [
 ]
 
 NAME, COPY = "counting.example.com", "copied.example.com"
-ADD = "instance add -t rbd --no-name-check --no-ip-check -B memory=16 -o bootsector+default"
-SIZE_MIB = 4
-MIB = 1 << 20
+ADD = add("rbd")
 
 
 @pytest.fixture(scope="module")
@@ -42,29 +41,10 @@ def ceph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rig.Ceph]:
         found.down()
 
 
-def contents(ceph: rig.Ceph, name: str) -> bytes:
-    """Return the bytes of an image, which may be in use."""
-    argv = ["rbd", "--conf", str(ceph.conf), "export", f"{rig.POOL}/{name}", "-"]
-    return subprocess.run(argv, capture_output=True, check=True, timeout=60).stdout
-
-
 # The driver alone
 
 
-@dataclass(frozen=True)
-class Node:
-    paths: Paths
-
-
-@dataclass(frozen=True)
-class Disk:
-    logical_id: list[object]
-    params: dict[str, object] = field(default_factory=dict)
-    uuid: str = "d1"
-    size: int = SIZE_MIB
-    dev_type: str = "rbd"
-    name: str | None = None
-    children: tuple[Disk, ...] = ()
+new_disk = partial(Disk, "rbd")
 
 
 @pytest.fixture
@@ -79,7 +59,7 @@ def node(ceph: rig.Ceph, tmp_path: Path) -> Node:
 
 def volume(node: Node, name: str = "img", **params: str) -> rbd.RbdVolume:
     given = {"pool": rig.POOL, "access": "userspace", "user-id": rig.USER}
-    found = registry.volume_of(Disk(["rbd", name], given | params), node)
+    found = registry.volume_of(new_disk(["rbd", name], given | params), node)
     assert isinstance(found, rbd.RbdVolume)
     return found
 
@@ -100,12 +80,12 @@ def test_the_driver_and_the_real_programs_agree(node: Node, ceph: rig.Ceph) -> N
     snapshot = volume(node, str(image.snapshot("before", SIZE_MIB)[1]))
     assert snapshot.find() is not None
     image.rename(["rbd", "other"])
-    disks = [Disk(["rbd", name], dict(image._disk.params or {})) for name in ("other", "img")]
+    disks = [new_disk(["rbd", name], dict(image._disk.params or {})) for name in ("other", "img")]
     assert [state is None for state in registry.look(disks, node)] == [False, True]
     assert [size is None for size in registry.dimensions(disks, node)] == [False, True]
     image.remove()
     image.remove()
-    assert ceph.images() == []
+    assert ceph.names() == []
 
 
 def test_a_node_without_the_kernel_module_says_so(node: Node) -> None:
@@ -161,103 +141,52 @@ def cluster(ceph: rig.Ceph) -> Iterator[TestCluster]:
         yield made
 
 
-def image_of(cluster: TestCluster, name: str, index: int = 0) -> str:
-    """Return the name of the image of an instance's disk."""
-    shown = cluster.gnt(f"instance info {name}").out
-    lines = [line for line in shown.splitlines() if "logical_id: ['rbd'" in line]
-    return lines[index].split("'")[3]
-
-
-def counted(cluster: TestCluster, ceph: rig.Ceph, name: str) -> int:
-    return counters.live_counter_of(contents(ceph, image_of(cluster, name, 1)))
-
-
 @pytest.mark.shows("backend/templates/rbd")
 def test_the_life_of_an_instance(cluster: TestCluster, ceph: rig.Ceph, tmp_path: Path) -> None:
     one, two = cluster.nodes
-    disks = f"--disk 0:size={SIZE_MIB} --disk 1:size={SIZE_MIB}"
-    cluster.gnt(f"{ADD} {disks} --no-start -n {one} {NAME}")
-    first = contents(ceph, image_of(cluster, NAME))
-    assert first[510:512] == b"\x55\xaa", "the operating system was installed through a file"
-
-    for index, source in enumerate(counters.disk_images(tmp_path, SIZE_MIB)):
-        target = f"rbd:{rig.POOL}/{image_of(cluster, NAME, index)}:conf={ceph.conf}"
-        argv = ["qemu-img", "convert", "-n", "-f", "raw", "-O", "raw", str(source), target]
-        subprocess.run(argv, check=True, timeout=60)
-    cluster.gnt(f"instance startup {NAME}")
-    wait_until(lambda: counted(cluster, ceph, NAME) > counters.LOG_SECTORS, "the guest to count")
-
-    cluster.gnt(f"instance migrate -f {NAME}")
+    guest = Counting(cluster, ceph, NAME)
+    guest.make(one, tmp_path)
+    guest.start()
+    guest.changes_while_it_runs()
     assert cluster.instance_field(NAME, "pnode") == two
-    before = counted(cluster, ceph, NAME)
-    wait_until(lambda: counted(cluster, ceph, NAME) > before, "the guest to go on after it moved")
-
-    cluster.gnt(f"instance grow-disk {NAME} 0 4")
-    assert len(contents(ceph, image_of(cluster, NAME))) == 8 * MIB
-    cluster.gnt(f"instance modify --hotplug --disk add:size={SIZE_MIB} {NAME}")
-    assert len(ceph.images()) == 3
-    before = counted(cluster, ceph, NAME)
-    wait_until(lambda: counted(cluster, ceph, NAME) > before, "the guest to go on beside it")
-
-    cluster.gnt(f"backup export --noshutdown -n {one} {NAME}")
-    cluster.gnt(
-        f"backup import -t rbd --no-name-check --no-ip-check -n {one} --src-node {one}"
-        f" --src-dir {NAME} {COPY}"
-    )
-    images = [contents(ceph, image_of(cluster, COPY, index))[: SIZE_MIB * MIB] for index in (0, 1)]
-    assert counters.check_one_instant(images) >= before
+    copy, counted = guest.copied_at_one_instant(COPY, one)
     cluster.gnt(f"instance failover -f {COPY}")
-    cluster.gnt(f"instance startup {COPY}")
-    wait_until(
-        lambda: counted(cluster, ceph, COPY) > counters.counter(images[1]), "the copy to run"
-    )
-
-    assert "rados rbd" in " ".join(cluster.gnt("node list-storage -t rados").out.split())
-    verify = cluster.gnt("cluster verify").out
-    assert "ERROR" not in verify, verify
-    for name in (NAME, COPY):
-        cluster.gnt(f"instance remove -f --shutdown-timeout=1 {name}")
-    assert ceph.images() == []
+    copy.start()
+    wait_until(lambda: copy.counted() > counted, "the copy to run")
+    all_is_well(cluster, "rados rbd")
+    for each in (guest, copy):
+        each.remove()
+    assert ceph.names() == []
     for name in cluster.nodes:
         assert cluster.files_below(name, "/var/run/ganeti/raw-disks") == []
 
 
 def test_snapshots_of_a_running_guest(cluster: TestCluster, ceph: rig.Ceph, tmp_path: Path) -> None:
     one, two = cluster.nodes
-    disks = f"--disk 0:size={SIZE_MIB} --disk 1:size={SIZE_MIB}"
-    cluster.gnt(f"{ADD} {disks} --no-install --no-start -n {one} {NAME}")
-    for index, source in enumerate(counters.disk_images(tmp_path, SIZE_MIB)):
-        target = f"rbd:{rig.POOL}/{image_of(cluster, NAME, index)}:conf={ceph.conf}"
-        argv = ["qemu-img", "convert", "-n", "-f", "raw", "-O", "raw", str(source), target]
-        subprocess.run(argv, check=True, timeout=60)
-    cluster.gnt(f"instance startup {NAME}")
-    wait_until(lambda: counted(cluster, ceph, NAME) > counters.LOG_SECTORS, "the guest to count")
+    guest = Counting(cluster, ceph, NAME)
+    guest.make(one, tmp_path)
+    guest.start()
     cluster.gnt(f"instance snapshot create {NAME} first")
-    before = counted(cluster, ceph, NAME)
-    wait_until(lambda: counted(cluster, ceph, NAME) > before, "the guest to go on")
-    names = [image_of(cluster, NAME, index) for index in (0, 1)]
-    kept = [contents(ceph, f"{name}@kept.first") for name in names]
+    before = guest.goes_on()
+    names = [guest.disk(index) for index in (0, 1)]
+    kept = [ceph.contents(f"{name}@kept.first") for name in names]
     assert 0 < counters.check_one_instant(kept) <= before
     cluster.refused(f"instance snapshot -f restore {NAME} first", "is running on node")
-    cluster.gnt(f"instance grow-disk {NAME} 0 4")
+    cluster.gnt(f"instance grow-disk {NAME} 0 {SIZE_MIB}")
     cluster.gnt(
         f"backup export --shutdown-timeout=1 -n {two} {NAME}"
     )  # down while snapshots are taken only
     assert cluster.instance_field(NAME, "status") == "running"
     cluster.gnt(f"instance shutdown --timeout=1 {NAME}")
     cluster.gnt(f"instance snapshot -f restore {NAME} first")
-    restored = [contents(ceph, name) for name in names]
-    assert restored == [kept[0].ljust(8 * MIB, b"\0"), kept[1]]
-    cluster.gnt(f"backup export --snapshot=first -n {one} {NAME}")
-    cluster.gnt(
-        f"backup import -t rbd --no-name-check --no-ip-check -n {one} --src-node {one}"
-        f" --src-dir {NAME} {COPY}"
-    )
-    assert contents(ceph, image_of(cluster, COPY, 1)) == kept[1]
+    restored = [ceph.contents(name) for name in names]
+    assert restored == [kept[0].ljust(2 * SIZE_MIB * MIB, b"\0"), kept[1]]
+    copy = guest.copied(COPY, one, "--snapshot=first")
+    assert copy.contents(1) == kept[1]
     assert "first" in cluster.gnt(f"instance snapshot list {NAME}").out
-    for name in (NAME, COPY):
-        cluster.gnt(f"instance remove -f --shutdown-timeout=1 {name}")
-    assert ceph.images() == []
+    for each in (guest, copy):
+        each.remove()
+    assert ceph.names() == []
 
 
 def test_an_instance_whose_pool_is_missing_is_refused_in_one_line(cluster: TestCluster) -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 from cluster.conftest import make_cluster
+from cluster.counting import Counting, add, all_is_well
 from fakes.virtual_cluster import TestCluster
-from fakes.waiting import wait_until
-from guests import counters
 from rig import gluster as rig
 
 from ganeti.bootstrap.virtual import lifecycle
@@ -24,9 +23,7 @@ pytestmark = [
 
 NAME = "counting.example.com"
 COPY = "copied.example.com"
-ADD = "instance add -t gluster --no-name-check --no-ip-check -B memory=16 -o bootsector+default"
-SIZE_MIB = 4
-MIB = 1 << 20
+ADD = add("gluster")
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +47,6 @@ def cluster(gluster: rig.Gluster) -> Iterator[TestCluster]:
         yield made
 
 
-def file_of(cluster: TestCluster, name: str, index: int = 0) -> str:
-    """Return the path of an instance's disk in the volume."""
-    shown = cluster.gnt(f"instance info {name}").out
-    lines = [line for line in shown.splitlines() if "logical_id: ['loop'" in line]
-    return lines[index].split("'")[3]
-
-
 def mounted(cluster: TestCluster) -> list[str]:
     """Return the nodes on which the volume is mounted."""
     return [name for name in cluster.nodes if mounts.at(cluster.paths_of(name).gluster_storage_dir)]
@@ -68,46 +58,21 @@ def test_the_life_of_an_instance(
 ) -> None:
     one, two = cluster.nodes
     cluster.gnt(f"cluster modify -D gluster:access={access}")
-    disks = f"--disk 0:size={SIZE_MIB} --disk 1:size={SIZE_MIB}"
-    cluster.gnt(f"{ADD} {disks} --no-start -n {one} {NAME}")
+    guest = Counting(cluster, gluster, NAME)
+    guest.make(one, tmp_path)
     assert mounted(cluster) == []
-    assert gluster.contents(file_of(cluster, NAME))[510:512] == b"\x55\xaa", "it was installed"
-    for index, source in enumerate(counters.disk_images(tmp_path, SIZE_MIB)):
-        gluster.fill(file_of(cluster, NAME, index), source.read_bytes())
-
-    def counted(name: str = NAME) -> int:
-        return counters.live_counter_of(gluster.contents(file_of(cluster, name, 1)))
-
-    cluster.gnt(f"instance startup {NAME}")
-    wait_until(lambda: counted() > counters.LOG_SECTORS, "the guest to count")
+    guest.start()
     assert mounted(cluster) == ([one] if access == "kernelspace" else [])
-    cluster.gnt(f"instance migrate -f {NAME}")
+    guest.changes_while_it_runs()
     assert mounted(cluster) == ([two] if access == "kernelspace" else [])
-    before = counted()
-    wait_until(lambda: counted() > before, "the guest to go on after it moved")
-
-    cluster.gnt(f"instance grow-disk {NAME} 0 4")
-    assert len(gluster.contents(file_of(cluster, NAME))) == 8 * MIB
-    cluster.gnt(f"instance modify --hotplug --disk add:size={SIZE_MIB} {NAME}")
-    before = counted()
-    cluster.gnt(f"backup export --noshutdown -n {one} {NAME}")
-    cluster.gnt(
-        f"backup import -t gluster --no-name-check --no-ip-check -n {one} --src-node {one}"
-        f" --src-dir {NAME} {COPY}"
-    )
-    images = [gluster.contents(file_of(cluster, COPY, index)) for index in (0, 1)]
-    assert counters.check_one_instant(images) >= before
-    assert f"gluster {Path('/var/run/ganeti/gluster')}" in " ".join(
-        cluster.gnt("node list-storage -t gluster").out.split()
-    )
-    verify = cluster.gnt("cluster verify").out
-    assert "ERROR" not in verify, verify
+    copy, _ = guest.copied_at_one_instant(COPY, one)
+    all_is_well(cluster, "gluster /var/run/ganeti/gluster")
     cluster.refused(
         f"{ADD} --disk 0:size=10g --no-install --no-start -n {one} large.example.com", "no room for"
     )
-    for name in (NAME, COPY):
-        cluster.gnt(f"instance remove -f --shutdown-timeout=1 {name}")
-    assert gluster.files() == []
+    for each in (guest, copy):
+        each.remove()
+    assert gluster.names() == []
     assert mounted(cluster) == []
 
 
@@ -138,4 +103,4 @@ def test_a_cluster_that_is_destroyed_leaves_the_volume_alone(
         lifecycle.destroy(made.layout)
         assert mounts.at(str(place)) is None
         lifecycle.create(made.layout)  # the fixture destroys it again
-    assert gluster.files() == ["precious"]
+    assert gluster.names() == ["precious"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
+from fakes.storage_records import Disk, Node
 
 from ganeti.base.errors import BlockDeviceError
 from ganeti.base.paths import Paths
@@ -31,20 +31,7 @@ with_fuse = pytest.mark.skipif(
 )
 
 
-@dataclass
-class Node:
-    paths: Paths
-
-
-@dataclass
-class Disk:
-    logical_id: Sequence[object]
-    params: Mapping[str, object] | None
-    dev_type: str = "file"
-    uuid: str = "d1"
-    size: int = SIZE_MIB
-    name: str | None = None
-    children: Sequence[Disk] = ()
+new_disk = partial(Disk, "file", size=SIZE_MIB)
 
 
 @pytest.fixture
@@ -54,7 +41,7 @@ def node(tmp_path: Path) -> Node:
 
 def volume_of(node: Node, fmt: str = "qcow2", name: str = "disk0") -> Volume:
     params = {"format": fmt} if fmt else {}
-    return registry.volume_of(Disk(["loop", f"{BASE}/{name}"], params), node)
+    return registry.volume_of(new_disk(["loop", f"{BASE}/{name}"], params), node)
 
 
 @pytest.fixture

@@ -99,6 +99,8 @@ def _is_free(port: int) -> bool:
 class Ceph:
     """A running cluster with the pool `POOL` and the user `USER`."""
 
+    template = driver = "rbd"
+
     def __init__(self, base: Path) -> None:
         self.base = base
         self.conf = base / "ceph.conf"
@@ -156,9 +158,20 @@ class Ceph:
         """Let it go on."""
         self._daemons[kind].send_signal(signal.SIGCONT)
 
-    def images(self, pool: str = POOL) -> list[str]:
-        """Return the names of all images of a pool."""
-        return self.run("rbd", "ls", pool).split()
+    def names(self) -> list[str]:
+        """Return the names of all images of the pool."""
+        return self.run("rbd", "ls", POOL).split()
+
+    def contents(self, name: str) -> bytes:
+        """Return the bytes of an image, which may be in use."""
+        argv = ["rbd", "--conf", str(self.conf), "export", f"{POOL}/{name}", "-"]
+        return subprocess.run(argv, capture_output=True, check=True, timeout=_TIMEOUT_S).stdout
+
+    def fill(self, name: str, data: bytes) -> None:
+        """Overwrite an image that nobody uses."""
+        source, target = self.base / "fill", f"rbd:{POOL}/{name}:conf={self.conf}"
+        source.write_bytes(data)
+        _quiet("qemu-img", "convert", "-n", "-f", "raw", "-O", "raw", str(source), target)
 
     def down(self) -> None:
         """Stop it; its files stay."""

@@ -62,6 +62,8 @@ def free_network() -> str:
 class Gluster:
     """A running volume `VOLUME`; ``size`` limits its brick, as in ``64m``."""
 
+    template, driver = "gluster", "loop"
+
     def __init__(self, base: Path, size: str = "") -> None:
         self.base = base
         self._size = size
@@ -135,7 +137,7 @@ class Gluster:
         with (self._brick / path).open("r+b") as file:
             file.write(data)
 
-    def files(self) -> list[str]:
+    def names(self) -> list[str]:
         """Return the files of the volume, hidden ones of Gluster left out."""
         brick = self._brick
         found = (path.relative_to(brick) for path in brick.rglob("*") if path.is_file())

@@ -4,33 +4,17 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from fakes.storage_records import Disk, Node
 
 from ganeti.base.errors import BlockDeviceError, NotSupportedError
 from ganeti.base.paths import Paths
 from ganeti.storage.block_device import AdoptedVolume
 
 PATH = "/dev/disk/by-id/made-up"
-
-
-@dataclass
-class Node:
-    paths: Paths
-
-
-@dataclass
-class Disk:
-    logical_id: Sequence[object] = ("manual", PATH)
-    dev_type: str = "blockdev"
-    uuid: str = "d1"
-    size: int = 4
-    name: str | None = None
-    params: Mapping[str, object] | None = None
-    children: Sequence[Disk] = ()
 
 
 @pytest.fixture
@@ -47,7 +31,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, mode: int) -> None:
 @pytest.mark.shows("backend/templates/blockdev")
 def test_a_device_is_used_as_it_is(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, stat.S_IFBLK | 0o660)
-    disk = AdoptedVolume(Disk(), node)
+    disk = AdoptedVolume(Disk("blockdev", ["manual", PATH]), node)
     assert disk.create(4) is None
     assert disk.assemble().dev_path == PATH
     found = disk.find()
@@ -58,7 +42,7 @@ def test_a_device_is_used_as_it_is(node: Node, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_its_data_is_left_alone(node: Node) -> None:
-    disk = AdoptedVolume(Disk(), node)
+    disk = AdoptedVolume(Disk("blockdev", ["manual", PATH]), node)
     for forbidden in (
         lambda: disk.wipe(0, 1),
         lambda: disk.grow(1),
@@ -70,7 +54,7 @@ def test_its_data_is_left_alone(node: Node) -> None:
 
 
 def test_what_is_missing_or_no_device_is_told(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = AdoptedVolume(Disk(), node)
+    disk = AdoptedVolume(Disk("blockdev", ["manual", PATH]), node)
     assert disk.find() is None
     assert disk.dimensions() is None
     for action in (disk.assemble, lambda: disk.create(4)):
@@ -93,4 +77,4 @@ def test_what_is_missing_or_no_device_is_told(node: Node, monkeypatch: pytest.Mo
 )
 def test_only_devices_by_their_names_are_adopted(node: Node, logical_id: Sequence[object]) -> None:
     with pytest.raises(BlockDeviceError):
-        AdoptedVolume(Disk(logical_id), node)
+        AdoptedVolume(Disk("blockdev", logical_id), node)

@@ -8,14 +8,15 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fakes import lvm_programs
 from fakes.memory_storage import Memory, MemoryStorage, MemoryVolume
 from fakes.network_storage import FakeCeph, FakeGluster
+from fakes.storage_records import Disk, Node
 from msgspec import structs
 
 from ganeti.base.errors import (
@@ -41,22 +42,6 @@ FILES = {
 POOL = "rbd"
 DEVICE = "/dev/disk/by-id/contract"
 IN_MEMORY = ("drbd",)  # played by the driver in memory
-
-
-@dataclass(frozen=True)
-class Node:
-    paths: Paths
-
-
-@dataclass(frozen=True)
-class Disk:
-    dev_type: str
-    logical_id: Sequence[object]
-    uuid: str = "d1"
-    size: int = 4
-    name: str | None = None
-    params: Mapping[str, object] | None = None
-    children: Sequence[Disk] = ()
 
 
 DRIVERS: dict[str, Callable[[str], Sequence[object]]] = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from fakes.shell_scripts import write_script
+from fakes.storage_records import Disk, Node
 
 from ganeti.base.errors import BlockDeviceError, NotSupportedError
 from ganeti.base.paths import Paths
@@ -24,23 +24,14 @@ from ganeti.storage.external import (
 )
 
 MIB = 1 << 20
+KERNELSPACE = {"access": "kernelspace"}
 EXAMPLE = Path(__file__).parents[3] / "doc" / "examples" / "extstorage" / "files"
 
 
-@dataclass
-class Node:
-    paths: Paths
-
-
-@dataclass
-class Disk:
-    logical_id: Sequence[object] = ("files", "vol1")
-    dev_type: str = "ext"
-    uuid: str = "d1"
-    size: int = 4
-    name: str | None = "data"
-    params: Mapping[str, object] | None = field(default_factory=lambda: {"access": "kernelspace"})
-    children: Sequence[Disk] = ()
+def new_disk(
+    logical_id: Sequence[object] = ("files", "vol1"), params: Mapping[str, object] = KERNELSPACE
+) -> Disk:
+    return Disk("ext", logical_id, params, name="data")
 
 
 @pytest.fixture
@@ -66,7 +57,7 @@ def volume(node: Node) -> Path:
 
 @pytest.mark.shows("backend/templates/ext")
 def test_a_whole_life(node: Node) -> None:
-    disk = ExternalVolume(Disk(), node)
+    disk = ExternalVolume(new_disk(), node)
     assert disk.find() is None
     disk.create(4)
     disk.set_info("originstname+web1")
@@ -96,7 +87,7 @@ def test_a_whole_life(node: Node) -> None:
 def test_scripts_are_told_everything(node: Node) -> None:
     path = provider_of(node, "teller", create="env | sort > env", open="env > open_env")
     params = {"access": "kernelspace", "color": "red", "deep": 7}
-    disk = ExternalVolume(Disk(("teller", "v"), params=params), node)
+    disk = ExternalVolume(new_disk(("teller", "v"), params=params), node)
     disk.create(4)
     disk.open(exclusive=False)
     told = (path / "env").read_text().splitlines()
@@ -114,14 +105,14 @@ def test_scripts_are_told_everything(node: Node) -> None:
 
 
 def test_userspace_disks_have_an_address(node: Node) -> None:
-    disk = ExternalVolume(Disk(params={"access": "userspace"}), node)
+    disk = ExternalVolume(new_disk(params={"access": "userspace"}), node)
     disk.create(4)
     assert disk.assemble().uri == f"file:{volume(node)}"
     provider_of(node, "net", attach="echo; echo xen:no; echo kvm:nbd://host/x")
-    found = ExternalVolume(Disk(("net", "v"), params={"access": "userspace"}), node).assemble()
+    found = ExternalVolume(new_disk(("net", "v"), params={"access": "userspace"}), node).assemble()
     assert (found.dev_path, found.uri) == ("", "nbd://host/x")
     with pytest.raises(BlockDeviceError, match="need access=userspace"):
-        ExternalVolume(Disk(("net", "v")), node).assemble()
+        ExternalVolume(new_disk(("net", "v")), node).assemble()
 
 
 def test_what_attach_prints_is_read_line_by_line() -> None:
@@ -141,25 +132,25 @@ def test_what_attach_prints_is_read_line_by_line() -> None:
 def test_a_script_that_fails_is_named_with_its_words(node: Node, script: str, text: str) -> None:
     provider_of(node, "bad", create=script)
     with pytest.raises(BlockDeviceError, match=f"(?s)script 'create' of .* 'bad' .*{text}"):
-        ExternalVolume(Disk(("bad", "v")), node).create(4)
+        ExternalVolume(new_disk(("bad", "v")), node).create(4)
 
 
 def test_a_provider_that_hangs_is_stopped(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(external, "SCRIPT_TIMEOUT_S", 0.2)
     provider_of(node, "slow", attach="sleep 600")
     with pytest.raises(BlockDeviceError, match="did not end in time and was killed"):
-        ExternalVolume(Disk(("slow", "v")), node).assemble()
+        ExternalVolume(new_disk(("slow", "v")), node).assemble()
 
 
 def test_a_device_that_is_not_there_is_told(node: Node) -> None:
     provider_of(node, "liar", attach="echo /nix")
     with pytest.raises(BlockDeviceError, match="at /nix, which does not exist"):
-        ExternalVolume(Disk(("liar", "v")), node).assemble()
+        ExternalVolume(new_disk(("liar", "v")), node).assemble()
 
 
 def test_optional_scripts_may_be_missing(node: Node) -> None:
     provider_of(node, "plain")
-    disk = ExternalVolume(Disk(("plain", "v")), node)
+    disk = ExternalVolume(new_disk(("plain", "v")), node)
     disk.open()
     disk.close()
     with pytest.raises(NotSupportedError, match="no script 'snapshot'"):
@@ -192,4 +183,4 @@ def test_lists_of_parameters_may_have_no_descriptions() -> None:
 
 def test_a_wrong_logical_id_is_refused(node: Node) -> None:
     with pytest.raises(BlockDeviceError, match=r"is not \[provider, name\]"):
-        ExternalVolume(Disk(("files",)), node)
+        ExternalVolume(new_disk(("files",)), node)

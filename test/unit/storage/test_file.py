@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
+from fakes.storage_records import Disk, Node
 
 from ganeti.base.errors import BlockDeviceError, FileStoragePathError, StorageError
 from ganeti.base.paths import Paths
@@ -25,20 +25,7 @@ BASE = "/srv/ganeti/file-storage"
 WIRE_PATH = "/srv/ganeti/file-storage/inst1/disk0"
 
 
-@dataclass
-class Node:
-    paths: Paths
-
-
-@dataclass
-class Disk:
-    logical_id: Sequence[object]
-    dev_type: str = "file"
-    uuid: str = "d1"
-    size: int = 4
-    name: str | None = None
-    params: Mapping[str, object] | None = None
-    children: Sequence[Disk] = ()
+new_disk = partial(Disk, "file")
 
 
 @pytest.fixture
@@ -48,7 +35,7 @@ def node(tmp_path: Path) -> Node:
 
 @pytest.fixture
 def disk(node: Node) -> FileVolume:
-    return FileVolume(Disk(["loop", WIRE_PATH]), node)
+    return FileVolume(new_disk(["loop", WIRE_PATH]), node)
 
 
 @pytest.fixture
@@ -160,7 +147,7 @@ def test_rename_moves_and_never_overwrites(node: Node, disk: FileVolume, local: 
     disk.rename(["loop", WIRE_PATH.replace("inst1", "inst2")])
     assert other.stat().st_size == MIB
     assert not local.exists()
-    FileVolume(Disk(["loop", WIRE_PATH]), node).create(2)
+    FileVolume(new_disk(["loop", WIRE_PATH]), node).create(2)
     with pytest.raises(BlockDeviceError, match="File exists"):
         disk.rename(["loop", WIRE_PATH])
 
@@ -168,12 +155,12 @@ def test_rename_moves_and_never_overwrites(node: Node, disk: FileVolume, local: 
 @pytest.mark.parametrize("logical_id", [[], ["loop"], ["zip", WIRE_PATH], ["loop", 5]])
 def test_wrong_logical_id_is_named(node: Node, logical_id: list[object]) -> None:
     with pytest.raises(BlockDeviceError, match="d1"):
-        FileVolume(Disk(logical_id), node)
+        FileVolume(new_disk(logical_id), node)
 
 
 def test_path_outside_is_refused(node: Node) -> None:
     with pytest.raises(FileStoragePathError):
-        FileVolume(Disk(["loop", "/etc/passwd"]), node)
+        FileVolume(new_disk(["loop", "/etc/passwd"]), node)
 
 
 def test_directory_in_the_way_is_named(disk: FileVolume, local: Path) -> None:

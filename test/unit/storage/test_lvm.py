@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from fakes import lvm_programs
+from fakes.storage_records import Disk, Node
 
 from ganeti.base.errors import BlockDeviceError, GenericError
 from ganeti.base.paths import Paths
@@ -21,21 +23,7 @@ MIB = 1 << 20
 PHYSICAL = {"/dev/none/sda1": 1000, "/dev/none/sdb1": 900, "/dev/none/sdc1": 800}
 
 
-@dataclass(frozen=True)
-class Node:
-    paths: Paths
-
-
-@dataclass(frozen=True)
-class Disk:
-    logical_id: Sequence[object]
-    dev_type: str = "plain"
-    uuid: str = "d1"
-    size: int = 4
-    name: str | None = None
-    params: Mapping[str, object] | None = None
-    children: Sequence[Disk] = ()
-    spindles: int | None = None
+new_disk = partial(Disk, "plain")
 
 
 @pytest.fixture
@@ -49,7 +37,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
 
 
 def volume_of(node: Node, name: str = "disk0", owner: str = "", **changes: object) -> PlainVolume:
-    made = PlainVolume(replace(Disk(["xenvg", name]), **changes), node)  # type: ignore[arg-type]
+    made = PlainVolume(replace(new_disk(["xenvg", name]), **changes), node)  # type: ignore[arg-type]
     made.owner = owner
     return made
 
@@ -90,7 +78,7 @@ def test_what_fits_nowhere_is_refused_with_the_room_that_is_left(node: Node) -> 
 
 
 def test_a_missing_group_is_named_with_the_next_command(node: Node) -> None:
-    volume = PlainVolume(Disk(["myvg", "disk0"]), node)
+    volume = PlainVolume(new_disk(["myvg", "disk0"]), node)
     for action in (lambda: volume.create(4), volume.assemble, lambda: volume.grow(4)):
         with pytest.raises(
             BlockDeviceError, match=r"no volume group 'myvg' \(there is: xenvg\).*vgcreate myvg"
@@ -225,14 +213,14 @@ def test_changes_are_kept_through_a_power_cut(
     lvm_programs.make_group(tmp_path, "vg", {str(device): 100, "/dev/none/gone": 1})
     synced: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda it: synced.append(os.readlink(f"/proc/self/fd/{it}")))
-    volume = PlainVolume(Disk(["vg", "disk0"]), node)
+    volume = PlainVolume(new_disk(["vg", "disk0"]), node)
     for action in (
         lambda: volume.create(4),
         lambda: volume.set_info("originstname+web1"),
         lambda: volume.grow(4),
         lambda: volume.rename(["vg", "disk1"]),
         lambda: volume.snapshot("copy", 4),
-        PlainVolume(Disk(["vg", "copy"]), node).remove,
+        PlainVolume(new_disk(["vg", "copy"]), node).remove,
     ):
         synced.clear()
         action()
@@ -242,7 +230,7 @@ def test_changes_are_kept_through_a_power_cut(
 def test_many_volumes_are_looked_at_by_one_call(node: Node) -> None:
     volume_of(node, "disk3").create(4)
     before = len(lvm_programs.calls(node.paths.root))
-    disks = [Disk(["xenvg", f"disk{index}"], uuid=f"d{index}") for index in range(50)]
+    disks = [new_disk(["xenvg", f"disk{index}"], uuid=f"d{index}") for index in range(50)]
     states = registry.look(disks, node)
     assert [index for index, state in enumerate(states) if isinstance(state, BlockDevStatus)] == [3]
     assert len(lvm_programs.calls(node.paths.root)) == before + 1
@@ -259,7 +247,7 @@ def test_a_volume_that_lvm_does_not_tell_of_may_exist(node: Node, tmp_path: Path
     (tmp_path / "programs" / "lvs").write_text(
         '#!/bin/sh\necho \'{"report": [{"lv": []}]}\'; echo "  one is locked" >&2\nexit 5\n'
     )
-    [state] = registry.look([Disk(["xenvg", "disk0"])], node)
+    [state] = registry.look([new_disk(["xenvg", "disk0"])], node)
     assert isinstance(state, GenericError)
     assert "one is locked" in state.message
 
@@ -275,7 +263,7 @@ def test_without_lvm_the_package_is_named(node: Node, monkeypatch: pytest.Monkey
 def test_names_that_lvm_does_not_have_are_refused(node: Node, name: str) -> None:
     for logical_id in (["xenvg", name], [name, "disk0"]):
         with pytest.raises(BlockDeviceError, match="the logical id"):
-            PlainVolume(Disk(logical_id), node)
+            PlainVolume(new_disk(logical_id), node)
 
 
 def test_it_is_renamed_within_its_group(node: Node) -> None:
@@ -435,7 +423,7 @@ def test_many_volumes_tell_their_snapshots_by_one_run(node: Node) -> None:
         volume_of(node, f"disk{index}").create(10)
     volume_of(node, "disk1").keep("first")
     before = len(lvm_programs.calls(node.paths.root))
-    disks = [Disk(["xenvg", f"disk{index}"]) for index in range(3)]
+    disks = [new_disk(["xenvg", f"disk{index}"]) for index in range(3)]
     found = registry.snapshots(disks, node)
     assert [[each.name for each in own] for own in found] == [[], ["first"], []]
     assert len(lvm_programs.calls(node.paths.root)) == before + 1

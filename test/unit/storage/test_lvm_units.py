@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from fakes import lvm_programs
+from fakes.storage_records import Node
 
 from ganeti.base.errors import NotSupportedError, StorageError
 from ganeti.base.paths import Paths
@@ -15,11 +15,6 @@ from ganeti.storage import registry
 from ganeti.storage.interface import Storage
 
 SDA, SDB = "/dev/none/sda1", "/dev/none/sdb1"
-
-
-@dataclass(frozen=True)
-class Node:
-    paths: Paths
 
 
 @pytest.fixture

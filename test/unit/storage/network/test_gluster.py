@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from fakes.network_storage import FakeGluster
+from fakes.storage_records import Disk, Node
 
 from ganeti.base.errors import BlockDeviceError, FileStoragePathError, GenericError, StorageError
 from ganeti.base.paths import Paths
@@ -23,20 +23,10 @@ MIB = 1 << 20
 PARAMS = {"host": "gl1", "port": 24007, "volume": "gv0", "access": "kernelspace"}
 
 
-@dataclass(frozen=True)
-class Node:
-    paths: Paths
-
-
-@dataclass(frozen=True)
-class Disk:
-    logical_id: Sequence[object]
-    params: Mapping[str, object] | None = field(default_factory=lambda: dict(PARAMS))
-    uuid: str = "d1"
-    size: int = 4
-    dev_type: str = "gluster"
-    name: str | None = None
-    children: Sequence[Disk] = ()
+def new_disk(
+    logical_id: Sequence[object], params: Mapping[str, object] = PARAMS, uuid: str = "d1"
+) -> Disk:
+    return Disk("gluster", logical_id, params, uuid)
 
 
 @pytest.fixture
@@ -55,7 +45,7 @@ def volumes(monkeypatch: pytest.MonkeyPatch) -> FakeGluster:
 
 
 def volume(node: Node, name: str = "ganeti/a", uuid: str = "d1", **params: object) -> GlusterVolume:
-    found = registry.volume_of(Disk(["loop", name], {**PARAMS, **params}, uuid=uuid), node)
+    found = registry.volume_of(new_disk(["loop", name], {**PARAMS, **params}, uuid=uuid), node)
     assert isinstance(found, GlusterVolume)
     return found
 
@@ -121,7 +111,7 @@ def test_qemu_gets_an_address_and_nothing_stays_mounted(node: Node, volumes: Fak
 
 
 def test_many_disks_are_looked_at_under_one_mount(node: Node, volumes: FakeGluster) -> None:
-    disks = [Disk(["loop", f"ganeti/{n}"], uuid=f"d{n}") for n in range(20)]
+    disks = [new_disk(["loop", f"ganeti/{n}"], uuid=f"d{n}") for n in range(20)]
     registry.volume_of(disks[0], node).create(1)
     volumes.runs.clear()
     states = registry.look(disks, node)
@@ -156,7 +146,7 @@ def test_failures_name_the_volume_and_the_next_command(
     for action in (image.find, image.assemble, image.remove, lambda: image.create(4)):
         with pytest.raises(StorageError, match=expected):
             action()
-    [state] = registry.look([Disk(["loop", "ganeti/a"])], node)
+    [state] = registry.look([new_disk(["loop", "ganeti/a"])], node)
     assert isinstance(state, StorageError)
     assert os.listdir(node.paths.gluster_uses_dir) == []
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from fakes.network_storage import FakeCeph
+from fakes.storage_records import Disk, Node
 
 from ganeti.base.errors import BlockDeviceError, GenericError, StorageError
 from ganeti.base.paths import Paths
@@ -50,20 +50,10 @@ REFUSED = (
 NO_CONF = b"global_init: unable to open config file from search list /etc/ceph/ceph.conf\n"
 
 
-@dataclass(frozen=True)
-class Node:
-    paths: Paths
-
-
-@dataclass(frozen=True)
-class Disk:
-    logical_id: Sequence[object]
-    params: Mapping[str, object] | None = field(default_factory=lambda: dict(USER))
-    uuid: str = "d1"
-    size: int = 64
-    dev_type: str = "rbd"
-    name: str | None = None
-    children: Sequence[Disk] = ()
+def new_disk(
+    logical_id: Sequence[object], params: Mapping[str, object] = USER, uuid: str = "d1"
+) -> Disk:
+    return Disk("rbd", logical_id, params, uuid, size=64)
 
 
 @pytest.fixture
@@ -79,7 +69,7 @@ def ceph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCeph:
 
 
 def volume(node: Node, name: str = "img", **params: object) -> RbdVolume:
-    found = registry.volume_of(Disk(["rbd", name], {**USER, **params}), node)
+    found = registry.volume_of(new_disk(["rbd", name], {**USER, **params}), node)
     assert isinstance(found, RbdVolume)
     return found
 
@@ -137,7 +127,7 @@ def test_kernel_access_maps_once_and_finds_what_a_crash_has_left(
 
 
 def test_many_images_take_one_listing(node: Node, ceph: FakeCeph) -> None:
-    disks = [Disk(["rbd", f"img{n}"], uuid=f"d{n}") for n in range(50)]
+    disks = [new_disk(["rbd", f"img{n}"], uuid=f"d{n}") for n in range(50)]
     for disk in disks[:40]:
         registry.volume_of(disk, node).create(1)
     ceph.questions.clear()
@@ -146,7 +136,7 @@ def test_many_images_take_one_listing(node: Node, ceph: FakeCeph) -> None:
     assert ceph.questions == ["ls"]
     assert len([size for size in registry.dimensions(disks, node) if size]) == 40
     assert ceph.questions == ["ls", "ls"]
-    registry.look([Disk(disk.logical_id, {"access": "kernelspace"}) for disk in disks], node)
+    registry.look([new_disk(disk.logical_id, {"access": "kernelspace"}) for disk in disks], node)
     assert ceph.questions[2:] == ["ls", "showmapped"]
 
 
@@ -301,7 +291,7 @@ def test_a_cluster_that_does_not_answer_costs_a_deadline(node: Node, ceph: FakeC
     ceph.hangs = True
     with pytest.raises(BlockDeviceError, match=r"did not answer within 30 s; see 'ceph -s'"):
         volume(node).find()
-    disks = [Disk(["rbd", "a"]), Disk(["rbd", "b"])]
+    disks = [new_disk(["rbd", "a"]), new_disk(["rbd", "b"])]
     assert all(isinstance(state, GenericError) for state in registry.look(disks, node))
     with pytest.raises(BlockDeviceError, match="did not answer within 30 s"):
         registry.storage_of_kind(StorageType.RADOS, node, USER).space("rbd")
@@ -321,4 +311,4 @@ def test_the_space_of_a_pool(node: Node, ceph: FakeCeph) -> None:
 @pytest.mark.parametrize("logical_id", [["rbd", ""], ["rbd", "a/b"], ["x", "a"], ["rbd"]])
 def test_names_lead_to_no_other_pool(node: Node, logical_id: list[object]) -> None:
     with pytest.raises(BlockDeviceError, match=r"is not \[driver, name\]"):
-        registry.volume_of(Disk(logical_id), node)
+        registry.volume_of(new_disk(logical_id), node)
