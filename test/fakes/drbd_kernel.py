@@ -251,9 +251,8 @@ class Kernel:
 
     def _outdate(self, minor: str, *, options: dict[str, str]) -> None:
         found = self._of(minor)
-        if self._peer(found) is not None:
-            raise Refused("State change failed: (-6) Need to be disconnected to outdate")
-        self.outdated.add(found.meta)
+        if self._peer(found) is None:  # one that is connected stays what it is, without a word
+            self.outdated.add(found.meta)
 
     def _pause_sync(self, minor: str, *, options: dict[str, str]) -> None:
         if self._of(minor).is_paused:

@@ -350,9 +350,9 @@ class MirroredVolume(Volume):
 
     def outdate(self) -> None:
         side = self._existing()
-        if side.peer is not None or side.is_primary:
-            raise BlockDeviceError("Need to be disconnected to outdate")
-        side.metadata.is_outdated = True
+        if side.is_primary:
+            raise BlockDeviceError("Device is held open")
+        side.metadata.is_outdated = side.peer is None  # the driver passes over one that is connected
 
     def dimensions(self) -> Dimensions | None:
         return self.children[0].dimensions()
