@@ -352,7 +352,8 @@ class MirroredVolume(Volume):
         side = self._existing()
         if side.is_primary:
             raise BlockDeviceError("Device is held open")
-        side.metadata.is_outdated = side.peer is None  # the driver passes over one that is connected
+        if side.peer is None:  # the driver passes over one that is connected
+            side.metadata.is_outdated = True
 
     def dimensions(self) -> Dimensions | None:
         return self.children[0].dimensions()

@@ -6,12 +6,11 @@ the time, and has to go on, or to have on its disk all that it said.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
-from rig.containers import Machine
 from rig.virtual_machines import SYNC_DATA, VOLUME_GROUP, VirtualMachines
-from rig.writer import ADD, Writer, both_copies_have_all, data_volume, volumes, wait_for_sync
+from rig.writer import ADD, Writer, break_volume, volume_of, volumes, wait_for_sync
 
 SIZE_MIB = 32
 FIRST, SECOND, THIRD = (f"node{n}.example.com" for n in (1, 2, 3))
@@ -30,16 +29,6 @@ def writer(nodes: VirtualMachines) -> Iterator[Writer]:
         writer.master.run(f"gnt-instance remove --force {writer.name}")
 
 
-def break_volume(machine: Machine, volume: str, table: str) -> None:
-    """Let a volume return errors from now on."""
-    _, size, _, *place = machine.run(f"dmsetup table {volume}").split()
-    new = table.format(size=size, place=" ".join(place))
-    machine.run(
-        f"dmsetup suspend --noflush {volume} && dmsetup load {volume} --table '{new}'"
-        f" && dmsetup resume {volume}"
-    )
-
-
 @pytest.mark.parametrize(
     ("side", "table", "command"),
     [(0, ERRORS, "repair"), (1, WRITE_ERRORS, "replace-disks --auto")],
@@ -49,7 +38,7 @@ def test_a_disk_with_errors_is_detached_told_and_replaced(
     writer: Writer, side: int, table: str, command: str
 ) -> None:
     machine = writer.holders()[side]
-    break_volume(machine, data_volume(machine), table)
+    break_volume(machine, volume_of(machine, writer.name), table)
     writer.goes_on()
     said = writer.master.try_run("gnt-cluster verify --error-codes").out
     assert f"EINSTANCEFAULTYDISK:instance:{writer.name}:disk/0 on {machine.name}" in said
@@ -58,36 +47,24 @@ def test_a_disk_with_errors_is_detached_told_and_replaced(
     writer.master.run(f"gnt-instance {command} {writer.name}")
     before = writer.goes_on()
     assert writer.field("disk.copies") == "['up to date']"
-    both_copies_have_all(writer)
+    writer.copies_have_all()
     assert writer.goes_on() > before
 
 
-def test_both_nodes_are_lost_and_the_secondary_one_comes_back(
-    nodes: VirtualMachines, writer: Writer
-) -> None:
-    _, second, third = nodes.machines
-    writer.goes_on()
-    nodes.pull_plug(second)
-    nodes.pull_plug(third)
-    said = writer.acknowledged()
-    nodes.start(third)
-    writer.master.run(f"gnt-node modify --offline=yes {SECOND}")
-    nodes.wait_for(third)
+def fail_over(writer: Writer) -> None:
     writer.master.run(f"gnt-instance failover --force --ignore-consistency {writer.name}")
     assert (writer.field("pnode"), writer.field("snodes")) == (THIRD, SECOND)
     writer.listen(writer.primary())
-    assert writer.goes_on() > said
-    assert writer.check() > said
+
+
+def start(writer: Writer) -> None:
     writer.start()
-    nodes.start(second)
-    nodes.wait_for(second)
-    writer.master.run(f"gnt-node modify --offline=no {SECOND}")
-    wait_for_sync(writer)
-    both_copies_have_all(writer)
+    assert (writer.field("pnode"), writer.field("snodes")) == (THIRD, SECOND)
 
 
-def test_both_nodes_are_lost_and_the_primary_one_comes_back(
-    nodes: VirtualMachines, writer: Writer
+@pytest.mark.parametrize("resume", [fail_over, start], ids=["secondary", "primary"])
+def test_both_nodes_are_lost_and_one_comes_back(
+    nodes: VirtualMachines, writer: Writer, resume: Callable[[Writer], None]
 ) -> None:
     _, second, third = nodes.machines
     writer.goes_on()
@@ -97,16 +74,14 @@ def test_both_nodes_are_lost_and_the_primary_one_comes_back(
     nodes.start(third)
     writer.master.run(f"gnt-node modify --offline=yes {SECOND}")
     nodes.wait_for(third)
-    writer.start()
-    assert writer.primary() is third
+    resume(writer)
     assert writer.goes_on() > said
-    assert writer.check() > said
-    writer.start()
-    nodes.start(second)
+    nodes.start(second)  # its time to boot is used
+    assert writer.copies_have_all([third]) > said
     nodes.wait_for(second)
     writer.master.run(f"gnt-node modify --offline=no {SECOND}")
     wait_for_sync(writer)
-    both_copies_have_all(writer)
+    writer.copies_have_all()
 
 
 def test_a_split_brain_is_told_and_decided_by_a_person(writer: Writer) -> None:
@@ -133,7 +108,7 @@ def test_a_split_brain_is_told_and_decided_by_a_person(writer: Writer) -> None:
     before = writer.goes_on()
     writer.master.run(f"gnt-instance replace-disks --on-secondary {writer.name}")
     assert writer.goes_on() > before
-    both_copies_have_all(writer)
+    writer.copies_have_all()
 
 
 def test_a_minor_of_others_is_left_alone(writer: Writer) -> None:
@@ -161,4 +136,4 @@ def test_a_minor_of_others_is_left_alone(writer: Writer) -> None:
     )
     writer.master.run(f"gnt-instance replace-disks -n {FIRST} {writer.name}")
     assert writer.field("snodes") == FIRST
-    both_copies_have_all(writer)
+    writer.copies_have_all()

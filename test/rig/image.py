@@ -138,6 +138,8 @@ def make_image(directory: Path, base: Sequence[Path], extra: Path) -> None:
     wanted = extra / "etc/systemd/system/sysinit.target.wants"
     wanted.mkdir()
     (wanted / "own-address.service").symlink_to("../own-address.service")
+    # Enabled again by the first boot of a machine; tests of the watcher run it themselves.
+    (extra / "etc/systemd/system/ganeti-watcher.timer").symlink_to("/dev/null")
     merged = directory / "merged"
     for name in ("work", "root"):
         (merged / name).mkdir(parents=True)

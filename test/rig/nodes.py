@@ -12,17 +12,22 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
 
 from . import store
 from .cluster import make_or_wait, saved
+from .containers import containers
 from .virtual_machines import MEMORY_MB, VirtualMachine, VirtualMachines
 
 COUNT = 3
 _MEMORY_MB = MEMORY_MB + 1200  # QEMU keeps 1 GB of translated code, and the cache of its disks
 _PROGRAMS = ("qemu-system-x86_64", "apt-get", "apt-cache", "dpkg", "ip", "unshare", "mke2fs", "ssh")
+_DISK_GB = 6  # Debian with Ganeti, and what three machines write
+# Of the shortest form of the tests, on two processors with nothing else to do.
+_MINUTES_SAVED, _MINUTES_ANEW = 6, 14
 _CASE = 'node{0}|root@node{0}) shift; exec {1} "$@";;'
 _SCRIPT = """#!/bin/sh
 # on nodeN COMMAND...: run a command there
@@ -118,23 +123,53 @@ def why_not() -> str:
         )
     if (free_mb := psutil.virtual_memory().available >> 20) < COUNT * _MEMORY_MB:
         return f"it needs {COUNT * _MEMORY_MB} MB of memory, and {free_mb} are free"
+    store.DIRECTORY.mkdir(parents=True, exist_ok=True)
+    if (free_gb := psutil.disk_usage(str(store.DIRECTORY)).free >> 30) < _DISK_GB:
+        return f"it needs {_DISK_GB} GB of disk, and {free_gb} are free in {store.DIRECTORY}"
     tried = subprocess.run(
         ["unshare", "--net", "--mount", "true"], capture_output=True, check=False
     )
     return "" if tried.returncode == 0 else tried.stderr.decode().strip()
 
 
+def why_not_now(begun: float, limit_minutes: int) -> str:
+    """Return why the shortest form of the tests has no time left, "" if it has.
+
+    Args:
+        begun: when the run began, in seconds since the epoch.
+    """
+    spent = (time.time() - begun) / 60
+    needed = _MINUTES_SAVED if saved(COUNT) else _MINUTES_ANEW
+    if spent + needed <= limit_minutes:
+        return ""
+    return f"{spent:.0f} of {limit_minutes} minutes are over (TEST_MINUTES), and they take {needed}"
+
+
+def why_not_made() -> str:
+    """Make what comes from outside and try a container of it; returns why that failed, or ""."""
+    try:
+        with containers(1) as running:
+            running.machines[0].run("true")
+    except (RuntimeError, AssertionError, OSError, subprocess.SubprocessError) as err:
+        return f"the machines cannot be made: {err}"
+    return ""
+
+
 ACTIONS = {action.__name__: action for action in (up, shell, cut, start, down)}
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["possible"]:
-            print(reason := why_not())
+        case ["possible", *limits]:
+            reason = why_not() or (limits and why_not_now(*map(int, limits))) or why_not_made()
+            print(reason)
             sys.exit(bool(reason))
         case [name, where, *rest] if name in ACTIONS:
             ACTIONS[name](Path(where).resolve(), *rest)
         case _:
             print(__doc__)
+            print(
+                "    python -m rig.nodes possible [BEGUN MINUTES]  Say why there can be none, or not in that time."
+            )
             for name, action in ACTIONS.items():
                 print(f"    python -m rig.nodes {name} DIRECTORY [N [WORD...]]  {action.__doc__}")
             sys.exit(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import subprocess
 import tempfile
 import time
@@ -55,9 +56,9 @@ class Writer:
         self._files.cleanup()
 
     def field(self, name: str) -> str:
-        """Return a field of the instance, such as ``pnode``."""
+        """Return a field of the instance, such as ``pnode``, or several with | between."""
         return self.master.run(
-            f"gnt-instance list --no-headers --output={name} {self.name}"
+            f"gnt-instance list --no-headers --separator='|' --output={name} {self.name}"
         ).strip()
 
     def primary(self) -> Machine:
@@ -69,7 +70,7 @@ class Writer:
 
     def holders(self) -> list[Machine]:
         """Return the machines with its disks, the primary one first."""
-        names = [self.field("pnode"), *self.field("snodes").split(",")]
+        names = re.split("[|,]", self.field("pnode,snodes"))
         return [self._machine(name) for name in names if name]
 
     def begins_anew(self) -> None:
@@ -109,8 +110,24 @@ class Writer:
             time.sleep(_PAUSE_S)
         return self.last
 
+    def copies_have_all(self, machines: Sequence[Machine] = ()) -> int:
+        """Check that the volumes on machines, all that it has if (), have what it said until now.
+
+        Returns:
+            The highest number that is on all of them; it may go on writing.
+        """
+        holders, last = machines or self.holders(), self.acknowledged()
+        return min(
+            pattern.check(read(machine, volume_of(machine, self.name)), last) for machine in holders
+        )
+
     def check(self) -> int:
-        """Stop it, and check that all it said is on its disk; returns the highest number there."""
+        """Stop it, and check its disk on the primary node; returns the highest number there."""
+        self.master.run(f"gnt-instance shutdown {self.name}")
+        return self.copies_have_all(self.holders()[:1])
+
+    def check_by_device(self) -> int:
+        """Stop it, and check its disk as the guest would see it; returns the highest number there."""
         self.master.run(f"gnt-instance shutdown {self.name}")
         last = self.acknowledged()
         place = self.master.run(f"gnt-instance activate-disks {self.name}").split()[-1]
@@ -138,10 +155,25 @@ def read(machine: Machine, device: str) -> bytes:
     return base64.b64decode(machine.run(command))
 
 
-def data_volume(machine: Machine) -> str:
-    """Return the path of the only volume with data that is half of a copied disk on a machine."""
-    (name,) = {name for name in volumes(machine) if name.endswith(".disk0_data")}
-    return f"/dev/{VOLUME_GROUP}/{name}"
+def volume_of(machine: Machine, instance: str) -> str:
+    """Return the path of the only volume with data of an instance on a machine."""
+    shown = f"lvs --noheadings --options=lv_path @originstname+{instance}"
+    (path,) = (path for path in machine.run(shown).split() if not path.endswith("_meta"))
+    return path
+
+
+def break_volume(machine: Machine, volume: str, table: str) -> None:
+    """Let a volume, given by its path, return errors from now on.
+
+    Args:
+        table: a new one of device-mapper, with {size} and {place} of the old one's.
+    """
+    _, size, _, *place = machine.run(f"dmsetup table {volume}").split()
+    new = table.format(size=size, place=" ".join(place))
+    machine.run(
+        f"dmsetup suspend --noflush {volume} && dmsetup load {volume} --table '{new}'"
+        f" && dmsetup resume {volume}"
+    )
 
 
 def wait_for_sync(writer: Writer) -> None:
@@ -149,11 +181,3 @@ def wait_for_sync(writer: Writer) -> None:
     writer.master.wait_until(
         f"gnt-instance activate-disks --wait-for-sync {writer.name}", timeout_s=SYNC_TIMEOUT_S
     )
-
-
-def both_copies_have_all(writer: Writer) -> None:
-    """Stop the guest and check the volumes below DRBD on both machines; start it again."""
-    last = writer.check()
-    for machine in writer.holders():
-        assert pattern.check(read(machine, data_volume(machine)), last) == last
-    writer.start()

@@ -405,7 +405,7 @@ class DrbdVolume(Volume):
     def outdate(self) -> None:
         """Mark the data as older than that of the other node; the driver refuses to open it then.
 
-        The next resynchronization takes the mark away; while the two are connected it means nothing.
+        The next resynchronization takes the mark away.  While both are connected it means nothing.
         """
         self._ours()
         drbdsetup.run(("drbdsetup", "outdate", str(self._minor)))
