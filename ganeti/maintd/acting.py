@@ -269,6 +269,7 @@ class Worker:
             fixed=sorted(self._rests),
             uses_load=state.use_load,
             moves_disks=state.move_disks,
+            threshold=state.balance_threshold,
         )
         try:
             found = await self._cluster.search(question)

@@ -11,6 +11,7 @@ Only nodes without an event take part, and an instance whose move failed rests f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -40,6 +41,7 @@ class Question(Struct, frozen=True):
         busy: names of nodes that take no part, nor do instances with a disk there.
         fixed: names of instances that stay.
         uses_load: whether the CPU load that nodes report counts.
+        threshold: a group whose first moves gain as much needs no further search.
     """
 
     balances: bool = True
@@ -48,6 +50,7 @@ class Question(Struct, frozen=True):
     fixed: list[str] = []
     uses_load: bool = False
     moves_disks: bool = False
+    threshold: float = math.inf
     limit_s: float = SEARCH_S
 
 
@@ -98,7 +101,7 @@ def choose(answer: Answer, threshold: float) -> Balance:
     for found in answer.groups:
         gain = found.score - found.moves[-1].score if found.moves else 0.0
         if gain >= threshold and found.moves:
-            moves += _apart(found.moves)
+            moves += apart(found.moves)
             continue
         what = (
             f"{len(found.moves)} moves gain {gain:.4f}" if found.moves else "no move gains enough"
@@ -111,7 +114,7 @@ def choose(answer: Answer, threshold: float) -> Balance:
     return Balance(tuple(moves), tuple(remarks))
 
 
-def _apart(moves: Sequence[Move]) -> Iterator[Move]:
+def apart(moves: Sequence[Move]) -> Iterator[Move]:
     """Yield the first moves, as long as they share no node: one after it may need one before."""
     used: set[str] = set()
     for move in moves:

@@ -32,7 +32,7 @@ from ganeti.base.text import shown
 from ganeti.clients import mond
 from ganeti.clients.luxi import LuxiClient
 from ganeti.jobs.status import Status
-from ganeti.maintd.balance import MOVES_MAX, Answer, GroupAnswer, Move, Question
+from ganeti.maintd.balance import MOVES_MAX, Answer, GroupAnswer, Move, Question, apart
 from ganeti.maintd.repairs import Care
 from ganeti.opcodes.registry import encode_opcode
 from ganeti.system import clock
@@ -148,25 +148,31 @@ def balance(snapshot: Snapshot, question: Question) -> list[GroupAnswer]:
     limits = Limits(moves_disks=question.moves_disks)
     share_s = question.limit_s / max(len(state.groups), 1)
     signal.signal(signal.SIGALRM, _ring)
-    return [_of_group(state, uuid, limits, share_s) for uuid in state.groups]
+    threshold = question.threshold
+    return [_of_group(state, uuid, limits, threshold, share_s) for uuid in state.groups]
 
 
 def _ring(_signal: int, _frame: object) -> None:
     raise _LateError
 
 
-def _of_group(state: ClusterState, uuid: str, limits: Limits, limit_s: float) -> GroupAnswer:
+def _of_group(
+    state: ClusterState, uuid: str, limits: Limits, threshold: float, limit_s: float
+) -> GroupAnswer:
     group = state.groups[uuid]
+    before = group.exact_score
     moves: list[Move] = []
     is_late = False
     try:
         signal.setitimer(signal.ITIMER_REAL, limit_s)
         for done in Search(state, uuid, limits, _ENDS).steps():
             moves.append(_move(done))
+            if before - done.score >= threshold and len(list(apart(moves))) < len(moves):
+                break  # a round is full
         signal.setitimer(signal.ITIMER_REAL, 0)
     except _LateError:
         is_late = True
-    return GroupAnswer(group.group.name, group.exact_score, moves, is_late)
+    return GroupAnswer(group.group.name, before, moves, is_late)
 
 
 def _move(done: Done) -> Move:

@@ -156,11 +156,11 @@ class FailingCluster(TestCluster):
 
 @contextlib.contextmanager
 def failing_cluster(
-    nodes: int, *init_options: str, hypervisor: str = "fake"
+    nodes: int, *init_options: str, hypervisor: str = "fake", without: tuple[str, ...] = FACES
 ) -> Iterator[FailingCluster]:
     """Make a cluster, and leave nothing of it behind."""
     with tempfile.TemporaryDirectory(prefix="gnt-") as directory:
-        layout = lifecycle.plan(os.path.join(directory, "vc"), nodes, hypervisor, without=FACES)
+        layout = lifecycle.plan(os.path.join(directory, "vc"), nodes, hypervisor, without=without)
         lifecycle.create(layout, extra_init=init_options)
         cluster = FailingCluster(layout)
         try:

@@ -121,6 +121,18 @@ def test_a_search_that_takes_too_long_is_broken_off() -> None:
     assert found.is_late
 
 
+def test_once_a_round_is_full_nobody_searches_on() -> None:
+    full = cluster("aaaaaaaa", "sharedfile")
+    [all_moves] = balance(full, QUESTION)
+    [first] = balance(full, replace(QUESTION, threshold=0.1))
+    assert len(all_moves.moves) > 2
+    assert first.moves == all_moves.moves[:2]  # the second one leaves the same node
+    chosen = choose(Answer([first]), 0.1)
+    assert list(chosen.moves) == all_moves.moves[:1]
+    [enough] = balance(full, replace(QUESTION, threshold=all_moves.score))
+    assert enough.moves == all_moves.moves
+
+
 def moves(*nodes: str, scores: tuple[float, ...]) -> list[Move]:
     return [
         Move(f"i{number}", list(pair), ["f"], True, score)
