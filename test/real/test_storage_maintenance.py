@@ -79,7 +79,6 @@ def lose_disk(writer: Writer, machine: Machine) -> None:
     writer.goes_on()
 
 
-@pytest.mark.shows("maintd/status/live-repair")
 def test_a_disk_that_died_is_replaced_while_the_guest_writes(writer: Writer) -> None:
     primary = writer.primary()
     primary.run(f"touch {SPARE}")
@@ -94,7 +93,6 @@ def test_a_disk_that_died_is_replaced_while_the_guest_writes(writer: Writer) -> 
     writer.copies_have_all()
 
 
-@pytest.mark.shows("maintd/status/evacuate")
 def test_a_node_without_another_disk_is_emptied_while_the_guest_writes(writer: Writer) -> None:
     lost, before = writer.primary(), writer.goes_on()
     lose_disk(writer, lost)
