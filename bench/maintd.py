@@ -21,6 +21,7 @@ import resource
 import subprocess
 import sys
 import time
+from typing import Any
 
 CHECKOUT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path[:0] = [CHECKOUT, os.path.join(CHECKOUT, "test")]
@@ -147,7 +148,7 @@ def answers(nodes: int, instances: int, group: int) -> bytes:
 def search(nodes: int, instances: int, group: int, moves_disks: bool) -> None:
     """Look for repairs and moves."""
     from ganeti.allocation.sources.listings import from_listings
-    from ganeti.base.json import loads
+    from ganeti.base.json import loads_as
     from ganeti.maintd.balance import Answer, Question, choose
     from ganeti.maintd.search import balance, repairs
 
@@ -156,7 +157,9 @@ def search(nodes: int, instances: int, group: int, moves_disks: bool) -> None:
     code += f"sys.stdout.buffer.write(maintd.answers({nodes}, {instances}, {group}))"
     text = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout
     begun = time.perf_counter()
-    snapshot = from_listings({"tags": [], "ipolicy": POLICY}, *loads(text))
+    groups, node_rows, instance_rows = loads_as(list[list[dict[str, Any]]], text)
+    about = {"tags": [], "ipolicy": POLICY}
+    snapshot = from_listings(about, groups, node_rows, instance_rows)
     cares = repairs(snapshot, {}, 0.0, lambda: "uuid")
     listed_s = time.perf_counter() - begun
     found = balance(snapshot, Question(moves_disks=moves_disks, threshold=0.1))

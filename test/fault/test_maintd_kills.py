@@ -17,6 +17,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ def test_killed_anywhere_it_does_everything_once(four: FailingCluster) -> None:
             four.fail_over(four.nodes[1] if four.master == four.nodes[0] else four.nodes[0])
             kill(four)
         wait_until(
-            lambda number=number: ended(four, number),
+            partial(ended, four, number),
             f"round {number} of seed {SEED}: {incidents(four)}",
             timeout_s=DEADLINE_S,
             step_s=0.2,
