@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ganeti.allocation import moves
-from ganeti.allocation.capacity import Search, new_names
+from ganeti.allocation.capacity.search import Search, new_names
 from ganeti.allocation.explaining import explain
 from ganeti.allocation.model import STANDARD_LOAD, Instance, Rules, Utilisation
 from ganeti.allocation.placing import GroupChoice, choose_group, find_secondary
@@ -268,7 +268,7 @@ def _capacity(question: Question, wanted: wire.Capacity) -> Answer:
     names = new_names(wanted.name, 1)
     filled = search.fill(question.cluster, wish.instance, names, wanted.count_max)
     places = [list(each.nodes) for each in filled.placed]
-    then = f"; then {filled.choice.text}" if filled.choice else ", as many as were asked for"
+    then = f"; then {filled.text}" if filled.text else ", as many as were asked for"
     return _success(f"more instances that fit: {len(places)}{then}", places, filled.after)
 
 

@@ -258,11 +258,10 @@ _RANK: Final = {AllocPolicy.PREFERRED: 0, AllocPolicy.LAST_RESORT: 1, AllocPolic
 
 
 class GroupChoice(Struct, frozen=True):
-    """The best outcome, if there is one, a text about every group, and searches in vain."""
+    """The best outcome, if there is one, and a text about every group."""
 
     best: Outcome | None
     text: str
-    failed: list[Outcome]
 
 
 def choose_group(
@@ -281,7 +280,6 @@ def choose_group(
         source: the node from which the instance would be migrated.
     """
     places: list[Outcome] = []
-    failed: list[Outcome] = []
     texts: list[str] = []
     for uuid in among:
         state = cluster.groups[uuid]
@@ -291,19 +289,18 @@ def choose_group(
             if outcome.nodes:
                 places.append(outcome)
                 continue
-            failed.append(outcome)
             why_not = outcome.reasons()
         texts.append(f"group {state.group.name}: {why_not}")
     if not places:
-        return GroupChoice(None, "; ".join(texts) or "there is no group to choose from", failed)
-    best = min(places, key=_preference)
+        return GroupChoice(None, "; ".join(texts) or "there is no group to choose from")
+    best = min(places, key=lambda each: preference(each.state.group, each.score))
     texts += [f"also possible: {describe(each)}" for each in places if each is not best]
-    return GroupChoice(best, "; ".join([describe(best), *texts]), failed)
+    return GroupChoice(best, "; ".join([describe(best), *texts]))
 
 
-def _preference(outcome: Outcome) -> tuple[int, float, str]:
-    group = outcome.state.group
-    return _RANK[group.alloc_policy], outcome.score, group.name
+def preference(group: Group, score: float) -> tuple[int, float, str]:
+    """Return the rank of a group among those with a place, by the score that it has then."""
+    return _RANK[group.alloc_policy], score, group.name
 
 
 def describe(outcome: Outcome) -> str:

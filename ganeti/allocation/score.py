@@ -79,6 +79,7 @@ def reserved_share(load: NodeLoad) -> float:
 
 
 RESERVED: Final = "reserved_mem_cv"
+RESERVED_TOTAL: Final = "reserved_mem_rtotal"
 SPREADS: Final = (
     Metric(
         "free_mem_cv",
@@ -113,7 +114,7 @@ COUNTS: Final = (
     Metric("n1_cnt", 1.0, lambda load: load.fails_n1 and load.primaries + load.secondaries),
     Metric("pri_tags_score", 2.0, lambda load: load.conflicts),
     Metric("location_score", DOMAIN_WEIGHT, lambda load: load.in_one_domain + load.unmet_wishes),
-    Metric("reserved_mem_rtotal", 0.25, reserved_share),
+    Metric(RESERVED_TOTAL, 0.25, reserved_share),
 )
 
 # Of nodes that are offline or drained only this counts.

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from fakes import debian_htools
 from fakes.run_tool import run_tool
+from fakes.text_clusters import LOCAL, Shape, made_up
 
 pytestmark = pytest.mark.skipif(not debian_htools.are_there(), reason=debian_htools.REASON)
 FIXED = ("HTS_CLUSTER_", "HTS_INI_", "HTS_TSPEC_INI_", "HTS_SPEC_", "HTS_KM_USED_", "HTS_OK")
+COUNTS = ("HTS_ALLOC_INSTANCES", "HTS_TRL_INST_CNT")
 
 
 def _keys(text: str) -> dict[str, str]:
@@ -27,8 +31,65 @@ def test_keys_are_theirs(
     status, out, _ = run_tool(monkeypatch, capsys, "hspace", *words)
     ours = _keys(out)
     assert status == 0
-    assert set(ours) == set(theirs)
+    assert sorted(ours) == sorted(theirs)
     fixed = {key: value for key, value in theirs.items() if key.startswith(FIXED)}
     assert {key: ours[key] for key in fixed} == fixed
-    for key in ("HTS_ALLOC_INSTANCES", "HTS_TRL_INST_CNT"):
+    for key in COUNTS:
         assert int(ours[key]) >= int(theirs[key]), key
+
+
+@pytest.mark.parametrize("number", [1, 7, 13, 19, 31, 37])  # 3.0 refuses some others
+def test_as_many_fit_at_least_on_clusters_with_instances(
+    number: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """With storage that all nodes reach our check that all could restart asks for more."""
+    path = tmp_path / "cluster"
+    shape = Shape((2, 4), templates=LOCAL, has_exclusive=False, has_forthcoming=False)
+    path.write_text(made_up(number, shape))
+    words = ("-t", str(path), "--machine-readable", "--standard-alloc=4000m,900m,2")
+    theirs = _keys(debian_htools.run("hspace", *words).stdout)
+    status, out, _ = run_tool(monkeypatch, capsys, "hspace", *words)
+    ours = _keys(out)
+    assert status == 0
+    fixed = {key: value for key, value in theirs.items() if key.startswith(FIXED)}
+    assert {key: ours[key] for key in fixed} == fixed
+    for key in COUNTS:
+        assert int(ours[key]) >= int(theirs[key]), key
+
+
+UNHAPPY = """default|uuid|preferred||
+g2|uuid2|preferred||
+
+n1|16000|0|15000|100000|90000|8|N|uuid|1
+n2|16000|0|400|100000|90000|8|N|uuid|1
+m1|16000|0|15000|100000|90000|8|N|uuid2|1
+m2|16000|0|15000|100000|90000|8|N|uuid2|1
+
+i1|5120|1024|1|running|Y|n1|n2|drbd||1
+
+
+|2048,1,10240,1,1,1|1024,1,1024,1,1,1;4096,2,20480,2,1,2|plain,drbd|4.0|32.0
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--simulate=p,3,100g,16g,4,2", "--standard-alloc=9g,5g,4", "--tiered-alloc=9g,128,4"),
+        ("-t", "unhappy"),
+        ("-t", "unhappy", "-p", "-vv"),
+        ("-t", "unhappy", "--machine-readable", "--disk-template=drbd"),
+        ("-t", "unhappy", "-O", "m1", "--max-cpu=2.5", "--min-disk=0.1"),
+    ],
+)
+def test_every_line_is_theirs(
+    words: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("unhappy").write_text(UNHAPPY)
+    theirs = debian_htools.run("hspace", *words)
+    status, out, err = run_tool(monkeypatch, capsys, "hspace", *words)
+    assert (status, out, err) == (theirs.returncode, theirs.stdout, theirs.stderr)

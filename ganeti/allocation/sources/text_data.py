@@ -130,7 +130,7 @@ def _node(
     spindles = int(_column(columns, 9, "1"))
     is_offline = role == "Y" or _UNKNOWN in numbers
     sizes = [0 if each == _UNKNOWN else int(each) for each in numbers]
-    more = int(_column(columns, 13, "0")), spindles, int(_column(columns, 12, "0"))
+    more = int(_column(columns, 13, "1")), spindles, int(_column(columns, 12, "0"))
     return name, make_node(
         name,
         groups.get(group),
@@ -189,6 +189,10 @@ def _spec(text: str) -> dict[str, int]:
     return dict(zip(_SPEC, values, strict=False))
 
 
+# The order in which 3.0 lists them: the first is the usual one.
+_TEMPLATES: Final = "diskless,file,sharedfile,plain,blockdev,drbd,rbd,ext,gluster"
+
+
 def made_up(descriptions: Sequence[str]) -> Snapshot:
     """Return a cluster of empty groups: ``policy,nodes,disk,memory,cpus,spindles`` for each.
 
@@ -198,12 +202,13 @@ def made_up(descriptions: Sequence[str]) -> Snapshot:
     groups: dict[str, Group] = {}
     nodes: dict[str, tuple[Node, Free]] = {}
     meanings = TagMeanings()
+    ipolicy = {**IPOLICY_DEFAULTS, "disk-templates": _TEMPLATES.split(",")}
     for number, description in enumerate(descriptions, 1):
         uuid = f"fake-uuid-{number:02}"
         try:
             policy, count, disk, memory, cpus, spindles = description.split(",")
             groups[uuid] = group = make_group(
-                uuid, f"group-{number:02}", _POLICIES[policy], IPOLICY_DEFAULTS
+                uuid, f"group-{number:02}", _POLICIES[policy], ipolicy
             )
             memory_mib, disk_mib = parse_unit(memory), parse_unit(disk)
             has = Resources(
@@ -226,7 +231,7 @@ def made_up(descriptions: Sequence[str]) -> Snapshot:
                 f"cannot make up a group from {description!r}; give for example"
                 " preferred,20,100g,16g,4,2"
             ) from err
-    return make_snapshot(groups, nodes, {}, tags=(), ipolicy=IPOLICY_DEFAULTS)
+    return make_snapshot(groups, nodes, {}, tags=(), ipolicy=ipolicy)
 
 
 # Writing.

@@ -5,17 +5,19 @@ Source: cli.json, "htools"; manual page hspace(1).
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
-from msgspec import Struct
-
-from ganeti.allocation.capacity import Filled, Search, Size, fill_tiered, new_names
+from ganeti.allocation.capacity.filling import fill
+from ganeti.allocation.capacity.search import Filled, Search, new_names
+from ganeti.allocation.capacity.tiers import Range, Size, fill_tiered
 from ganeti.allocation.limits import Obstacle
 from ganeti.allocation.model import Rules
 from ganeti.allocation.score import score_of
+from ganeti.allocation.snapshot import Snapshot
 from ganeti.allocation.sources.text_data import to_text
 from ganeti.allocation.state import ClusterState, snapshot_after
 from ganeti.base.errors import GenericError
@@ -24,6 +26,7 @@ from ganeti.cli.command import EXIT_FAILURE, Context, Options
 from ganeti.cli.declaration.program import single_program
 from ganeti.cli.htools.frame import Run, start
 from ganeti.cli.htools.options import SOURCES, shared
+from ganeti.cli.htools.printing import Column, component_table, table
 from ganeti.cli.htools.sources import write_file
 from ganeti.objects.disk_templates import DiskTemplate
 
@@ -38,60 +41,70 @@ _REASONS: Final = {
     "Spindles": Obstacle.SPINDLES,
     "Internal": None,
 }
+_BARE: Final = re.compile(r"[\w.]*")  # a value that needs no quotes in a shell
 
 
-class _Stats(Struct, frozen=True):
-    """Sums over the nodes of a cluster; memory and disk in MiB."""
-
-    keys: Mapping[str, Any]
-
-    def lines(self, prefix: str) -> Iterator[str]:
-        return (f"HTS_{prefix}_{key}={_shown(value)}" for key, value in self.keys.items())
+def _pair(key: str, value: object) -> str:
+    """Return a line with a key and its value, as a shell reads it."""
+    text = f"{value:.8f}" if isinstance(value, float) else str(value)
+    return f"HTS_{key}={text if _BARE.fullmatch(text) else repr(text)}"
 
 
-def _shown(value: object) -> str:
-    return f"{value:.8f}" if isinstance(value, float) else str(value)
+_Stats = Mapping[str, int | float]
 
 
-def _stats(state: ClusterState) -> _Stats:
-    loads = [load for load in state.loads if not load.node.is_offline]
+def _stats(before: Snapshot, state: ClusterState) -> _Stats:
+    """Return sums over the nodes of a cluster; memory and disk in MiB.
+
+    Args:
+        before: the cluster as it was loaded: what is overhead then remains so.
+    """
+    running = sum(each.running_memory for each in before.instances.values())
+    loads = state.loads
     nodes = [load.node for load in loads]
     memory, disk = sum(n.total_memory for n in nodes), sum(n.total_disk for n in nodes)
     vcpus_max, spindles = sum(int(n.vcpus_max) for n in nodes), sum(n.spindle_count for n in nodes)
-    free = sum(load.free_memory for load in loads)
-    usable = [load.free_memory - load.reserved for load in loads]
+    free = [load.present_free_memory for load in loads]
+    usable = [max(0, load.present_free_memory - load.reserved) for load in loads]
     disks = [load.free_disk - load.node.disk_min for load in loads]
     free_disk = sum(load.free_disk for load in loads)
-    names = {node.name for node in nodes}
-    taken = sum(each.memory for each in state.instances.values() if each.primary in names)
+    taken = sum(each.running_memory for each in state.instances.values())
     vcpus, free_spindles = sum(load.vcpus for load in loads), sum(x.free_spindles for x in loads)
-    return _Stats(
-        {
-            "SCORE": score_of(state.components),
-            "INST_CNT": len(state.instances),
-            "MEM_FREE": free,
-            "MEM_AVAIL": sum(usable),
-            "MEM_RESVD": free - sum(usable),
-            "MEM_INST": taken,
-            "MEM_OVERHEAD": memory - free - taken,
-            "MEM_EFF": _part(taken, memory),
-            "DSK_FREE": free_disk,
-            "DSK_AVAIL": sum(disks),
-            "DSK_RESVD": free_disk - sum(disks),
-            "DSK_INST": disk - free_disk,
-            "DSK_EFF": _part(disk - free_disk, disk),
-            "SPN_FREE": free_spindles,
-            "SPN_INST": spindles - free_spindles,
-            "SPN_EFF": _part(spindles - free_spindles, spindles),
-            "CPU_INST": vcpus,
-            "CPU_EFF": _part(vcpus, vcpus_max),
-            "MNODE_MEM_AVAIL": max(usable, default=0),
-            "MNODE_DSK_AVAIL": max(disks, default=0),
-        }
+    return {
+        "SCORE": score_of(state.components),
+        "INST_CNT": len(state.instances),
+        "MEM_FREE": sum(free),
+        "MEM_AVAIL": sum(usable),
+        "MEM_RESVD": sum(free) - sum(usable),
+        "MEM_INST": taken,
+        "MEM_OVERHEAD": memory - sum(told.memory for told in before.free.values()) - running,
+        "MEM_EFF": _part(taken, memory),
+        "DSK_FREE": free_disk,
+        "DSK_AVAIL": sum(disks),
+        "DSK_RESVD": free_disk - sum(disks),
+        "DSK_INST": disk - free_disk,
+        "DSK_EFF": _part(disk - free_disk, disk),
+        "SPN_FREE": free_spindles,
+        "SPN_INST": spindles - free_spindles,
+        "SPN_EFF": _part(spindles - free_spindles, spindles),
+        "CPU_INST": vcpus,
+        "CPU_EFF": _part(vcpus, vcpus_max),
+        "MNODE_MEM_AVAIL": max(usable, default=0),
+        "MNODE_DSK_AVAIL": max(disks, default=0),
+    }
+
+
+def _normalised(state: ClusterState) -> float:
+    """Return the virtual CPUs in use, each divided by the ratio that its node allows."""
+    groups = state.groups.values()
+    return sum(
+        load.vcpus * _part(load.node.cpus, load.node.vcpus_max)
+        for group in groups
+        for load in group.loads.values()
     )
 
 
-def _part(amount: int, of: int) -> float:
+def _part(amount: float, of: float) -> float:
     return amount / of if of else 0.0
 
 
@@ -104,22 +117,28 @@ def measure(context: Context, options: Options, _args: list[str]) -> None:
     run = start(context, options)
     policy = run.snapshot.ipolicy
     template = options.disk_template or policy["disk-templates"][0]
-    limits = policy["minmax"][0]
-    least = _size_in(limits["min"])
-    standard = _size(options, "standard_alloc", policy["std"])
-    tiered = _size(options, "tiered_alloc", limits["max"])
+    limits = [Range(_size_in(each["max"]), _size_in(each["min"])) for each in policy["minmax"]]
+    standard = _size(options, "standard_alloc", _size_in(policy["std"]))
+    ranges = [Range(_size(options, "tiered_alloc", each.largest), each.least) for each in limits]
+    if options.tiered_alloc is not None:
+        ranges = ranges[:1]
     count_max = sys.maxsize if options.max_length is None else int(options.max_length)
     if count_max < 0:
         raise GenericError("--max-length: a number of instances cannot be negative")
     run.print_nodes("Initial cluster status:")
-    search = _search(run)
+    if run.verbosity > _MAPS_FROM:
+        components = run.state.components
+        title = f"Initial coefficients: overall {score_of(components):.8f}"
+        run.warn([title, *component_table(components)])
+    search, state = _search(run), run.state
+    instance = standard.instance(template)
     results = (
-        ("tiered", fill_tiered(search, run.state, tiered, least, template, count_max)),
-        ("standard", search.fill(run.state, standard.instance(template), new_names(), count_max)),
+        ("tiered", fill_tiered(search, state, ranges, template, new_names(), count_max)),
+        ("standard", fill(state, search, instance, new_names(), count_max)),
     )
     for name, filled in results:
         title = name.capitalize()
-        if run.verbosity > 1:
+        if run.verbosity >= _MAPS_FROM:
             run.warn([f"{title} allocation map", *_map(filled)])
         run.print_nodes(f"{title} allocation status:", filled.after)
         if options.save is not None:
@@ -131,7 +150,8 @@ def measure(context: Context, options: Options, _args: list[str]) -> None:
             )
     is_machine = options.machine_readable == "yes"
     told = _keys if is_machine else _text
-    for line in told(run, template, (tiered, results[0][1]), (standard, results[1][1])):
+    tiers = ranges[0].largest, results[0][1]
+    for line in told(run, template, tiers, (standard, results[1][1])):
         run.say(line)
 
 
@@ -140,8 +160,8 @@ def _size_in(spec: Mapping[str, int]) -> Size:
     return Size(*(spec[name] for name in names))
 
 
-def _size(options: Options, option: str, spec: Mapping[str, int]) -> Size:
-    words, usual = options.get(option), _size_in(spec)
+def _size(options: Options, option: str, usual: Size) -> Size:
+    words = options.get(option)
     use = None if options.spindle_use is None else int(options.spindle_use)
     if words is None:
         use = usual.spindle_use if use is None else use
@@ -167,20 +187,33 @@ def _search(run: Run) -> Search:
     return Search(rules, [uuid for uuid, group in groups.items() if bad.isdisjoint(group.loads)])
 
 
+_MAPS_FROM: Final = 2  # the verbosity
+_MAP_COLUMNS: Final = (
+    *(Column("", is_number) for is_number in (False, False, False, True, True, True)),
+    Column(""),
+)
+
+
 def _map(filled: Filled) -> list[str]:
-    return [
-        f" {each.name} {' '.join(each.nodes)} {each.memory} {each.spec.disk_sizes_mib[0]}"
-        f" {each.vcpus}"
+    rows = [
+        (
+            *(each.name, each.primary, each.secondary or "", str(each.memory)),
+            *(str(each.spec.disk_sizes_mib[0]), str(each.vcpus), ""),
+        )
         for each in filled.placed
     ]
+    return table(_MAP_COLUMNS, rows, " ")[1:]
 
 
 def _reasons(run: Run, filled: Filled) -> list[tuple[str, int]]:
     """Return how often each reason was met, the commonest first."""
     refused = filled.refused
-    counts = {name: refused[why] if why else 0 for name, why in _REASONS.items()}
     if not refused and any(load.fails_n1 for load in run.state.loads):
-        counts["N1"] = 1
+        return [("N1", 1)]
+    counts = {name: refused.get(why, 0) if why else 0 for name, why in _REASONS.items()}
+    if not any(node.exclusive_storage for node in run.snapshot.nodes.values()):
+        counts["Disk"] += counts["Spindles"]  # 3.0 takes their use for a lack of disk
+        counts["Spindles"] = 0
     return sorted(counts.items(), key=lambda row: -row[1])
 
 
@@ -195,41 +228,44 @@ def _tiers(filled: Filled) -> Counter[tuple[int, int, int, int]]:
 
 
 def _keys(run: Run, template: str, tiered: _Result, standard: _Result) -> Iterator[str]:
-    nodes = [load.node for load in run.state.loads if not load.node.is_offline]
+    nodes = list(run.snapshot.nodes.values())
     vcpus_max = sum(int(node.vcpus_max) for node in nodes)
-    cpus = sum(node.cpus for node in nodes)
     totals = {
         "MEM": sum(node.total_memory for node in nodes),
         "DSK": sum(node.total_disk for node in nodes),
-        "CPU": cpus,
+        "CPU": sum(node.cpus for node in nodes),
         "VCPU": vcpus_max,
         "SPN": sum(node.spindle_count for node in nodes),
         "NODES": len(nodes),
     }
-    yield from (f"HTS_CLUSTER_{key}={value}" for key, value in totals.items())
-    before, middle, after = map(_stats, (run.state, tiered[1].after, standard[1].after))
-    yield from before.lines("INI")
+    states = run.state, tiered[1].after, standard[1].after
+    before, middle, after = (_stats(run.snapshot, state) for state in states)
+    yield from (_pair(f"CLUSTER_{key}", value) for key, value in totals.items())
+    yield from (_pair(f"INI_{key}", value) for key, value in before.items())
     yield from _spec_keys("TSPEC_INI", tiered[0], template)
-    yield from middle.lines("TRL")
+    yield from (_pair(f"TRL_{key}", value) for key, value in middle.items())
     tiers = _tiers(tiered[1]).items()
-    yield f"HTS_TSPEC='{' '.join(f'{m},{d},{c},{s}={n}' for (m, d, c, s), n in tiers)}'"
-    ratio = vcpus_max / cpus if cpus else 1.0
-    total = {**totals, "CPU": vcpus_max}
-    for kind in ("USED", "POOL", "UNAV"):
+    yield _pair("TSPEC", " ".join(f"{m},{d},{c},{s}={n}" for (m, d, c, s), n in tiers))
+    used: dict[str, tuple[float, float, float]] = {
+        key: (before[f"{key}_INST"], middle[f"{key}_INST"], totals[key])
+        for key in ("CPU", "MEM", "DSK", "SPN")
+    }
+    used["CPU"] = (*used["CPU"][:2], vcpus_max)
+    normalised = _normalised(run.state), _normalised(tiered[1].after)
+    used["NPU"] = (*normalised, float(totals["CPU"]))
+    for place, kind in enumerate(("USED", "POOL", "UNAV")):
         for key in ("CPU", "NPU", "MEM", "DSK", "SPN"):
-            name = "CPU" if key == "NPU" else key
-            first, last = before.keys[f"{name}_INST"], middle.keys[f"{name}_INST"]
-            value = {"USED": first, "POOL": last - first, "UNAV": total[name] - last}[kind]
-            yield f"HTS_KM_{kind}_{key}={value / ratio if key == 'NPU' else value}"
+            first, last, total = used[key]
+            yield _pair(f"KM_{kind}_{key}", str((first, last - first, total - last)[place]))
     yield from _spec_keys("SPEC", standard[0], template)
-    yield from after.lines("FIN")
+    yield from (_pair(f"FIN_{key}", value) for key, value in after.items())
     count = len(standard[1].after.instances)
-    yield f"HTS_ALLOC_USAGE={_part(len(run.state.instances), count):.8f}"
-    yield f"HTS_ALLOC_INSTANCES={len(standard[1].placed)}"
+    yield _pair("ALLOC_USAGE", float(_part(len(run.state.instances), count)))
+    yield _pair("ALLOC_INSTANCES", len(standard[1].placed))
     reasons = _reasons(run, standard[1])
-    yield f"HTS_ALLOC_FAIL_REASON=FAIL{reasons[0][0].upper()}"
-    yield from (f"HTS_ALLOC_FAIL{name.upper()}_CNT={number}" for name, number in reasons)
-    yield "HTS_OK=1"
+    yield _pair("ALLOC_FAIL_REASON", f"FAIL{reasons[0][0].upper()}")
+    yield from (_pair(f"ALLOC_FAIL{name.upper()}_CNT", number) for name, number in reasons)
+    yield _pair("OK", 1)
 
 
 def _spec_keys(prefix: str, size: Size, template: str) -> Iterator[str]:
@@ -241,11 +277,11 @@ def _spec_keys(prefix: str, size: Size, template: str) -> Iterator[str]:
         "RQN": DiskTemplate(template).traits.node_count,
         "DISK_TEMPLATE": template,
     }
-    return (f"HTS_{prefix}_{key}={value}" for key, value in rows.items())
+    return (_pair(f"{prefix}_{key}", value) for key, value in rows.items())
 
 
 def _text(run: Run, template: str, tiered: _Result, standard: _Result) -> Iterator[str]:
-    nodes = [load.node for load in run.state.loads if not load.node.is_offline]
+    nodes = list(run.snapshot.nodes.values())
     yield f"The cluster has {len(nodes)} nodes and the following resources:"
     yield (
         f"  MEM {sum(n.total_memory for n in nodes)}, DSK {sum(n.total_disk for n in nodes)},"
@@ -257,6 +293,7 @@ def _text(run: Run, template: str, tiered: _Result, standard: _Result) -> Iterat
         f"{number:3} instances of spec MEM {memory}, DSK {disk}, CPU {vcpus}"
         for (memory, disk, vcpus, _), number in _tiers(tiered[1]).items()
     ]
+    tiers = tiers or ["no instances allocated"]
     titles = "Tiered (initial size)", "Tiered allocation results:"
     yield from _result_text(run, template, tiered, titles, tiers)
     counts = [f"{len(standard[1].placed):3} instances allocated"]
@@ -268,7 +305,7 @@ def _result_text(
     run: Run, template: str, result: _Result, titles: tuple[str, str], counts: list[str]
 ) -> Iterator[str]:
     size, filled = result
-    stats = _stats(filled.after).keys
+    stats = _stats(run.snapshot, filled.after)
     yield f"{titles[0]} instance spec is:"
     yield (
         f"  MEM {size.memory}, DSK {size.disk}, CPU {size.vcpus}, using disk template '{template}'."
@@ -279,7 +316,7 @@ def _result_text(
     yield f"  - initial cluster score: {score_of(run.state.components):.8f}"
     yield f"  -   final cluster score: {stats['SCORE']:.8f}"
     for title, key in (("memory", "MEM"), ("  disk", "DSK"), ("  vcpu", "CPU")):
-        yield f"  - {title} usage efficiency: {stats[f'{key}_EFF'] * 100:.2f}%"
+        yield f"  - {title} usage efficiency: {stats[f'{key}_EFF'] * 100:5.2f}%"
 
 
 PROGRAM: Final = single_program(

@@ -44,24 +44,23 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[str]], indent: str)
 
 
 class Shown(Struct, frozen=True):
-    """A node to be shown: what it reports, its load and its instances."""
+    """A node to be shown: what it reports, its load and its instances.
+
+    ``lost_memory`` is what neither it nor its running instances took and that was not free, when
+    it was asked.
+    """
 
     node: Node
     free: Free
     load: NodeLoad
     primaries: Sequence[Instance]
     secondaries: Sequence[Instance]
+    lost_memory: int
 
     @property
     def used_memory(self) -> int:
         """Memory of the instances that run on it."""
         return sum(each.running_memory for each in self.primaries)
-
-    @property
-    def lost_memory(self) -> int:
-        """Memory that neither the node nor its running instances take, and that is not free."""
-        node = self.node
-        return node.total_memory - node.own_memory - self.free.memory - self.used_memory
 
     @property
     def flag(self) -> str:
@@ -86,11 +85,22 @@ def shown_nodes(
         for name in each.nodes[1:]:
             secondaries[name].append(each)
     groups = None if only is None else frozenset(only)
+    free, lost = snapshot.free, _lost_memory(snapshot)
     return [
-        Shown(node, snapshot.free[name], state.load(name), primaries[name], secondaries[name])
+        Shown(node, free[name], state.load(name), primaries[name], secondaries[name], lost[name])
         for name, node in snapshot.nodes.items()
         if groups is None or node.group in groups
     ]
+
+
+def _lost_memory(snapshot: Snapshot) -> dict[str, int]:
+    lost = {
+        name: node.total_memory - node.own_memory - snapshot.free[name].memory
+        for name, node in snapshot.nodes.items()
+    }
+    for each in snapshot.instances.values():
+        lost[each.primary] -= each.running_memory
+    return lost
 
 
 NodeField = tuple[Column, Callable[[Shown], str]]
