@@ -62,6 +62,7 @@ PROGRAMS: Final = (
         "debug.allocator: iallocator allocator",
         "debug.job_trial: test-jobqueue test-osparams",
         "debug.wconfd: metad wconfd",
+        "debug.simulate_ha: simulate-ha",
     ),
     _program(
         "gnt-filter",

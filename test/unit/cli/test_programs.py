@@ -49,6 +49,7 @@ OUR_OPTIONS = {
 }
 OURS = {
     "gnt-cluster": {"remove-repair", "repair-volume-groups", "verify-config"},
+    "gnt-debug": {"simulate-ha"},
     "gnt-instance": {"repair", "snapshot"},
     "gnt-node": {"repair-command"},
 }

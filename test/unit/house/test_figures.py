@@ -31,9 +31,10 @@ TABLES = frozenset(
 # twentieth before a reason is due: a correction of a few lines needs none.
 CODE_LINES_MAX = {
     "allocation": 3_966,
+    "availability": 1_174,
     "base": 630,
     "bootstrap": 1_730,
-    "cli": 11_118,
+    "cli": 11_212,
     "clients": 1_362,
     "collectors": 1_196,
     "config": 3_445,

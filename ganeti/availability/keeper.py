@@ -1,0 +1,103 @@
+"""What the agent of a node decides: may the watchdog be fed, and may other nodes live on.  Pure.
+
+Theory of operation.  The watchdog is fed for `Timing.lease_s` after the agent sent a question whose
+answer was good.  There are two: etcd has renewed the node's lease; or, where etcd does not answer,
+most nodes of the cluster have said that nobody condemned this one.  The second keeps a cluster
+alive that has lost etcd: no node can be proved dead by its watchdog meanwhile, because whoever
+wants that has to have it condemned by most nodes first, and two majorities share a node.
+
+The watchdog runs before etcd is told that there is one; told first, a node whose agent dies in
+between would be believed dead and run on.
+
+A condemnation is in memory only.  An agent that began anew vouches for nobody until each node that
+was condemned before is dead, or has heard from somebody else.
+
+Whoever reads in etcd that this boot of the node was proved dead lets the watchdog run out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from ganeti.availability.records import Loss
+from ganeti.availability.timing import Timing
+from ganeti.jobs.votes import votes_needed
+
+
+def is_dead(loss: Loss | None, boot_id: str) -> bool:
+    """Tell whether that boot of a node was proved dead; then it may not appear in etcd."""
+    return loss is not None and loss.proof is not None and loss.boot_id == boot_id
+
+
+@dataclass(frozen=True, slots=True)
+class _Condemned:
+    boot_id: str
+    heard_s: float
+
+
+@dataclass(slots=True)
+class Keeper:
+    """The agent's memory.  Times are those of the node's own monotonic clock, in seconds.
+
+    Attributes:
+        is_condemned: this boot was proved dead; that does not end.
+    """
+
+    timing: Timing
+    own: str
+    boot_id: str
+    started_s: float
+    is_condemned: bool = False
+    _good_s: float = -math.inf
+    _condemned: dict[str, _Condemned] = field(default_factory=dict)
+
+    def armed(self, now_s: float) -> None:
+        """The watchdog runs from now on; nobody has been told yet."""
+        self._good_s = max(self._good_s, now_s)
+
+    def renewed(self, sent_s: float) -> None:
+        """Etcd has renewed the lease; the question was sent then."""
+        self._good_s = max(self._good_s, sent_s)
+
+    def vouched(self, sent_s: float, friends: Collection[str], nodes: Collection[str]) -> None:
+        """These nodes have said that this one is not condemned; the question was sent then.
+
+        Args:
+            nodes: all of the cluster.
+        """
+        counted = ({*friends} | {self.own}) & {*nodes}
+        if len(counted) >= votes_needed(len(nodes)) and self.vouches_for(
+            self.own, self.boot_id, sent_s
+        ):
+            self._good_s = max(self._good_s, sent_s)
+
+    def dies_at(self) -> float:
+        """Return when the watchdog may not be fed any more."""
+        return -math.inf if self.is_condemned else self._good_s + self.timing.lease_s
+
+    def may_feed(self, now_s: float) -> bool:
+        """Tell whether the watchdog may be fed now."""
+        return now_s < self.dies_at()
+
+    def needs_friends(self, now_s: float) -> bool:
+        """Tell whether etcd has been silent for so long that the nodes are to be asked."""
+        return not self.is_condemned and now_s >= self._good_s + 2 * self.timing.beat_s
+
+    def condemn(self, node: str, boot_id: str, now_s: float) -> None:
+        """Whoever acts on losses wants that node dead."""
+        self._condemned[node] = _Condemned(boot_id, now_s)
+
+    def absolve(self, node: str) -> None:
+        """That node is not missed any more."""
+        self._condemned.pop(node, None)
+
+    def vouches_for(self, node: str, boot_id: str, now_s: float) -> bool:
+        """Tell whether that boot of a node may live on, as far as this agent knows."""
+        if now_s < self.started_s + self.timing.dead_after_s and node != self.own:
+            return False  # what was heard before is forgotten
+        found = self._condemned.get(node)
+        if found is None or found.boot_id not in ("", boot_id):
+            return True
+        return now_s >= found.heard_s + self.timing.held_s

@@ -1,0 +1,161 @@
+"""What the agent of a master candidate decides about the master's lease.  Pure.
+
+Theory of operation.  The agent of the master keeps the key ``master`` in etcd.  When its lease has
+ended, another candidate that sees most nodes, and does not see the master, takes the key, and only
+then starts the ordinary fail-over, whose votes decide; if they refuse, it gives the key back and
+rests.  The key alone makes nobody the master.
+
+Of two candidates both have to have each record: one copy would otherwise be enough, and the other
+candidate would not know what was acknowledged.  When the other one is away, the master first writes
+the key ``alone``, and then goes on with one copy; while it stands, the other one never takes over
+by itself.
+
+Source: ARCHITECTURE, invariant 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from ganeti.availability.records import Mastership
+from ganeti.availability.timing import Timing
+from ganeti.copies.quorum import copies_needed
+from ganeti.jobs.votes import votes_needed
+
+PAIR: Final = 2
+
+
+class Claim(StrEnum):
+    """What is to be done about the key."""
+
+    NOTHING = "nothing"
+    TAKE = "take"  # if nobody has it
+    KEEP = "keep"
+    FAIL_OVER = "fail over"  # to this node
+    GIVE_BACK = "give back"
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a candidate sees, at a time of its monotonic clock, in seconds.
+
+    Attributes:
+        holder: of the key; None if nobody has it.
+        is_current: that was read from etcd just now.
+        is_master: this node is the master, as far as it knows.
+        is_failing_over: a fail-over to this node runs.
+        sees_master: the master answers this node.
+        seen, nodes: how many nodes answer, this one included, and how many there are.
+        alone: the candidate that went on without the other; "" for none.
+        pause: why nobody is to act; "" if they may.
+    """
+
+    now_s: float
+    own: str
+    boot_id: str
+    holder: Mastership | None
+    is_current: bool
+    is_master: bool
+    is_failing_over: bool
+    sees_master: bool
+    seen: int
+    nodes: int
+    alone: str = ""
+    pause: str = ""
+
+
+@dataclass(slots=True)
+class Claimant:
+    """A candidate's memory.
+
+    Attributes:
+        says: why this node does not take over; "" if nothing keeps it.
+    """
+
+    timing: Timing
+    says: str = ""
+    _vacant_s: float | None = None
+    _rests_until_s: float = 0.0
+
+    def look(self, outlook: Outlook) -> Claim:
+        """Decide what is to be done now."""
+        self.says = ""
+        if not outlook.is_current:
+            self._vacant_s = None
+            return Claim.NOTHING
+        holder = outlook.holder
+        is_own = holder is not None and holder.node == outlook.own
+        if is_own and holder is not None and holder.boot_id != outlook.boot_id:
+            return Claim.NOTHING  # of the boot before; its lease ends by itself
+        if outlook.is_master:
+            return Claim.KEEP if is_own else Claim.TAKE if holder is None else Claim.NOTHING
+        if outlook.is_failing_over:
+            return Claim.KEEP if is_own else Claim.NOTHING
+        if is_own:
+            return Claim.GIVE_BACK if self._resists(outlook) else Claim.FAIL_OVER
+        if holder is not None:
+            self._vacant_s = None
+            return Claim.NOTHING
+        if self._vacant_s is None:
+            self._vacant_s = outlook.now_s
+        return Claim.NOTHING if self._resists(outlook) else Claim.TAKE
+
+    def failed(self, now_s: float) -> None:
+        """The fail-over was refused."""
+        self._rests_until_s = now_s + self.timing.retry_s
+
+    def _resists(self, outlook: Outlook) -> bool:
+        """Tell whether something speaks against taking over, and keep what it is."""
+        vacant_s = self._vacant_s
+        if outlook.pause:
+            self.says = outlook.pause
+        elif outlook.alone not in ("", outlook.own):
+            self.says = f"{outlook.alone} went on alone; this node does not know what it did"
+        elif outlook.sees_master:
+            self.says = "the master answers"
+        elif outlook.seen < votes_needed(outlook.nodes):
+            self.says = f"only {outlook.seen} of {outlook.nodes} nodes answer"
+        elif outlook.now_s < self._rests_until_s:
+            self.says = "the last attempt was refused"
+        elif vacant_s is not None and outlook.now_s < vacant_s + self.timing.margin_s:
+            self.says = "the master's lease has ended a moment ago"
+        return bool(self.says)
+
+
+class Lone(StrEnum):
+    """What is to be done about the key ``alone``."""
+
+    NOTHING = "nothing"
+    WRITE = "write"
+    ERASE = "erase"
+
+
+def copies_wanted(candidates: Collection[str], alone: str, own: str) -> int:
+    """Return on how many candidates a record has to be before it counts, the master included."""
+    if len(candidates) == PAIR and alone != own:
+        return PAIR
+    return copies_needed(len(candidates))
+
+
+def answers_wanted(candidates: Collection[str], alone: str, own: str) -> int:
+    """Return how many candidates, this one included, have to answer one that takes over."""
+    if alone == own:
+        return 1  # the other one cannot know more
+    return len(candidates) - copies_wanted(candidates, alone, own) + 1
+
+
+def judge_lone(
+    candidates: Collection[str], own: str, alone: str, up_to_date: Collection[str]
+) -> Lone:
+    """Decide whether a master that holds its key goes on without the other candidate.
+
+    Args:
+        up_to_date: the candidates that answer and have everything that is acknowledged.
+    """
+    is_pair_apart = len(candidates) == PAIR and not set(candidates) <= {*up_to_date, own}
+    if is_pair_apart:
+        return Lone.NOTHING if alone == own else Lone.WRITE
+    return Lone.ERASE if alone == own else Lone.NOTHING

@@ -1,0 +1,235 @@
+"""What the master decides about nodes that are missed: when is one dead for sure.  Pure.
+
+Theory of operation.  A node is *missed* when etcd has forgotten it and it does not answer the
+master either.  Then the master, which has to see most nodes itself, writes down that it is
+*suspected*, and has most nodes *condemn* it; from then on none of them vouches for it.  It is
+*proved* dead
+
+- when its out-of-band helper has switched it off and says that it is off;
+- when its watchdog must have reset it: `Timing.dead_after_s` after most nodes have condemned it, as
+  it cannot have had a good answer since;
+- when a person says so.
+
+Each step is a transaction in etcd that holds only while this node is the master there and the
+node has not come back.  Without a proof nothing starts.  What is remembered here is lost with the
+process; the next master begins with condemning anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from ganeti.availability.records import Guard, Loss, Proof
+from ganeti.availability.timing import Timing
+from ganeti.jobs.votes import votes_needed
+
+CONFIRM_COMMAND: Final = "gnt-cluster ha-confirm-dead"
+
+
+class Power(StrEnum):
+    """What an out-of-band helper says of a node."""
+
+    ON = "on"
+    OFF = "off"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """What is known of a node now.
+
+    Attributes:
+        is_present: etcd has its presence.
+        is_offline: the configuration says so; such a node counts among all, but nobody misses it.
+        answered_s: when it last answered the master itself, by the master's clock.
+        guard: what etcd keeps of it.
+        loss: the record of its loss, and the revision of that.
+        has_helper: it can be switched off from outside.
+    """
+
+    is_present: bool = False
+    is_offline: bool = False
+    answered_s: float | None = None
+    guard: Guard | None = None
+    loss: Loss | None = None
+    revision: int = 0
+    has_helper: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Everything the master knows at one time of its monotonic clock, in seconds.
+
+    Attributes:
+        nodes: all of the cluster, the master's own too.
+        is_current: this was read from etcd just now, and the master holds its lease there.
+        pause: why nobody is to act; "" if they may.
+    """
+
+    now_s: float
+    own: str
+    nodes: Mapping[str, NodeView]
+    is_current: bool = True
+    pause: str = ""
+
+
+class Act(StrEnum):
+    """The kinds of orders."""
+
+    SUSPECT = "suspect"  # write the loss, if the node is still absent
+    ABSOLVE = "absolve"  # take a suspicion back
+    CONDEMN = "condemn"  # tell the nodes in `Order.to`
+    SWITCH_OFF = "switch off"  # by the helper
+    PROVE = "prove"  # write the proof, if the node is still absent
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One thing to be done about a node; ``revision`` is that of the loss it is based on."""
+
+    act: Act
+    node: str
+    revision: int = 0
+    boot_id: str = ""
+    proof: Proof | None = None
+    to: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class _Suspect:
+    """What is remembered of a suspicion.
+
+    Attributes:
+        acks: when the nodes were told that have condemned it.
+        condemned_s: since when they are most of them.
+        asked_s: when the helper was last told to switch it off.
+        power: its last answer, and what it says beside.
+    """
+
+    revision: int
+    acks: dict[str, float] = field(default_factory=dict)
+    condemned_s: float | None = None
+    asked_s: float | None = None
+    power: Power = Power.UNKNOWN
+    trouble: str = ""
+
+
+@dataclass(slots=True)
+class Judge:
+    """The master's memory about missed nodes.
+
+    Attributes:
+        says: for each node that is missed, what is waited for or missing, and what to type.
+    """
+
+    timing: Timing
+    says: dict[str, str] = field(default_factory=dict)
+    _suspects: dict[str, _Suspect] = field(default_factory=dict)
+
+    def look(self, view: View) -> list[Order]:
+        """Return what is to be done now."""
+        self.says = {}
+        if not view.is_current:
+            return []
+        gone = [name for name in view.nodes if not self._is_alive(view, name)]
+        missed = [name for name in gone if not view.nodes[name].is_offline]
+        for name in self._suspects.keys() - missed:
+            del self._suspects[name]
+        orders = [
+            Order(Act.ABSOLVE, name, node.revision)
+            for name, node in view.nodes.items()
+            if name not in gone and node.loss is not None and node.loss.proof is None
+        ]
+        seen = len(view.nodes) - len(gone)
+        if view.pause or seen < votes_needed(len(view.nodes)):
+            why = view.pause or f"only {seen} of {len(view.nodes)} nodes are there"
+            self.says = dict.fromkeys(missed, why)
+            return orders
+        for name in missed:
+            orders += self._about(view, name)
+        return orders
+
+    def condemned(self, node: str, revision: int, by: str, sent_s: float, view: View) -> None:
+        """That node has condemned the other one; it was told to at that time."""
+        suspect = self._suspects.get(node)
+        if suspect is None or suspect.revision != revision or by == node:
+            return
+        suspect.acks[by] = sent_s
+        # They hold on to it for twice as long as the proof takes from now on.
+        oldest_s = view.now_s - self.timing.dead_after_s
+        fresh = {name for name, told_s in suspect.acks.items() if told_s >= oldest_s}
+        if suspect.condemned_s is None and len(fresh & view.nodes.keys()) >= votes_needed(
+            len(view.nodes)
+        ):
+            suspect.condemned_s = view.now_s
+
+    def told(self, node: str, power: Power, trouble: str = "") -> None:
+        """The helper has answered, or has failed to."""
+        if suspect := self._suspects.get(node):
+            suspect.power, suspect.trouble = power, trouble
+
+    def _is_alive(self, view: View, name: str) -> bool:
+        node = view.nodes[name]
+        if name == view.own or node.is_present:
+            return True
+        return node.answered_s is not None and view.now_s < node.answered_s + self.timing.answer_s
+
+    def _about(self, view: View, name: str) -> Iterator[Order]:
+        """Yield what is to be done about a node that is missed."""
+        node = view.nodes[name]
+        if node.loss is None:
+            boot_id = node.guard.boot_id if node.guard else ""
+            yield Order(Act.SUSPECT, name, boot_id=boot_id)
+            self.says[name] = "it is missed"
+            return
+        if node.loss.proof is not None:
+            self.says[name] = f"it is dead ({node.loss.proof}, by {node.loss.by})"
+            return
+        suspect = self._suspects.get(name)
+        if suspect is None or suspect.revision != node.revision:
+            suspect = self._suspects[name] = _Suspect(node.revision)
+        others = frozenset(view.nodes) - {name}
+        # Again and again, as each of them forgets.
+        yield Order(Act.CONDEMN, name, node.revision, node.loss.boot_id, to=others)
+        proof, waits = self._proof(view, node, suspect)
+        if proof is not None:
+            yield Order(Act.PROVE, name, node.revision, node.loss.boot_id, proof)
+        elif node.has_helper and suspect.power is not Power.OFF:
+            asked_s = suspect.asked_s
+            again_s = self.timing.helper_s + self.timing.retry_s
+            if asked_s is None or view.now_s >= asked_s + again_s:
+                suspect.asked_s = view.now_s
+                yield Order(Act.SWITCH_OFF, name, node.revision)
+        self.says[name] = "; ".join(waits) or "it is dead"
+
+    def _proof(
+        self, view: View, node: NodeView, suspect: _Suspect
+    ) -> tuple[Proof | None, list[str]]:
+        """Return the proof, or else what is waited for."""
+        waits = []
+        if node.has_helper:
+            if suspect.power is Power.OFF:
+                return Proof.FENCED, []
+            waits.append(
+                f"its helper was asked to switch it off: {suspect.trouble or suspect.power}"
+                if suspect.asked_s is not None
+                else "its helper is asked to switch it off"
+            )
+        guard = node.guard
+        if guard is not None and guard.watchdog_s is not None:
+            if suspect.condemned_s is None:
+                waits.append(f"{len(suspect.acks)} nodes have condemned it")
+            else:
+                left_s = suspect.condemned_s + self.timing.dead_after_s - view.now_s
+                if left_s <= 0:
+                    return Proof.WATCHDOG, []
+                waits.append(f"its watchdog has reset it in {left_s:.0f} s")
+        if not waits:
+            waits.append(
+                "nothing proves that it is dead: it has neither a watchdog nor a helper; if you"
+                f" know that it is off, type '{CONFIRM_COMMAND} NODE'"
+            )
+        return None, waits

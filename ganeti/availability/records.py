@@ -1,0 +1,86 @@
+"""What the agents of high availability keep in etcd: its records, and the keys they stand under.
+
+    CLUSTER/master          Mastership, bound to the lease of the master's agent
+    CLUSTER/acting/NODE     Mastership: it was the master in that boot, and jobs may still run there
+    CLUSTER/alone           Mastership: of two candidates this one goes on without the other
+    CLUSTER/nodes/NODE      Presence, bound to the lease of the node's agent
+    CLUSTER/guards/NODE     Guard: the last boot that was present, and its watchdog
+    CLUSTER/losses/NODE     Loss: the node is missed, and later proved dead
+    CLUSTER/pause           Pause: nobody is to act
+
+Presence is written only while no proved loss names this boot of the node; a loss is written
+only by the holder of ``master``, in a transaction that says so.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from ganeti.objects.record import Record
+
+MASTER_KEY: Final = "master"
+ALONE_KEY: Final = "alone"
+PAUSE_KEY: Final = "pause"
+ACTING: Final = "acting/"
+NODES: Final = "nodes/"
+GUARDS: Final = "guards/"
+LOSSES: Final = "losses/"
+
+
+class Proof(StrEnum):
+    """How a node was proved dead."""
+
+    FENCED = "fenced"  # its out-of-band helper switched it off, and says that it is off
+    WATCHDOG = "watchdog"  # its watchdog has reset it, as nobody may have fed it
+    CONFIRMED = "confirmed"  # a person said so
+
+
+class Mastership(Record, frozen=True, kw_only=True):
+    """The node that may start a fail-over to itself, and that acts on losses."""
+
+    node: str
+    boot_id: str
+
+
+class Presence(Record, frozen=True, kw_only=True):
+    """A node that runs."""
+
+    boot_id: str
+
+
+class Guard(Record, frozen=True, kw_only=True):
+    """What stays of a node that is not present any more; written before it is present.
+
+    Attributes:
+        watchdog_s: from the last time that its watchdog was fed to the reset; None where none runs.
+    """
+
+    boot_id: str
+    watchdog_s: float | None = None
+
+
+class Loss(Record, frozen=True, kw_only=True):
+    """A node that is missed; dead once there is a proof.
+
+    Attributes:
+        boot_id: of the boot that is missed; "" if nobody knows it.
+        since: in seconds since the epoch.
+        proof: None while it is only suspected.
+        by: the node, or the person, that proved it.
+    """
+
+    uuid: str
+    node: str
+    boot_id: str = ""
+    since: float = 0.0
+    proof: Proof | None = None
+    by: str = ""
+
+
+class Pause(Record, frozen=True, kw_only=True):
+    """Nobody is to act until then, in seconds since the epoch."""
+
+    until: float
+    by: str = ""
+    why: str = ""

@@ -1,0 +1,47 @@
+"""The times of high availability, and what follows from them.
+
+A node's agent feeds the watchdog only until `Timing.lease_s` after it *sent* the last question
+whose answer let it live on.  etcd forgets a node that long after it *received* that question at the
+earliest; so once etcd has forgotten a node, its watchdog is not fed any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds.
+
+    Attributes:
+        lease_s: how long a node lives on without an answer.
+        beat_s: between two questions.
+        answer_s: an answer that came straight from a node is good for so long.
+        margin_s: added to each wait, for clocks that do not run alike.
+        watchdog_s: from the last time that a watchdog was fed to the reset, at most.
+        helper_s: the time an out-of-band helper has.
+        retry_s: between two attempts of the same thing that failed.
+    """
+
+    lease_s: float = 4.0
+    beat_s: float = 1.0
+    answer_s: float = 3.0
+    watchdog_s: float = 5.0
+    margin_s: float = 1.0
+    helper_s: float = 20.0
+    retry_s: float = 10.0
+
+    @property
+    def dead_after_s(self) -> float:
+        """How long after most nodes have condemned a node its watchdog has reset it.
+
+        Twice the time of the watchdog: an agent may stand still between the look at the clock and
+        the feeding, but not for longer than the watchdog lets it.
+        """
+        return self.lease_s + 2 * self.watchdog_s + self.margin_s
+
+    @property
+    def held_s(self) -> float:
+        """How long a node holds on to a condemnation that nobody repeats."""
+        return 2 * self.dead_after_s

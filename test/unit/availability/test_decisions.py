@@ -1,0 +1,352 @@
+"""Tests of ganeti/availability: the rules one by one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ganeti.availability.keeper import Keeper, is_dead
+from ganeti.availability.mastership import (
+    Claim,
+    Claimant,
+    Lone,
+    Outlook,
+    answers_wanted,
+    copies_wanted,
+    judge_lone,
+)
+from ganeti.availability.proof import Act, Judge, NodeView, Power, View
+from ganeti.availability.records import Guard, Loss, Mastership, Proof
+from ganeti.availability.restarts import Guest, Limits, objection, plan_restarts, priority_of
+from ganeti.availability.simulator.nodes import SimGuest
+from ganeti.availability.simulator.scenario import EVENTS, read_scenario
+from ganeti.availability.simulator.world import make_world
+from ganeti.availability.timing import Timing
+from ganeti.base.errors import OpPrereqError
+
+NODES = ("a", "b", "c", "d", "e")
+TIMING = Timing()
+GUARD = Guard(boot_id="boot", watchdog_s=5.0)
+SUSPECTED = Loss(uuid="u", node="e", boot_id="boot")
+
+
+def keeper(own: str = "e") -> Keeper:
+    return Keeper(TIMING, own, "boot", 0.0)
+
+
+# --- the agent
+
+
+def test_the_watchdog_is_fed_from_the_time_of_the_question_not_of_the_answer() -> None:
+    agent = keeper()
+    assert not agent.may_feed(0.0)
+    agent.renewed(10.0)  # whenever the answer came
+    assert agent.may_feed(10.0 + TIMING.lease_s - 0.01)
+    assert not agent.may_feed(10.0 + TIMING.lease_s)
+    agent.renewed(9.0)  # a late answer takes nothing away
+    assert agent.may_feed(13.9)
+
+
+def test_a_condemned_boot_is_never_fed_again() -> None:
+    agent = keeper()
+    agent.renewed(10.0)
+    agent.is_condemned = True
+    agent.renewed(11.0)
+    assert not agent.may_feed(11.0)
+    assert not agent.needs_friends(20.0)
+
+
+@pytest.mark.parametrize(
+    ("friends", "lives"),
+    [({"a", "b"}, True), ({"a"}, False), ({"a", "x", "y"}, False), (set(NODES), True)],
+)
+def test_most_nodes_of_the_cluster_keep_a_node_alive(friends: set[str], lives: bool) -> None:
+    agent = keeper()
+    agent.vouched(10.0, friends, NODES)
+    assert agent.may_feed(11.0) is lives
+
+
+def test_who_has_just_started_vouches_for_nobody_but_itself() -> None:
+    agent = keeper("a")
+    assert not agent.vouches_for("e", "boot", TIMING.dead_after_s - 0.1)
+    assert agent.vouches_for("e", "boot", TIMING.dead_after_s)
+    assert agent.vouches_for("a", "boot", 0.0)
+
+
+def test_a_condemnation_holds_until_it_is_withdrawn_or_long_over() -> None:
+    agent = keeper("a")
+    agent.condemn("e", "boot", 100.0)
+    assert not agent.vouches_for("e", "boot", 100.0 + TIMING.held_s - 0.1)
+    assert agent.vouches_for("e", "another boot", 101.0)
+    assert agent.vouches_for("e", "boot", 100.0 + TIMING.held_s)
+    agent.condemn("e", "boot", 200.0)
+    agent.absolve("e")
+    assert agent.vouches_for("e", "boot", 201.0)
+
+
+def test_only_a_proof_about_this_boot_kills() -> None:
+    proved = Loss(uuid="u", node="e", boot_id="boot", proof=Proof.FENCED)
+    assert is_dead(proved, "boot")
+    assert not is_dead(proved, "next boot")
+    assert not is_dead(SUSPECTED, "boot")
+    assert not is_dead(None, "boot")
+
+
+# --- the proof
+
+
+def view(now_s: float, node: NodeView, *, seen: str = "abcd", **more: object) -> View:
+    nodes = {name: NodeView(is_present=name in seen) for name in NODES} | {"e": node}
+    return View(now_s, "a", nodes, **more)  # type: ignore[arg-type]
+
+
+def acts(judge: Judge, seen: View) -> list[tuple[Act, str]]:
+    return [(order.act, order.node) for order in judge.look(seen)]
+
+
+def test_the_watchdog_proves_it_a_while_after_most_nodes_condemned_it() -> None:
+    judge, suspected = Judge(TIMING), NodeView(guard=GUARD, loss=SUSPECTED, revision=7)
+    assert acts(judge, view(0, NodeView(guard=GUARD))) == [(Act.SUSPECT, "e")]
+    assert acts(judge, view(1, suspected)) == [(Act.CONDEMN, "e")]
+    for name in ("a", "b"):
+        judge.condemned("e", 7, name, 1.0, view(1, suspected))
+    assert acts(judge, view(500, suspected)) == [(Act.CONDEMN, "e")]  # two of five are not enough
+    judge.condemned("e", 7, "c", 500.0, view(500, suspected))
+    judge.condemned("e", 6, "d", 500.0, view(500, suspected))  # of an earlier suspicion
+    judge.condemned("e", 7, "e", 500.0, view(500, suspected))  # it does not count itself
+    # What the first two were told is forgotten.
+    assert acts(judge, view(600, suspected)) == [(Act.CONDEMN, "e")]
+    for name in ("a", "b", "c"):
+        judge.condemned("e", 7, name, 600.0, view(600, suspected))
+    almost_s = 600 + TIMING.dead_after_s - 0.1
+    assert acts(judge, view(almost_s, suspected)) == [(Act.CONDEMN, "e")]
+    [_, order] = judge.look(view(almost_s + 0.2, suspected))
+    assert (order.act, order.proof, order.revision) == (Act.PROVE, Proof.WATCHDOG, 7)
+
+
+def test_a_new_suspicion_begins_anew() -> None:
+    judge, first = Judge(TIMING), NodeView(guard=GUARD, loss=SUSPECTED, revision=7)
+    judge.look(view(0, first))
+    for name in ("a", "b", "c"):
+        judge.condemned("e", 7, name, 0.0, view(0, first))
+    again = NodeView(guard=GUARD, loss=SUSPECTED, revision=9)
+    assert acts(judge, view(100, again)) == [(Act.CONDEMN, "e")]
+
+
+def test_a_helper_proves_it_when_it_says_off_and_is_asked_again_when_it_fails() -> None:
+    judge = Judge(TIMING)
+    node = NodeView(loss=SUSPECTED, revision=7, has_helper=True)
+    assert acts(judge, view(0, node)) == [(Act.CONDEMN, "e"), (Act.SWITCH_OFF, "e")]
+    judge.told("e", Power.ON, "exit status 1")
+    assert acts(judge, view(5, node)) == [(Act.CONDEMN, "e")]
+    assert "exit status 1" in judge.says["e"]
+    later_s = TIMING.helper_s + TIMING.retry_s
+    assert (Act.SWITCH_OFF, "e") in acts(judge, view(later_s, node))
+    judge.told("e", Power.OFF)
+    assert [order.proof for order in judge.look(view(later_s + 1, node))][1:] == [Proof.FENCED]
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        NodeView(is_present=True, loss=SUSPECTED, revision=7),
+        NodeView(answered_s=9.0, loss=SUSPECTED, revision=7),
+    ],
+)
+def test_a_node_that_is_seen_in_any_way_is_absolved(node: NodeView) -> None:
+    [order] = Judge(TIMING).look(view(10, node))
+    assert (order.act, order.revision) == (Act.ABSOLVE, 7)
+
+
+def test_nobody_is_judged_by_one_who_sees_too_little_or_may_not() -> None:
+    gone = NodeView(guard=GUARD)
+    assert acts(Judge(TIMING), view(10, gone, is_current=False)) == []
+    assert acts(Judge(TIMING), view(10, gone, pause="maintenance until noon")) == []
+    judge = Judge(TIMING)
+    assert acts(judge, view(10, gone, seen="ab")) == []
+    assert judge.says["e"] == "only 2 of 5 nodes are there"
+    assert acts(Judge(TIMING), view(10, NodeView(is_offline=True))) == []
+
+
+# --- the master
+
+
+def outlook(**more: object) -> Outlook:
+    facts: dict[str, object] = {
+        "now_s": 100.0,
+        "own": "b",
+        "boot_id": "boot",
+        "holder": None,
+        "is_current": True,
+        "is_master": False,
+        "is_failing_over": False,
+        "sees_master": False,
+        "seen": 4,
+        "nodes": 5,
+    }
+    return Outlook(**(facts | more))  # type: ignore[arg-type]
+
+
+def test_a_candidate_takes_the_key_first_and_fails_over_then() -> None:
+    claimant = Claimant(TIMING)
+    assert claimant.look(outlook(now_s=99.0)) is Claim.NOTHING  # it may come back
+    assert claimant.look(outlook()) is Claim.TAKE
+    own = Mastership(node="b", boot_id="boot")
+    assert claimant.look(outlook(holder=own)) is Claim.FAIL_OVER
+    assert claimant.look(outlook(holder=own, is_failing_over=True)) is Claim.KEEP
+    claimant.failed(101.0)
+    assert claimant.look(outlook(holder=own, now_s=102.0)) is Claim.GIVE_BACK
+    assert claimant.look(outlook(now_s=103.0)) is Claim.NOTHING
+    assert claimant.look(outlook(now_s=101.0 + TIMING.retry_s)) is Claim.TAKE
+    assert claimant.look(outlook(is_master=True)) is Claim.TAKE
+    assert claimant.look(outlook(is_master=True, holder=own)) is Claim.KEEP
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"sees_master": True}, "the master answers"),
+        ({"seen": 2}, "only 2 of 5 nodes answer"),
+        ({"pause": "paused"}, "paused"),
+        ({"alone": "c"}, "c went on alone"),
+    ],
+)
+def test_what_keeps_a_candidate_from_taking_over(more: dict[str, object], why: str) -> None:
+    claimant = Claimant(TIMING)
+    claimant.look(outlook(now_s=0.0, **more))
+    assert claimant.look(outlook(**more)) is Claim.NOTHING
+    assert why in claimant.says
+    own = Mastership(node="b", boot_id="boot")
+    assert claimant.look(outlook(holder=own, **more)) is Claim.GIVE_BACK
+
+
+def test_a_key_of_the_boot_before_is_left_to_end() -> None:
+    old = Mastership(node="b", boot_id="old")
+    assert Claimant(TIMING).look(outlook(holder=old, is_master=True)) is Claim.NOTHING
+
+
+@given(count=st.integers(1, 9), alone=st.booleans())
+def test_who_takes_over_meets_one_who_knows_each_record(count: int, alone: bool) -> None:
+    candidates = [f"c{number}" for number in range(count)]
+    writer = "c0" if alone else ""
+    copies = copies_wanted(candidates, writer, "c0")
+    if not alone:
+        assert copies + answers_wanted(candidates, "", "c0") > count
+    assert 1 <= answers_wanted(candidates, writer, "c0") <= count
+
+
+def test_of_two_candidates_one_is_alone_while_the_other_lacks_something() -> None:
+    pair = ("a", "b")
+    assert judge_lone(pair, "a", "", {"a"}) is Lone.WRITE
+    assert judge_lone(pair, "a", "a", {"a"}) is Lone.NOTHING
+    assert judge_lone(pair, "a", "a", {"a", "b"}) is Lone.ERASE
+    assert judge_lone(pair, "a", "", {"b"}) is Lone.NOTHING
+    assert judge_lone(("a", "b", "c"), "a", "", {"a"}) is Lone.NOTHING
+
+
+# --- restarts
+
+
+def guest(name: str, nodes: str = "abcd", *, memory: int = 10, priority: int | None = 0) -> Guest:
+    return Guest(name, "e", memory, tuple(nodes), priority)
+
+
+def test_important_ones_start_first_and_what_does_not_fit_is_named() -> None:
+    guests = [guest("g1"), guest("g2", priority=5), guest("g3", memory=99), guest("g4", "")]
+    guests.append(guest("g5", priority=None))
+    plan = plan_restarts(guests, {"a": 10, "b": 9}, {}, Limits())
+    assert [(each.guest.name, each.node) for each in plan.restarts] == [("g2", "a")]
+    assert "needs 10 MiB of memory, and b has 9" in plan.left["g1"]
+    assert "needs 99 MiB" in plan.left["g3"]
+    assert plan.left["g4"] == "no node that is alive has its disks"
+    assert plan.left["g5"] == "it is never to be restarted by itself"
+
+
+@given(
+    guests=st.lists(
+        st.tuples(st.integers(1, 30), st.sets(st.sampled_from("abcd")), st.integers(-2, 2)),
+        max_size=20,
+    ),
+    free=st.dictionaries(st.sampled_from("abcd"), st.integers(0, 60)),
+    running=st.integers(0, 4),
+)
+def test_no_node_gets_more_than_it_has_room_for(
+    guests: list[tuple[int, set[str], int]], free: dict[str, int], running: int
+) -> None:
+    wanted = [
+        guest(f"g{number}", "".join(nodes), memory=memory, priority=priority)
+        for number, (memory, nodes, priority) in enumerate(guests)
+    ]
+    limits = Limits(starts_max=5, per_node_max=2)
+    under_way = {f"r{number}": "a" for number in range(running)}
+    plan = plan_restarts(wanted, free, under_way, limits)
+    for name in "abcd":
+        here = [each.guest for each in plan.restarts if each.node == name]
+        assert sum(each.memory for each in here) <= free.get(name, 0)
+        busy = list(under_way.values()).count(name)
+        assert not here or len(here) + busy <= limits.per_node_max
+    assert len(plan.restarts) + running <= max(limits.starts_max, running)
+    started = {each.guest.name for each in plan.restarts}
+    assert not started & plan.left.keys()
+    for each in plan.restarts:  # a more important one is never passed over for its turn
+        assert each.node in each.guest.nodes
+    if not running and not plan.restarts:
+        assert len(plan.left) == len(wanted)
+
+
+def test_priorities_come_from_tags() -> None:
+    assert priority_of([]) == 0
+    assert priority_of(["ha:priority:7", "web"]) == 7
+    assert priority_of(["ha:priority:7", "ha:priority:-2"]) == -2
+    assert priority_of(["ha:priority:7", "ha:priority:never"]) is None
+    assert priority_of(["ha:priority:high", "ha:priority:"]) == 0
+
+
+def test_a_master_waits_until_the_one_before_is_dead() -> None:
+    before = {"a": Mastership(node="a", boot_id="boot")}
+    dead = Loss(uuid="u", node="a", boot_id="boot", proof=Proof.WATCHDOG)
+    assert objection(before, {}, "a") == ""
+    assert "node a was the master" in objection(before, {}, "b")
+    assert objection(before, {"a": dead}, "b") == ""
+    later = {"a": Mastership(node="a", boot_id="next boot")}
+    assert objection(later, {"a": dead}, "b") != ""
+
+
+# --- the text of a scenario
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("x lose a", "line 1 of the scenario: 'x' is no time"),
+        ("5 lose a\n\n# more\n4 lose a", "line 4 of the scenario: the time 4 is before"),
+        ("5", "nothing is no event; there are lose, return"),
+        ("5 explode a", "'explode' is no event"),
+        ("5 lose", "lose needs names of nodes"),
+        ("5 lose x", "'x' is no node; there are a, b, c, d, e"),
+        ("5 cut a", "cut needs two names"),
+        ("5 heal a", "heal needs nothing"),
+        ("5 helper lies a", "helper needs one of none, works, hangs, fails"),
+        ("5 pause", "pause needs one of on, off"),
+        ("nan lose a", "before the last one"),
+        ("1e9 lose a", "after 86400 s"),
+    ],
+)
+def test_a_scenario_that_cannot_be_read_names_its_line(text: str, why: str) -> None:
+    with pytest.raises(OpPrereqError) as caught:
+        read_scenario(text, NODES)
+    assert why in caught.value.message
+
+
+def test_every_word_of_a_scenario_can_be_played() -> None:
+    world = make_world(TIMING, NODES, NODES[:3], [SimGuest("g", "e", is_shared=True)])
+    lines: list[str] = []
+    for name, word in EVENTS.items():
+        states = word.states or ("",)
+        names = " ".join(NODES[3 : 3 + max(word.names[0], 1)]) if word.names != (0, 0) else ""
+        lines += [f"1 {name} {state} {names}" for state in states]
+    scenario = read_scenario("\n".join(lines), NODES)
+    said = [text for _, text in scenario.play(world)]
+    assert sum(text.startswith("---") for text in said) == len(scenario.events)
+    assert scenario.end_s == 121

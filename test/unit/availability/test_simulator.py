@@ -1,0 +1,348 @@
+"""Tests of ganeti/availability: a cluster is played through losses, partitions and returns."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from ganeti.availability.simulator.nodes import Helper, SimGuest
+from ganeti.availability.simulator.scenario import read_scenario
+from ganeti.availability.simulator.world import World, make_world
+from ganeti.availability.timing import Timing
+
+NAMES = ("n1", "n2", "n3", "n4", "n5")
+RANDOM_SCENARIOS = 1000
+PER_TEST = 100
+EVENTS = (
+    *("lose", "return", "reset", "cut", "cut", "part", "heal", "heal", "hang", "continue", "kill"),
+    *("stop", "start", "change", "change"),
+)
+
+
+def small_world(count: int = 5, candidates: int = 3, unguarded: str = "") -> World:
+    """A cluster with one instance on shared disks on each node, and one with a copy on the next."""
+    names = NAMES[:count]
+    guests = [SimGuest(f"shared{name}", name, is_shared=True, memory=10) for name in names]
+    guests += [
+        SimGuest(f"pair{name}", name, names[number % count], memory=10)
+        for number, name in enumerate(names, 1)
+    ]
+    world = make_world(Timing(), names, names[:candidates], guests, members=names[:3])
+    if unguarded:
+        world.nodes[unguarded].has_watchdog = False
+    world.run(5)
+    return world
+
+
+def hosts(world: World, guest: str) -> list[str]:
+    return [name for name, node in world.nodes.items() if guest in node.guests]
+
+
+def masters(world: World) -> list[str]:
+    return [name for name, node in world.nodes.items() if node.is_master]
+
+
+def play(world: World, text: str) -> list[str]:
+    """Play a scenario; nothing may run twice."""
+    said = [line for _, line in read_scenario(text, world.nodes).play(world)]
+    assert world.twice == []
+    assert world.forgotten == []
+    return said
+
+
+def when(world: World, text: str) -> float:
+    """Return when something was said first."""
+    return next(at_s for at_s, line in world.log if text in line)
+
+
+# --- each loss once
+
+
+def test_a_lost_node_is_proved_dead_and_its_instances_run_elsewhere() -> None:
+    world = small_world()
+    play(world, "10 lose n4\n60 end")
+    assert when(world, "n4 is proved dead: watchdog") < 40
+    assert hosts(world, "pairn4") == ["n5"]  # where its copy is
+    assert len(hosts(world, "sharedn4")) == 1
+    assert when(world, "sharedn4 runs on") - 10 < 30  # the goal at default settings
+
+
+def test_a_helper_is_quicker_than_the_watchdog() -> None:
+    world = small_world()
+    play(world, "0 helper works n4\n10 lose n4\n40 end")
+    assert when(world, "n4 is proved dead: fenced") < 18
+
+
+def test_without_a_proof_nothing_starts_until_a_person_says_so() -> None:
+    world = small_world(unguarded="n4")
+    play(world, "60 part n4\n200 end")
+    assert hosts(world, "sharedn4") == ["n4"]
+    says = world.nodes["n1"].judge.says["n4"]
+    assert "neither a watchdog nor a helper" in says
+    assert "gnt-cluster ha-confirm-dead" in says
+    play(world, "200 lose n4\n210 confirm-dead n4\n220 end")
+    assert hosts(world, "sharedn4") not in ([], ["n4"])
+
+
+def test_the_master_is_lost() -> None:
+    world = small_world()
+    play(world, "10 lose n1\n60 end")
+    assert masters(world) in (["n2"], ["n3"])
+    assert when(world, "is the master") - 10 < 20  # the goal at default settings
+    assert hosts(world, "pairn1") == ["n2"]
+    assert hosts(world, "sharedn1") != []
+
+
+def test_both_sides_think_that_the_other_is_dead() -> None:
+    """The smaller side has the master; it ends, and its nodes are reset."""
+    world = small_world()
+    play(world, "10 part n1 n4\n100 end")
+    assert masters(world) in (["n2"], ["n3"])
+    assert all(len(hosts(world, guest)) == 1 for guest in world.guests)
+    before = masters(world)
+    play(world, "100 heal\n200 take-back n1 n4\n260 end")
+    assert masters(world) == before
+    assert all(len(hosts(world, guest)) == 1 for guest in world.guests)
+
+
+def test_most_nodes_without_most_candidates_are_no_cluster() -> None:
+    world = small_world()
+    said = play(world, "10 part n1 n2\n100 end")
+    assert masters(world) == []
+    assert not any("watchdog resets" in line for line in said)
+    assert all(len(hosts(world, guest)) == 1 for guest in world.guests)
+    play(world, "100 heal\n160 end")
+    assert len(masters(world)) == 1
+
+
+def test_without_etcd_the_cluster_goes_on_and_nobody_acts() -> None:
+    world = small_world()
+    said = play(world, "10 stop-etcd n1 n2 n3\n20 lose n5\n300 end")
+    assert masters(world) == ["n1"]
+    assert not any("watchdog resets" in line or "dead" in line for line in said)
+    assert hosts(world, "sharedn1") == ["n1"]
+    play(world, "300 start-etcd n1 n2 n3\n360 end")
+    assert len(hosts(world, "sharedn5")) == 1
+
+
+def test_a_node_that_only_lost_etcd_lives_while_most_nodes_see_it() -> None:
+    world = small_world()
+    world.cut = {("n5", "n1"), ("n5", "n2")}  # n3 is a member that it reaches
+    play(world, "100 end")
+    assert hosts(world, "sharedn5") == ["n5"]
+
+
+@pytest.mark.parametrize("agent", ["hang", "kill"])
+def test_an_agent_that_hangs_or_dies_takes_its_node_along_or_nothing(agent: str) -> None:
+    world = small_world()
+    said = play(world, f"10 {agent} n4\n100 end")
+    reset = any("watchdog resets n4" in line for line in said)
+    assert reset is (agent == "hang")
+    assert len(hosts(world, "sharedn4")) == 1
+
+
+def test_a_watchdog_that_does_not_fire_leaves_it_to_the_helper() -> None:
+    """Nobody can know that: such a device must not count as one; doc/high-availability.md."""
+    world = small_world(unguarded="n4")
+    play(world, "0 helper works n4\n10 part n4\n60 end")
+    assert len(hosts(world, "sharedn4")) == 1
+    assert when(world, "n4 is proved dead: fenced") < 20
+
+
+def test_two_losses_one_in_the_middle_of_the_other() -> None:
+    world = small_world()
+    play(world, "10 lose n5\n27 lose n4\n90 end")
+    assert all(len(hosts(world, guest)) == 1 for guest in ("sharedn4", "sharedn5"))
+    assert hosts(world, "pairn4") == []  # its other copy was on n5
+    play(world, "90 return n4 n5\n150 take-back n4 n5\n200 end")
+    assert len(hosts(world, "pairn4")) == 1
+
+
+def test_a_node_comes_back_in_the_middle() -> None:
+    world = small_world()
+    for back_s in range(11, 40, 3):
+        world = small_world()
+        play(world, f"10 part n4\n{back_s} heal\n150 take-back n4\n220 end")
+        assert all(len(hosts(world, guest)) == 1 for guest in world.guests)
+
+
+def test_after_a_power_loss_nothing_starts_before_most_nodes_are_back() -> None:
+    world = small_world()
+    play(world, "10 lose n1 n2 n3 n4 n5\n60 return n1 n2\n300 end")
+    assert not any(hosts(world, guest) for guest in world.guests)
+    play(world, "300 return n3 n4 n5\n460 end")
+    assert all(len(hosts(world, guest)) == 1 for guest in world.guests)
+
+
+def test_while_it_is_paused_nobody_acts() -> None:
+    world = small_world()
+    play(world, "5 pause on\n10 lose n4\n200 end")
+    assert hosts(world, "sharedn4") == []
+    play(world, "200 pause off\n260 end")
+    assert len(hosts(world, "sharedn4")) == 1
+
+
+def test_of_two_candidates_one_goes_on_alone_and_the_other_never_takes_over_then() -> None:
+    world = small_world(3, candidates=2)
+    play(world, "10 lose n2\n60 end")
+    assert any("n1 goes on alone" in line for _, line in world.log)
+    world.change()
+    said = play(world, "60 lose n1\n61 return n2\n300 end")
+    assert masters(world) == []
+    assert "n1 went on alone" in world.nodes["n2"].claimant.says
+    assert not any("is the master" in line for line in said)
+    play(world, "300 return n1\n400 end")
+    assert masters(world) == ["n1"]
+    play(world, "460 lose n1\n520 end")  # both had everything again
+    assert masters(world) == ["n2"]
+
+
+# --- what the times are for
+
+
+@pytest.mark.parametrize("stands_s", [step / 2 for step in range(24)])
+def test_an_agent_that_feeds_late_does_not_outlive_its_proof(stands_s: float) -> None:
+    """It stands still between the look at the clock and the feeding, almost too long."""
+    world = small_world()
+    world.cut = {("n3", "n1"), ("n3", "n2")}  # n4 and n5 vouch for it until they condemn it
+    world.run(stands_s)
+    world.chance = lambda: 0.55  # so that it stands still in the worst moment
+    world.stand("n3")
+    world.run(4.5)
+    world.go_on("n3")
+    world.chance = lambda: 0.0
+    world.run(60)
+    assert world.twice == []
+    assert hosts(world, "sharedn3") not in ([], ["n3"])
+
+
+def test_agents_that_forgot_what_they_condemned_vouch_for_nobody() -> None:
+    world = small_world()
+    world.cut = {("n3", "n1"), ("n3", "n2")}
+    while not any("n3 is missed" in line for _, line in world.log):
+        world.step()
+    world.run(0.5)
+    world.kill("n4")
+    world.kill("n5")
+    world.cut |= {("n1", "n4"), ("n1", "n5")}
+    world.run(13)
+    world.cut -= {("n1", "n4"), ("n1", "n5")}
+    world.run(60)
+    assert world.twice == []
+
+
+def test_a_master_that_is_cut_off_in_the_middle_of_a_restart() -> None:
+    for after_s in (0.5, 1.0, 1.5, 2.0, 2.5, 3.0):
+        world = small_world()
+        world.nodes["n5"].helper = Helper.WORKS
+        world.switch_off("n5")
+        while not any("n5 is proved dead" in line for _, line in world.log):
+            world.step()
+        world.run(after_s)
+        # It reaches the node on which it starts something, and nobody else does.
+        world.cut = {("n1", "n2"), ("n1", "n3"), ("n4", "n2"), ("n4", "n3")}
+        world.run(120)
+        assert world.twice == []
+
+
+# --- chance
+
+
+class Chance:
+    """Random events on a random cluster."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        count = self.random.choice((3, 5, 5, 7))
+        self.names = [f"n{number}" for number in range(1, count + 1)]
+        guests = [self._guest(number) for number in range(8)]
+        candidates = self.names[: self.random.choice((2, 3, 3))]
+        self.world = make_world(
+            Timing(), self.names, candidates, guests, self.random.random, self.names[:3]
+        )
+        for node in self.world.nodes.values():
+            node.helper = self.random.choice((Helper.NONE, *Helper))
+            node.has_watchdog = self.random.random() < 0.85
+
+    def _guest(self, number: int) -> SimGuest:
+        primary, secondary = self.random.sample(self.names, 2)
+        has_copy = self.random.random() < 0.6
+        copy = secondary if has_copy else None
+        priority = self.random.choice((0, 0, 5, None))
+        return SimGuest(f"g{number}", primary, copy, not has_copy, 10, priority)
+
+    def event(self) -> None:
+        world, node = self.world, self.random.choice(self.names)
+        match self.random.choice(EVENTS):
+            case "lose":
+                world.switch_off(node)
+            case "return":
+                self._all(world.switch_on)
+            case "reset":
+                world.reset(node)
+            case "cut":
+                others = [name for name in self.names if name != node]
+                count = self.random.randint(1, len(others) - 1)
+                world.cut |= {(node, other) for other in self.random.sample(others, count)}
+            case "part":
+                side = self.random.sample(self.names, self.random.randint(1, len(self.names) // 2))
+                world.cut |= {(a, b) for a in side for b in self.names if b not in side}
+            case "heal":
+                world.cut.clear()
+            case "hang":
+                world.stand(node)
+            case "continue":
+                self._all(world.go_on)
+            case "kill":
+                world.kill(node)
+            case "stop":
+                world.stop_etcd(node)
+            case "start":
+                self._all(world.start_etcd)
+            case _:
+                world.change()
+
+    def _all(self, action: object) -> None:
+        assert callable(action)
+        for name in self.names:
+            action(name)
+
+    def play(self) -> None:
+        self.world.run(10)
+        for _ in range(12):
+            self.event()
+            self.world.run(self.random.choice((1, 1, 2, 3, 5, 10, 20, 40)))
+
+    def mend(self) -> None:
+        """Everything is well again, and a person takes all nodes back."""
+        self.world.cut.clear()
+        self._all(self.world.start_etcd)
+        self._all(self.world.go_on)
+        for _ in range(2):  # their helpers may have switched some off meanwhile
+            self._all(self.world.switch_on)
+            self.world.run(70)
+        self._all(self.world.take_back)
+        self.world.run(60)
+
+
+@pytest.mark.parametrize("first", range(0, RANDOM_SCENARIOS, PER_TEST))
+def test_never_twice_nothing_forgotten_and_in_the_end_everything_runs(first: int) -> None:
+    for seed in range(first, first + PER_TEST):
+        chance = Chance(seed)
+        chance.play()
+        chance.mend()
+        world = chance.world
+        assert (seed, world.twice, world.forgotten) == (seed, [], [])
+        assert (seed, len(masters(world))) == (seed, 1)
+        down = _down(world)
+        assert (seed, down) == (seed, [])
+
+
+def _down(world: World) -> Sequence[str]:
+    return [
+        name
+        for name, guest in world.guests.items()
+        if guest.priority is not None and not hosts(world, name)
+    ]
