@@ -7,31 +7,25 @@ Source: mond.json, collector "lv"; lvs(8).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-from ganeti.base.errors import GenericError
 from ganeti.collectors import collector
 from ganeti.collectors.cluster_facts import Need
 from ganeti.collectors.collector import Collector, Data, NodeView, Sample, Timing
+from ganeti.storage.lvm_reports import Fields, parse, report_command
 
 _TIMEOUT_S: Final = 30.0  # a call takes a second where there are many disks
 _OUTPUT_BYTES_MAX: Final = 16 << 20
-LVS: Final = "lvs"
-_SEPARATOR: Final = ";"
-_LIST_SEPARATOR: Final = ","
-
-
-def _size(text: str) -> int:
-    return int(text.removesuffix("B"))
+_LVS: Final = "lvs"
 
 
 def _list(text: str) -> list[str]:
-    return text.split(_LIST_SEPARATOR) if text else []
+    return text.split(",") if text else []
 
 
 # key of the report -> (field of lvs, how its text is read); in the order in which lvs prints them
-_FIELDS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
+_FIELDS: Final[Fields] = {
     "uuid": ("lv_uuid", str),
     "name": ("lv_name", str),
     "attr": ("lv_attr", str),
@@ -39,47 +33,31 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
     "minor": ("lv_minor", int),
     "kernel_major": ("lv_kernel_major", int),
     "kernel_minor": ("lv_kernel_minor", int),
-    "size": ("lv_size", _size),
+    "size": ("lv_size", int),
     "seg_count": ("seg_count", int),
     "tags": ("lv_tags", _list),
     "modules": ("lv_modules", _list),
     "vg_uuid": ("vg_uuid", str),
     "vg_name": ("vg_name", str),
     "segtype": ("segtype", str),
-    "seg_start": ("seg_start", _size),
+    "seg_start": ("seg_start", int),
     "seg_start_pe": ("seg_start_pe", int),
-    "seg_size": ("seg_size", _size),
+    "seg_size": ("seg_size", int),
     "seg_tags": ("seg_tags", _list),
     "seg_pe_ranges": ("seg_pe_ranges", str),
     "devices": ("devices", str),
 }
-COMMAND: Final = (
-    LVS,
-    "--noheadings",
-    "--nosuffix",
-    "--units=b",
-    f"--separator={_SEPARATOR}",
-    "--options=" + ",".join(name for name, _ in _FIELDS.values()),
-)
+COMMAND: Final = tuple(report_command(_LVS, _FIELDS))
 
 
-def parse(text: str, owners: Mapping[tuple[str, str], str]) -> list[dict[str, object]]:
-    """Return the rows that lvs printed, each with the name of its instance or null.
+def segments(report: str, owners: Mapping[tuple[str, str], str]) -> list[dict[str, object]]:
+    """Return the rows of a report of lvs, each with the name of its instance or null.
 
     Raises:
-        GenericError: a line cannot be understood; the text shows it.
+        StorageError: it is no such report; the text shows its beginning.
     """
-    rows = [_row(line.strip()) for line in text.splitlines() if line.strip()]
+    rows: list[dict[str, object]] = parse(_LVS, report.encode(), "lv", _FIELDS, dict)
     return [row | {"instance": owners.get((str(row["vg_name"]), str(row["name"])))} for row in rows]
-
-
-def _row(line: str) -> dict[str, object]:
-    words = line.split(_SEPARATOR)
-    try:
-        fields = zip(_FIELDS.items(), words, strict=True)
-        return {key: read(word) for (key, (_, read)), word in fields}
-    except ValueError as err:
-        raise GenericError(f"cannot understand the output of {LVS}: {line[:200]!r}") from err
 
 
 _ROWS: Final[Mapping[str, tuple[str, float, str]]] = {
@@ -90,7 +68,7 @@ _MEASURES: Final = collector.Measures(("vg", "lv", "instance"), _ROWS)
 
 
 class LogicalVolumes(Collector):
-    """The collector; the output of lvs may be in a file."""
+    """The collector; the report of lvs, as JSON, may be in a file."""
 
     name = "lv"
     summary = "the logical volumes, and to which instance each belongs"
@@ -105,7 +83,7 @@ class LogicalVolumes(Collector):
 
     def collect(self, view: NodeView) -> object:
         """Return the segments."""
-        return parse(self._text(view), view.cluster.volume_owners or {})
+        return segments(self._text(view), view.cluster.volume_owners or {})
 
     def _text(self, view: NodeView) -> str:
         if self._source is not None:

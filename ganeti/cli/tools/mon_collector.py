@@ -182,7 +182,7 @@ so in its report, on the standard error, and by exit status 1.""",
         command(inst_status_kvm, _ADDRESS, _PORT),
         command(
             lv,
-            _file("-f --file", "read this instead of the output of lvs"),
+            _file("-f --file", "read this instead of the report of lvs, as JSON"),
             *(_ADDRESS, _PORT),
             _file(
                 "-i --instances",

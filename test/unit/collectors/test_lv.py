@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from ganeti.base.errors import CommandError, GenericError
+from ganeti.base.errors import CommandError, StorageError
 from ganeti.base.paths import Paths
 from ganeti.collectors import lv
 from ganeti.collectors.cluster_facts import ClusterFacts
 from ganeti.collectors.collector import NodeView
 from ganeti.system.process import CommandResult
 
-LINE = (
-    "  nhasjL-cnZi-uqLS-WRLj-tkXI-nvCB-n0o2lj;df9ff3f6.disk0_data;-wi-ao----;-1;-1;253;0;"
-    "1073741824{b};1;originstname+inst1.example.com,x;;uZgXit-eiRr-vRqe-xpEo-e9nU-mTuR-9nfVIU;"
-    "xenvg;linear;0{b};0;1073741824{b};;/dev/sda5:0-255;/dev/sda5(0)\n"
-)
+SAID = {
+    "lv_uuid": "nhasjL-cnZi-uqLS-WRLj-tkXI-nvCB-n0o2lj",
+    "lv_name": "df9ff3f6.disk0_data",
+    "lv_attr": "-wi-ao----",
+    "lv_major": "-1",
+    "lv_minor": "-1",
+    "lv_kernel_major": "253",
+    "lv_kernel_minor": "0",
+    "lv_size": "1073741824",
+    "seg_count": "1",
+    "lv_tags": "originstname+inst1.example.com,x",
+    "lv_modules": "",
+    "vg_uuid": "uZgXit-eiRr-vRqe-xpEo-e9nU-mTuR-9nfVIU",
+    "vg_name": "xenvg",
+    "segtype": "linear",
+    "seg_start": "0",
+    "seg_start_pe": "0",
+    "seg_size": "1073741824",
+    "seg_tags": "",
+    "seg_pe_ranges": "/dev/sda5:0-255",
+    "devices": "/dev/sda5(0)",
+}
 ROW = {
     "uuid": "nhasjL-cnZi-uqLS-WRLj-tkXI-nvCB-n0o2lj",
     "name": "df9ff3f6.disk0_data",
@@ -44,28 +62,31 @@ ROW = {
 OWNERS = {("xenvg", "df9ff3f6.disk0_data"): "inst1.example.com"}
 
 
-@pytest.mark.parametrize("suffix", ["", "B"])
-def test_a_row_for_each_segment(suffix: str) -> None:
-    text = LINE.format(b=suffix)
-    found = lv.parse(text + "\n" + text.replace("disk0", "disk1"), OWNERS)
+def report(*rows: dict[str, str]) -> str:
+    return json.dumps({"report": [{"lv": list(rows)}]})
+
+
+def test_a_row_for_each_segment() -> None:
+    found = lv.segments(report(SAID, {**SAID, "lv_name": "df9ff3f6.disk1_data"}), OWNERS)
     assert found[0] == {**ROW, "instance": "inst1.example.com"}
     assert (found[1]["name"], found[1]["instance"]) == ("df9ff3f6.disk1_data", None)
-    assert lv.parse("", OWNERS) == []
+    assert lv.segments(report(), OWNERS) == []
 
 
-@pytest.mark.parametrize("text", ["a;b;c", LINE.format(b="KiB"), LINE.format(b="").strip() + ";x"])
-def test_a_line_that_is_not_understood_is_shown(text: str) -> None:
-    with pytest.raises(GenericError, match="cannot understand the output of lvs"):
-        lv.parse(text, {})
+@pytest.mark.parametrize(
+    "text", ["a;b;c", "", report({**SAID, "lv_size": "1GiB"}), report({"lv_name": "x"})]
+)
+def test_a_report_that_is_not_understood_is_shown(text: str) -> None:
+    with pytest.raises(StorageError, match="cannot understand the output of lvs"):
+        lv.segments(text, {})
 
 
 def test_the_fields_asked_for_are_those_that_are_read() -> None:
-    asked = lv.COMMAND[-1].removeprefix("--options=").split(",")
-    assert len(asked) == len(ROW)
+    assert lv.COMMAND[-1].removeprefix("--options=").split(",") == list(SAID)
 
 
 def test_the_report_and_its_failure() -> None:
-    results = [CommandResult(lv.COMMAND, 0, LINE.format(b="").encode(), b"WARNING: ignored")]
+    results = [CommandResult(lv.COMMAND, 0, report(SAID).encode(), b"WARNING: ignored")]
 
     def run(argv: Sequence[str], **_limits: Any) -> CommandResult:
         assert tuple(argv) == lv.COMMAND

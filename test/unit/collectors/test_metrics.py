@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,7 +22,34 @@ version: 8.4.11 (api:1/proto:86-101)
 \t[>....................] sync'ed: 25.0% (14996/15360)M
  1: cs:Unconfigured
 """
-LV = "u;v;a;-1;-1;253;0;{0};2;;;g;xenvg;linear;0;0;{0};;p;d"
+LV = dict(
+    zip(
+        lv.COMMAND[-1].removeprefix("--options=").split(","),
+        [
+            "u",
+            "v",
+            "a",
+            "-1",
+            "-1",
+            "253",
+            "0",
+            "1024",
+            "2",
+            "",
+            "",
+            "g",
+            "xenvg",
+            "linear",
+            "0",
+            "0",
+            "1024",
+            "",
+            "p",
+            "d",
+        ],
+        strict=True,
+    )
+)
 INSTANCE = {
     "name": "i1",
     "actualState": "running",
@@ -35,7 +63,7 @@ DATA: Mapping[str, Any] = {
     "kvm-cpu-avg-load": {"i1": 1.5},
     "diskstats": diskstats.parse("8 0 sda 1 2 3 4000 5 6 7 8000 9 10000 11000 12"),
     "drbd": drbd.data_of(parse_proc(DRBD), {0: "i1"}, {}),
-    "lv": lv.parse(f"{LV.format(1024)}\n{LV.format(1024)}", {("xenvg", "v"): "i1"}),
+    "lv": lv.segments(json.dumps({"report": [{"lv": [LV, LV]}]}), {("xenvg", "v"): "i1"}),
     "inst-status-xen": {"status": FINE, "instances": [INSTANCE]},
     "inst-status-kvm": {"status": FINE, "instances": [INSTANCE]},
     "diagnose": {"msg": '{"status":"evacuate"}', "salt": "1", "hmac": "x"},
