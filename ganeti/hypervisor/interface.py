@@ -242,6 +242,21 @@ class Hotplug(Protocol):
         """Take a network interface away from a running instance, as `remove_disk`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """The instant that a snapshot keeps.
+
+    Attributes:
+        since: the name of an earlier instant, from which on what was written is wanted.
+        point: the name of this one; empty if nothing is to be recorded from it on.
+        quiesce: fail if no agent in the guest can hold its file systems still meanwhile.
+    """
+
+    since: str = ""
+    point: str = ""
+    quiesce: bool = False
+
+
 class Snapshots(Protocol):
     """Keeping the contents of the disks of running instances at one instant."""
 
@@ -252,15 +267,7 @@ class Snapshots(Protocol):
             HypervisorError: they cannot; the text says why.
         """
 
-    def take(
-        self,
-        instance: RpcInstance,
-        directory: str,
-        since: str = "",
-        point: str = "",
-        *,
-        quiesce: bool = False,
-    ) -> Collection[str]:
+    def take(self, instance: RpcInstance, directory: str, instant: Instant) -> Collection[str]:
         """Keep the contents of all disks of a running instance at one instant, while it goes on.
 
         Snapshots that an earlier job left are removed first.  What the guest writes can be recorded
@@ -268,9 +275,6 @@ class Snapshots(Protocol):
 
         Args:
             directory: of this node, for files without names with the old contents of blocks.
-            since: the name of an earlier instant.
-            point: the name of this one; empty if nothing is to be recorded.
-            quiesce: as of `keep`.
 
         Returns:
             The UUIDs of the disks of which it is known what was written since that earlier instant;

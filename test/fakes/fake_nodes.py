@@ -32,6 +32,7 @@ from ganeti.hypervisor.interface import (
     Disks,
     Hypervisor,
     InstanceInfo,
+    Instant,
     MigrationState,
     MigrationStatus,
     NodeEnv,
@@ -347,15 +348,8 @@ class _Snapshots:
     def check(self, instance: RpcInstance) -> None:
         _check_runs(self._node, instance)
 
-    def take(
-        self,
-        instance: RpcInstance,
-        directory: str,
-        since: str = "",
-        point: str = "",
-        *,
-        quiesce: bool = False,
-    ) -> list[str]:
+    def take(self, instance: RpcInstance, directory: str, instant: Instant) -> list[str]:
+        since, point = instant.since, instant.point
         self.check(instance)
         paths = {str(disk.uuid): str(disk.logical_id[1]) for disk in instance.disks_info}
         self._node.snapshots[instance.name] = paths

@@ -10,7 +10,7 @@ from guests import counters
 from guests.instances import make_instance
 from guests.nodes import KvmNode, KvmNodes
 
-from ganeti.hypervisor.interface import AssembledDisk
+from ganeti.hypervisor.interface import AssembledDisk, Instant
 from ganeti.hypervisor.kvm.monitor import Monitor
 from ganeti.objects.disk_templates import DiskFormat
 from ganeti.storage.nbd import NbdImage
@@ -68,7 +68,7 @@ class Counting:
         wait_until(lambda: self.counter() >= wanted, f"counter {wanted}")
 
     def take(self, since: str = "", point: str = "") -> list[str]:
-        return list(self.driver.snapshots.take(INSTANCE, self.directory, since, point))
+        return list(self.driver.snapshots.take(INSTANCE, self.directory, Instant(since, point)))
 
     def image(self, index: int) -> NbdImage:
         found = self.driver.snapshots.address(NAME, self.disks[index].uuid)

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ganeti.base.errors import HypervisorError
-from ganeti.hypervisor.interface import SnapshotAddress, Snapshots
+from ganeti.hypervisor.interface import Instant, SnapshotAddress, Snapshots
 from ganeti.hypervisor.kvm import agent
 from ganeti.hypervisor.kvm.files import MachineFiles
 from ganeti.hypervisor.kvm.machine import DiskDevice
@@ -82,18 +82,12 @@ def begin(
     disks: Sequence[DiskDevice],
     files: MachineFiles,
     directory: str,
-    since: str = "",
-    point: str = "",
-    *,
-    quiesce: bool = False,
+    instant: Instant,
 ) -> list[str]:
     """Freeze the contents of all disks; each can be read under its UUID at the socket.
 
     Args:
         directory: where the overlays take their room.
-        since: the instant from which on what was written is wanted.
-        point: the name of this instant, if it is to be recorded what is written from now on.
-        quiesce: the guest's agent must hold its file systems still.
 
     Returns:
         The UUIDs of the disks of which that is known.
@@ -101,6 +95,7 @@ def begin(
     Raises:
         HypervisorError: it cannot be done, and nothing is left of it.
     """
+    since, point = instant.since, instant.point
     end(monitor, files)
     check_supported(monitor, files.name)
     try:
@@ -116,7 +111,7 @@ def begin(
         actions = [_backup(i, d) for i, d in enumerate(disks)]
         for row, is_known in zip(rows, known, strict=True):
             actions += _bitmap_actions(row, since if is_known else "", point)
-        with agent.held_still(files.name, files, must=quiesce):
+        with agent.held_still(files.name, files, must=instant.quiesce):
             monitor.execute("transaction", {"actions": actions})
         for index, (disk, is_known) in enumerate(zip(disks, known, strict=True)):
             _export(monitor, index, disk, with_record=is_known)
@@ -359,20 +354,12 @@ class KvmSnapshots(Snapshots):
         with self._machines.control(instance.name) as monitor:
             check_supported(monitor, instance.name)
 
-    def take(
-        self,
-        instance: RpcInstance,
-        directory: str,
-        since: str = "",
-        point: str = "",
-        *,
-        quiesce: bool = False,
-    ) -> list[str]:
+    def take(self, instance: RpcInstance, directory: str, instant: Instant) -> list[str]:
         """Keep the contents of all disks as they are now, to be read at `address`."""
         disks, files = self._machines.runtime(instance.name).machine.disks, self._machines.files
         with self._machines.control(instance.name) as monitor:
             own = files(instance.name)
-            return begin(monitor, disks, own, directory, since, point, quiesce=quiesce)
+            return begin(monitor, disks, own, directory, instant)
 
     def address(self, name: str, uuid: str) -> SnapshotAddress:
         """Return QEMU's socket, and the disk's name there."""

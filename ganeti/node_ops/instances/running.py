@@ -13,7 +13,7 @@ from contextlib import ExitStack, nullcontext
 from typing import Final
 
 from ganeti.base.errors import GenericError, HotplugError, HypervisorError
-from ganeti.hypervisor.interface import AssembledDisk, Hotplug, Migration, Snapshots
+from ganeti.hypervisor.interface import AssembledDisk, Hotplug, Instant, Migration, Snapshots
 from ganeti.node_ops.context import NodeContext, NodeHandler
 from ganeti.node_ops.leftovers import alone
 from ganeti.objects.disk_templates import traits_of
@@ -103,7 +103,7 @@ class RunningInstances(NodeHandler):
     ) -> list[str]:
         snapshots = snapshots_of(self.node, instance)
         place = self.paths.export_dir
-        return list(snapshots.take(instance, place, since, point, quiesce=quiesce))
+        return list(snapshots.take(instance, place, Instant(since, point, quiesce)))
 
     def instance_record_since(self, instance: RpcInstance, point: str) -> None:
         snapshots = self.node.hypervisor_of(instance).snapshots
