@@ -53,8 +53,11 @@ class Undo:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is None:
-            return
+        if kind is not None:
+            self.carry_out()
+
+    def carry_out(self) -> None:
+        """Take the steps now: at the end of work that needed things for a while only."""
         failed = [(what, step) for what, step in reversed(self._steps) if _failure(step)]
         self.forget()
         deadline_s = self._context.monotonic() + NODE_BACK_S_MAX

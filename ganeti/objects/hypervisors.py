@@ -341,6 +341,7 @@ class HypervisorTraits:
         driver: ``module:class``; None where there is no driver yet.
         needs_network_port: instances get a TCP port for their graphical console.
         reads_images: it opens files of QEMU's formats as disks, not only raw ones.
+        boots_disks: an instance starts from the system on its first disk.
         files: of its own, the same on all nodes with instances, where there are any.
     """
 
@@ -348,6 +349,7 @@ class HypervisorTraits:
     driver: str | None = None
     needs_network_port: bool = False
     reads_images: bool = False
+    boots_disks: bool = False
     files: tuple[str, ...] = ()
 
 
@@ -373,6 +375,7 @@ class Hypervisor(Row):
             "ganeti.hypervisor.kvm.driver:KvmHypervisor",
             needs_network_port=True,
             reads_images=True,
+            boots_disks=True,
             files=("/etc/ganeti/kvm-vif-bridge", _VNC_PASSWORD),
         ),
     )

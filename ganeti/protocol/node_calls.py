@@ -594,6 +594,10 @@ class DiskCalls(Service):
     def blockdev_wipe(self, disk: RpcDisk, offset: int, size: int) -> None:
         """Write zeroes over ``size`` MiB of a disk, from ``offset`` MiB on."""
 
+    @rpc.changes(rpc.SLOW_S)
+    def blockdev_image(self, disk: RpcDisk, image: str, size: int) -> None:
+        """Fill a disk of ``size`` MiB from its beginning with the content of a file of the node."""
+
     @rpc.changes(rpc.NORMAL_S)
     def blockdev_snapshot(self, disk: RpcDisk, snap_name: str, snap_size: int) -> list[object]:
         """Take a snapshot of a disk and return its logical id."""
@@ -814,7 +818,7 @@ class NodeCalls(
 
 # Calls of 3.0 that are refused as not supported, with any arguments; nobody here makes them.
 _UNSERVED: Final = (
-    *("blockdev_convert", "blockdev_image", "instance_metadata_modify"),
+    *("blockdev_convert", "instance_metadata_modify"),
     *("node_ssh_key_add", "node_ssh_key_remove", "node_ssh_keys_renew", "os_export"),
 )
 

@@ -282,6 +282,11 @@ class _Guests(FakeHypervisor):
         self.hotplug = _Hotplug(self._node)
         self.snapshots = _Snapshots(self._node)
 
+    def start(self, instance: RpcInstance, disks: Disks, *, paused: bool = False) -> None:
+        super().start(instance, disks, paused=paused)
+        if self._node.cluster.ends_by_itself(instance):
+            self._node.running[instance.name] = 1
+
     def all_instances_info(self) -> list[InstanceInfo]:
         return super().all_instances_info() if self.name == "fake" else []
 
@@ -424,6 +429,8 @@ class FakeRpc(NodeClient):
         self.transfer_error: str | None = None
         self.providers: list[Any] = []
         self.devices: dict[str, int] = {}
+        self.images: dict[str, int] = {}  # files of all nodes: path -> bytes
+        self.ends_by_itself: Callable[[RpcInstance], bool] = lambda _instance: False
         self.shared: set[str] = set()  # disks on storage that all nodes see
         self.sync_steps = 0  # looks until a synchronization is done
         self.is_link_cut = False  # sides do not reach each other, nodes are reached
@@ -578,6 +585,12 @@ class FakeRpc(NodeClient):
 
     def do_bdev_sizes(self, _node: FakeNode, paths: list[str]) -> dict[str, int]:
         return {path: self.devices[path] for path in paths if path in self.devices}
+
+    def do_get_file_info(self, _node: FakeNode, path: str) -> tuple[bool, dict[str, int]]:
+        return (path in self.images, {"size": self.images[path]} if path in self.images else {})
+
+    def do_blockdev_image(self, node: FakeNode, disk: Any, image: str, _size: int) -> None:
+        node.data[_device(node, disk)] = image
 
     def do_import_start(
         self, node: FakeNode, _opts: Any, _instance: Any, _component: str, dest: Any

@@ -36,7 +36,6 @@ from typing import Final
 from ganeti.base.errors import (
     ErrorCode,
     GenericError,
-    NotSupportedError,
     OpExecError,
     OpPrereqError,
     ProtocolError,
@@ -44,7 +43,7 @@ from ganeti.base.errors import (
     wrong_state,
 )
 from ganeti.logical_units import lookup
-from ganeti.logical_units.backup import remote, volume_snapshots
+from ganeti.logical_units.backup import remote, volume_snapshots, zeroing
 from ganeti.logical_units.backup.chains import NO_POINT, NewPoint, disk_changes, plan_point
 from ganeti.logical_units.backup.exports import EXPORT_DIR, nodes_with_export
 from ganeti.logical_units.hooks import HookPoint, ObjectType
@@ -90,11 +89,10 @@ class AnyExport(AnyInstanceUnit[OpBackupExport, FoundOnInstance, PlanOnInstance]
     told = ("shutdown_timeout", "remove_instance")
     resources = LockMode.SHARED
 
-    def check_options(self) -> None:
-        """Refuse options that are not built."""
+    def check_options(self, view: InstanceView) -> None:
+        """Refuse options that contradict, or that the cluster cannot obey."""
         check_compression(self.op.compress)
-        if self.op.zero_free_space:
-            raise NotSupportedError("filling free space with zeroes is not supported yet")
+        zeroing.check_options(self.context, view, self.op)
 
     def target_name(self, plan: PlanOnInstance) -> str:
         """Return the node that the export goes to; "" if it is none of this cluster."""
@@ -129,6 +127,11 @@ class AnyExport(AnyInstanceUnit[OpBackupExport, FoundOnInstance, PlanOnInstance]
         undo.push(f"start instance {name!r} again", partial(self.start_again, plan))
         nodes = self.context.nodes.on(view.primary, f"shut down instance {name!r}")
         nodes.instance_shutdown(view.wire(view.primary), op.shutdown_timeout, op.reason or [])
+
+    def fill_free_space(self, plan: PlanOnInstance) -> None:
+        """Fill free space on the disks of the stopped instance with zeroes, if that is wanted."""
+        if self.op.zero_free_space:
+            zeroing.fill(self.context, plan.view, self.op)
 
     def start_again(self, plan: PlanOnInstance) -> None:
         """Start the instance that was stopped for the export."""
@@ -173,8 +176,8 @@ class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
     def plan(self, found: WithTarget) -> ExportPlan:
         """Refuse an instance that cannot be exported as things stand."""
         op, view, name = self.op, found.view, found.view.name
-        self.check_options()
         check_primary_online(view, f"export instance {name!r}")
+        self.check_options(view)
         if found.goal.offline:
             raise wrong_state(f"node {found.goal.name!r} is marked offline")
         if view.instance.os and view.disks and not op.incremental:
@@ -242,6 +245,7 @@ class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
                 recorded = self._take_snapshots(plan, undo)
             elif plan.was_running:
                 self.stop(plan, undo)
+            self.fill_free_space(plan)
             frozen, failure = self._freeze(plan, undo)
             self._note(plan)
             self._dump(plan, frozen or plan.view, recorded)
@@ -444,7 +448,8 @@ class LUBackupExportRemote(AnyExport[OnInstance, Sending]):
         """Refuse an instance that cannot be sent as things stand."""
         op, view, name = self.op, found.view, found.view.name
         doing = f"send instance {name!r}"
-        self.check_options()
+        check_primary_online(view, doing)
+        self.check_options(view)
         if op.incremental:
             raise OpPrereqError(
                 f"cannot {doing}: only exports to a node are incremental, one to another cluster is"
@@ -461,7 +466,6 @@ class LUBackupExportRemote(AnyExport[OnInstance, Sending]):
             said = op.destination_x509_ca
             peer = remote.peer_certificate(self.context, secret, said, "the receiving cluster")
             places = remote_move.read_disks(secret, awaited, len(view.disks))
-        check_primary_online(view, doing)
         if view.instance.os and view.disks and not op.incremental:
             guest.check_os_scripts(self.context, view.primary, view.instance.os, "export")
         was_running = guest.runs(self.context, view)
@@ -478,6 +482,7 @@ class LUBackupExportRemote(AnyExport[OnInstance, Sending]):
             with Undo(self.context) as undo:
                 if plan.was_running:
                     self.stop(plan, undo)
+                self.fill_free_space(plan)
                 self._send(plan)
                 undo.forget()
         finally:

@@ -142,7 +142,7 @@ def test_an_instance_is_removed_once_it_is_exported(running: FakeCluster) -> Non
         ({"target_node": "node9"}, "node 'node9' is not known"),
         ({"shutdown": False, "remove_instance": True}, "removed only after it was shut down"),
         ({"compress": "lzop"}, "compression 'lzop' is not supported"),
-        ({"zero_free_space": True}, "not supported yet"),
+        ({"zero_free_space": True}, "hypervisor 'fake' starts no machine from a disk"),
         (
             {"mode": "remote", "incremental": True, "target_node": []},
             "one to another cluster is always full",

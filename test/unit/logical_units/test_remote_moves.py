@@ -117,7 +117,7 @@ def test_sending_can_be_canceled_wherever_it_waits(running: FakeCluster) -> None
         ({"destination_x509_ca": certificate(Secret(b"other"))}, "not signed with this cluster's"),
         ({"shutdown": False}, "runs: its disks cannot be sent while it writes"),
         ({"compress": "lzop"}, "compression 'lzop' is not supported"),
-        ({"zero_free_space": True}, "not supported yet"),
+        ({"zero_free_space": True}, "hypervisor 'fake' starts no machine from a disk"),
     ],
 )
 def test_what_cannot_be_sent(running: FakeCluster, params: dict[str, Any], text: str) -> None:
