@@ -85,6 +85,10 @@ the export directory of its primary node as the disks are large.  An agent in th
 (hypervisor parameter use_guest_agent) holds its file systems still at that instant. An earlier
 export of it is replaced once the new one is complete.
 
+With --zero-free-space the cluster's zeroing image boots in a machine with the disks of the stopped
+instance first, and fills their free space with zeroes. It has to power itself off within the time
+of --zeroing-timeout-fixed (300 s) and --zeroing-timeout-per-mib (0.05 s).
+
 With --snapshot the disks are exported as a snapshot keeps them (see 'gnt-instance snapshot'), and
 the instance is left as it is.
 

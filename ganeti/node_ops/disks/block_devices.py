@@ -157,9 +157,7 @@ class BlockDevices(NodeHandler):
             driver.wipe(offset, size)
 
     def blockdev_image(self, disk: RpcDisk, image: str, size: int) -> None:
-        if not os.path.exists(path := self.paths.localize(image)):
-            path = image  # of the machine that virtual nodes share
-        driver = self.node.volume(disk)
+        path, driver = self.paths.localize(image), self.node.volume(disk)
         with alone_with_disk(self.node, disk.uuid), contents(driver) as target:
             _copy_image(path, target, size * _BYTES_PER_MIB)
 
