@@ -58,7 +58,8 @@ def test_free_space_is_zero_in_the_export(cluster: TestCluster) -> None:
         assert NAME in cluster.gnt(f"backup list -n {two} --no-headers").out
         put_image(cluster, one, b"\xfa\xf4\xeb\xfc")  # stops and never ends
         cluster.refused(
-            f"{export} --zeroing-timeout-fixed=3 --zeroing-timeout-per-mib=0",
+            "backup export --zero-free-space --zeroing-timeout-fixed=3 --zeroing-timeout-per-mib=0"
+            f" -n {two} {NAME}",
             "did not power itself off within 3 seconds",
         )
         assert disks_of(cluster, one, NAME) == [path]
