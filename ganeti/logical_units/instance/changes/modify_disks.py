@@ -75,6 +75,8 @@ class DiskMakers:
         made = planning.describe_disk(new, index, place, nodes, self._context.new_uuid)
         planning.check_formats(self._view.instance.hypervisor, [made])
         [checked] = planning.check_on_nodes(self._context, nodes, [made])
+        adopted = [made.uuid] if "adopt" in settings else []
+        planning.check_spindles(self._context, view.primary, [checked], adopted)
         return planning.settle(self._context, checked)
 
     def _template(self, what: str, settings: Settings) -> DiskTemplate:

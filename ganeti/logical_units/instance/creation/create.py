@@ -180,6 +180,8 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
         planning.check_formats(instance.hypervisor, disks)
         adopted = self._adopted(disks)
         disks = planning.check_on_nodes(self.context, found.nodes, disks)
+        if found.planned is None or not sources.keeps_disks(op, found.planned):
+            planning.check_spindles(self.context, node, disks, adopted)
         ignore = self.op.ignore_ipolicy
         parameters.check_policy(self.context, self.cluster, group, instance, disks, ignore=ignore)
         private = instance.osparams_private

@@ -7,20 +7,20 @@ their own.  Others have a class here, and a row in `_PLANNERS`.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from msgspec import structs
 
-from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError
+from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError, wrong_state
 from ganeti.base.ids import DiskUuid
 from ganeti.logical_units import lookup
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.parameters import check_enabled, device_name
 from ganeti.logical_units.instance.storage.drbd_disks import DrbdDisks
 from ganeti.logical_units.instance.storage.files import file_of
-from ganeti.logical_units.instance.storage.lvm_disks import PlainDisks
+from ganeti.logical_units.instance.storage.lvm_disks import PlainDisks, has_exclusive_storage
 from ganeti.logical_units.instance.storage.planner import (
     DEV_TYPE,
     SIZE_AUTO,
@@ -488,9 +488,36 @@ def check_on_nodes(context: JobContext, nodes: Sequence[Node], disks: Sequence[D
     """
     checked = list(disks)
     for template in dict.fromkeys(disk.dev_type for disk in disks):
-        for node in nodes[: traits_of(template).node_count]:
+        traits = traits_of(template)
+        for node in nodes[: traits.node_count]:
+            if not traits.takes_physical_volumes and has_exclusive_storage(context, node):
+                able = [str(each) for each in DiskTemplate if each.traits.takes_physical_volumes]
+                raise wrong_state(
+                    f"node {node.name!r} has exclusive storage, which disks of template"
+                    f" {template!r} cannot have; only those of {', '.join(able)} can"
+                )
             checked = planner_of(template).check_on_node(context, node, checked)
     return checked
+
+
+def check_spindles(
+    context: JobContext, node: Node, disks: Iterable[Disk], adopted: Container[str] = ()
+) -> None:
+    """Refuse new disks that do not say how many physical volumes of a node they are to have.
+
+    Only nodes with exclusive storage must be told.
+
+    Raises:
+        OpPrereqError: names the disk.
+    """
+    if not has_exclusive_storage(context, node):
+        return
+    for disk in disks:
+        if disk.spindles is None and disk.uuid not in adopted:
+            raise OpPrereqError(
+                f"{disk.iv_name}: node {node.name!r} has exclusive storage; say with spindles=N how"
+                " many of its physical volumes the disk is to have"
+            )
 
 
 def settle(context: JobContext, disk: Disk) -> Disk:
