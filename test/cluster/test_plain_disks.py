@@ -183,6 +183,73 @@ def test_reports_of_space_agree(cluster: TestCluster) -> None:
     cluster.gnt("group modify --node-parameters exclusive_storage=default default")
 
 
+@pytest.fixture
+def exclusive(cluster: TestCluster) -> Iterator[TestCluster]:
+    """The cluster, all of whose nodes give whole physical volumes to their instances."""
+    cluster.gnt("cluster modify --node-parameters exclusive_storage=yes")
+    yield cluster
+    cluster.tidy_up()
+    cluster.gnt("cluster modify --node-parameters exclusive_storage=no")
+
+
+def on_devices(cluster: TestCluster, node: str) -> set[str]:
+    """Return the physical volumes that the last volume of a node was put on."""
+    made = ran(cluster, node, "lvcreate")[-1]
+    return {word for word in made if word.startswith("/dev/none/")}
+
+
+def test_instances_have_physical_volumes_for_themselves(exclusive: TestCluster) -> None:
+    cluster, node = exclusive, exclusive.nodes[0]
+    name = "exclusive.example.com"
+    assert "exclusive_storage: True" in cluster.gnt("cluster info").out
+    disk = "--disk 0:size=100"
+    cluster.refused(f"{ADD} -n {node} {disk} {name}", "say with spindles=N how many of its")
+    cluster.refused(
+        f"{ADD.replace('plain', 'file')} -n {node} {disk} {name}",
+        "which disks of template 'file' cannot have; only those of plain can",
+    )
+    cluster.refused(f"{ADD} -n {node} {disk},spindles=0 {name}", "spindles")
+    cluster.refused(f"{ADD} -n {node} {disk},spindles=3 {name}", "exclusive storage needs 3")
+    cluster.refused(f"{ADD} -n {node} --disk 0:size=20000,spindles=1 {name}", "needs 1 of them")
+    cluster.gnt(f"{ADD} -n {node} {disk},spindles=1 {name}")
+    first = on_devices(cluster, node)
+    assert len(first) == 1
+    assert cluster.instance_field(name, "disk.spindles/0") == "1"
+    assert spaces(cluster, node)[0][2:] == ["2", "1"]
+    cluster.refused(f"instance modify --disk add:size=64 {name}", "say with spindles=N")
+    cluster.refused(
+        f"instance modify --disk add:size=64,dev_type=file {name}", "disks of template 'file'"
+    )
+    cluster.gnt(f"instance modify --disk add:size=64,spindles=1 {name}")
+    assert on_devices(cluster, node).isdisjoint(first)
+    other = f"{ADD} -n {node} {disk},spindles=1 other.example.com"
+    cluster.refused(other, "has 0 empty physical volume(s)")
+    cluster.gnt(f"instance grow-disk {name} 0 64m")
+    cluster.refused(f"instance grow-disk {name} 0 20g", "(exclusive storage)")
+    cluster.refused(f"instance modify -t file {name}", "which disks of template 'file' cannot have")
+    cluster.gnt(f"instance remove -f {name}")
+    cluster.gnt(other)
+    cluster.gnt("instance remove -f other.example.com")
+
+
+def test_who_decides_on_exclusive_storage(cluster: TestCluster) -> None:
+    node = cluster.nodes[0]
+    cluster.refused(
+        f"node modify --node-parameters exclusive_storage=yes {node}", "group or the cluster"
+    )
+    cluster.refused(
+        f"{ADD} -n {node} --disk 0:size=100,spindles=1 x.example.com",
+        "has no exclusive storage, so spindles cannot be given",
+    )
+    cluster.gnt(f"{ADD.replace('plain', 'file')} -n {node} --disk 0:size=4 x.example.com")
+    cluster.gnt("group modify --node-parameters exclusive_storage=yes default")
+    try:
+        verified = cluster.run("gnt-cluster verify --error-codes")
+        assert "EINSTANCEUNSUITABLENODE" in verified.out + verified.err
+    finally:
+        cluster.gnt("group modify --node-parameters exclusive_storage=default default")
+
+
 def test_volume_groups_of_the_cluster(cluster: TestCluster) -> None:
     cluster.refused("cluster modify --vg-name=nix", "there is no volume group 'nix'")
     cluster.refused("cluster modify --vg-name=", "plain is enabled and needs --vg-name")
