@@ -244,6 +244,23 @@ def test_an_instance_is_found_by_its_uuid_as_well(rapi: RapiClient, cluster: Tes
 
 
 @pytest.mark.shows("2.0/rapi-design/etag")
+def test_a_chain_of_exports_grows_by_the_remote_api(rapi: RapiClient, cluster: TestCluster) -> None:
+    name, (one, two, _three) = "chained.example.com", cluster.nodes
+    cluster.gnt(
+        "instance add -H fake -t file --disk 0:size=1 --no-install --no-start --no-name-check"
+        f" --no-ip-check -n {one} {name}"
+    )
+    for _point in range(2):
+        body = {"destination": two, "shutdown": True, "incremental": True}
+        assert submit(rapi, "PUT", f"/2/instances/{name}/export", body) == "success"
+    listed = cluster.gnt(f"backup list -n {two} --no-headers --separator=| -o export,points").out
+    assert f"{name}|[0, 1]" in listed.splitlines()
+    answer = rapi.ask("PUT", f"/2/instances/{name}/export", {**body, "incremental": "much"})
+    assert answer.status == 400
+    assert submit(rapi, "DELETE", f"/2/exports/{name}") == "success"
+    cluster.gnt(f"instance remove -f {name}")
+
+
 def test_an_answer_that_the_client_has_is_not_sent_again(rapi: RapiClient) -> None:
     first = rapi.ask("GET", "/2/nodes")
     tag = first.headers["ETag"]
