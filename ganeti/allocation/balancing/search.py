@@ -10,7 +10,7 @@ Source: manual page hbal(1), "Algorithm used".
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import numpy as np
@@ -20,6 +20,7 @@ from ganeti.allocation.balancing.arrays import Arrays, Floats, Indices, Mask
 from ganeti.allocation.balancing.gains import CLOSED, SWITCH, WAYS, Evaluation, nodes_of
 from ganeti.allocation.balancing.steps import Limits, Step, actions_of, is_candidate
 from ganeti.allocation.limits import Redundancy
+from ganeti.allocation.model import Rules
 from ganeti.allocation.state import ClusterState
 
 # Gains that differ by less are equal, and a step must bring more.
@@ -30,7 +31,7 @@ _HEAD: Final = 24  # of which so many are looked at together
 _TARGETS: Final = 32  # nodes looked at for each
 _SWEEP_CELLS: Final = 1 << 19  # of which the gains are in memory at a time
 # Everything is computed again once a spread is that much smaller or larger.
-_DRIFT: Final = 0.15
+_DRIFT: Final = 0.3
 
 
 class Ends(Struct, frozen=True):
@@ -46,6 +47,10 @@ class Ends(Struct, frozen=True):
     gain_min: float
     gain_limit: float
     count_max: int | None = None
+
+
+USUAL_ENDS: Final = Ends(1e-9, 1e-2, 0.1)
+"""Those of hbal without options."""
 
 
 class Done(Struct, frozen=True):
@@ -91,6 +96,35 @@ class Search:
             score, count = arrays.score, count + 1
             yield Done(Step(before, arrays.instances[row], actions_of(before, nodes)), score)
             self._table.update(changed)
+
+
+def search_groups(
+    cluster: ClusterState, groups: Iterable[str], rules: Rules, count_max: int
+) -> tuple[list[tuple[str, Step]], ClusterState]:
+    """Search in several groups, each time the step that gains most of all.
+
+    Returns:
+        The steps, each with the UUID of its group, and the cluster after them.
+    """
+    searches = {
+        uuid: Search(cluster, uuid, Limits(rules), USUAL_ENDS).steps()
+        for uuid in groups
+        if count_max
+    }
+    scores = {uuid: cluster.groups[uuid].exact_score for uuid in searches}
+    found = {uuid: next(steps, None) for uuid, steps in searches.items()}
+    chosen: list[tuple[str, Step]] = []
+    while len(chosen) < count_max:
+        gains = {uuid: scores[uuid] - done.score for uuid, done in found.items() if done}
+        if not gains:
+            break
+        best = max(gains, key=lambda uuid: gains[uuid])
+        done = found[best]
+        assert done is not None
+        chosen.append((best, done.step))
+        cluster = cluster.without_instance(done.step.before).with_instance(done.step.after)
+        scores[best], found[best] = done.score, next(searches[best], None)
+    return chosen, cluster
 
 
 class _Table:

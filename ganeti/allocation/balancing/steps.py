@@ -18,6 +18,7 @@ from typing import Final
 from msgspec import Struct
 
 from ganeti.allocation.model import Instance, Rules
+from ganeti.allocation.moves import ReplaceSecondary, SwitchPrimary
 from ganeti.allocation.state import ClusterState
 from ganeti.objects.disk_templates import Mirroring
 
@@ -52,6 +53,15 @@ class Step(Struct, frozen=True):
     before: Instance
     after: Instance
     actions: tuple[str, ...]
+
+    @property
+    def parts(self) -> list[ReplaceSecondary | SwitchPrimary]:
+        """The actions as allocators answer them."""
+        found: list[ReplaceSecondary | SwitchPrimary] = []
+        for action in self.actions:
+            kind, _, node = action.partition(":")
+            found.append(ReplaceSecondary(node) if kind == "r" else SwitchPrimary(node or None))
+        return found
 
     @property
     def nodes(self) -> frozenset[str]:

@@ -163,14 +163,12 @@ def _read(path: str) -> bytes:
 
 def _cluster(options: Options, request: AllocatorRequest) -> Snapshot:
     """Return the cluster that the options tell, if they tell one, or else that of the question."""
-    if options.text_data is not None:
-        from ganeti.allocation.sources.text_data import read_text
+    if options.text_data is not None or options.simulate:
+        from ganeti.allocation.sources.text_data import made_up, read_text
 
+        if options.text_data is None:
+            return made_up(options.simulate)
         return read_text(_read(options.text_data), options.text_data)
-    if options.simulate:
-        from ganeti.allocation.sources.text_data import made_up
-
-        return made_up(options.simulate)
     return snapshot_of(request, kvm_node_memory=options.static_kvm_node_memory)
 
 

@@ -14,7 +14,6 @@ from ganeti.allocation.balancing.search import Done, Ends, Search
 from ganeti.allocation.balancing.steps import FAILOVER, Limits, Step
 from ganeti.allocation.load import NodeLoad
 from ganeti.allocation.model import Group, InstanceStatus, Rules
-from ganeti.allocation.moves import ReplaceSecondary, SwitchPrimary
 from ganeti.allocation.sources.text_data import to_text
 from ganeti.allocation.state import ClusterState, GroupState, snapshot_after
 from ganeti.base.errors import GenericError
@@ -201,12 +200,7 @@ def _job_sets(steps: Sequence[Step]) -> list[list[Step]]:
 def _job(step: Step) -> Job:
     """Return the job of a step; an instance that does not run is failed over by it."""
     name = step.before.name
-    opcodes = []
-    for action in step.actions:
-        kind, _, node = action.partition(":")
-        part = ReplaceSecondary(node) if kind == "r" else SwitchPrimary(node or None)
-        opcodes.append(opcode(name, part))
-    return Job(name, opcodes)
+    return Job(name, [opcode(name, part) for part in step.parts])
 
 
 def _command_lines(steps: Sequence[Step], check: Sequence[str] = ()) -> list[str]:
