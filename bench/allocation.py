@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Measures how long our allocator takes to find a place, beside Debian's where that is installed.
+"""Measures the tools for placement on clusters of growing size, beside Debian's where installed.
 
-    bench/allocation.py [--nodes 100 1000] [--instances-per-node 10] [--rounds 3]
+    bench/allocation.py [--nodes 20 200 1000] [--rounds 3] [--limit 20] [--json FILE]
 
-Each question is about one new instance in one group whose nodes hold instances of the same kind.
-Debian's allocator is given up after --limit seconds.  Time is wall clock from exec to end; CPU is
-that of the process.
+Each cluster has 15 instances for each node, more on the first ones.  A run of hail answers one
+question about a new instance.  A run that takes longer than --limit seconds is given up.  Time is
+wall clock from exec to end, the median of the rounds; memory is the most that the process held.
 """
 
 from __future__ import annotations
@@ -14,113 +14,234 @@ import argparse
 import json
 import os
 import random
-import resource
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Final
 
 CHECKOUT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(CHECKOUT, "test"))
 
+from fakes import debian_htools  # noqa: E402
 from fakes.allocator_questions import Json, instance, new, node, question  # noqa: E402
 
-OURS = [sys.executable, os.path.join(CHECKOUT, "tools", "iallocators", "hail")]
-DEBIANS = "/usr/lib/ganeti/iallocators/hail"
-TEMPLATES = ("drbd", "ext")
-MEMORY, DISK, CPUS = 128_000, 1_000_000, 32
+TEMPLATES: Final = ("drbd", "ext")
+MEMORY, DISK, CPUS, SPINDLES = 128_000, 4_000_000, 32, 4
+PER_NODE: Final = 15
+_FINAL_SCORE: Final = re.compile(r"^Cluster score improved from \S+ to (\S+)$", re.MULTILINE)
+SPECS: Final = "128,1,1024,1,1,1|1,1,0,0,0,1;32768,8,1048576,16,8,12"
 
 
-def made_up(nodes: int, per_node: int, template: str) -> Json:
-    """Return a question about a cluster of that size, the same each time."""
-    draw = random.Random(nodes)
-    names = [f"node{number}" for number in range(nodes)]
-    memory, disk = dict.fromkeys(names, MEMORY), dict.fromkeys(names, DISK)
-    instances = {}
-    for number in range(nodes * per_node):
-        where = draw.sample(names, 2 if template == "drbd" else 1)
-        made = instance(
-            where, template, draw.choice((512, 1024, 2048, 4096)), draw.choice((5000, 10000, 20000))
-        )
-        memory[where[0]] -= made["memory"]
-        for name in where if template == "drbd" else ():
-            disk[name] -= made["disk_space_total"]
-        instances[f"instance{number}"] = made
-    filled = {
-        name: node(
-            total_memory=MEMORY,
-            free_memory=memory[name],
-            total_disk=DISK,
-            free_disk=disk[name],
-            total_cpus=CPUS,
-        )
-        for name in names
-    }
-    return question(new(template=template, memory=2000), filled, instances)
+@dataclass(frozen=True)
+class Instance:
+    name: str
+    nodes: tuple[str, ...]
+    memory: int
+    disk: int
+    vcpus: int
 
 
-def run(command: Sequence[str], limit_s: float) -> tuple[float, float, Json] | None:
-    """Return wall clock and CPU seconds and the answer; none when it took too long."""
-    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=limit_s, check=True)
-    except subprocess.TimeoutExpired:
-        return None
-    wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return wall, cpu, json.loads(done.stdout)
+@dataclass(frozen=True)
+class Cluster:
+    """A made-up cluster, as a question to an allocator and as a text file."""
+
+    free: Mapping[str, tuple[int, int]]  # memory and disk of each node
+    instances: Sequence[Instance]
+    template: str
+
+    def question(self) -> Json:
+        nodes = {}
+        for name, (memory, disk) in self.free.items():
+            nodes[name] = node(
+                total_memory=MEMORY,
+                free_memory=memory,
+                total_disk=DISK,
+                free_disk=disk,
+                total_cpus=CPUS,
+            )
+        instances = {
+            each.name: instance(list(each.nodes), self.template, each.memory, each.disk)
+            for each in self.instances
+        }
+        return question(new(template=self.template, memory=2000), nodes, instances)
+
+    def text(self) -> str:
+        nodes, instances = [], []
+        for name, (memory, disk) in self.free.items():
+            columns = (MEMORY, 0, memory, DISK, disk, CPUS, "N", "uuid-1", SPINDLES)
+            nodes.append("|".join(map(str, (name, *columns))))
+        for each in self.instances:
+            secondary = each.nodes[1] if len(each.nodes) > 1 else ""
+            columns = (each.memory, each.disk, each.vcpus, "running", "Y", each.nodes[0])
+            instances.append(
+                "|".join(map(str, (each.name, *columns, secondary, self.template, "", 1)))
+            )
+        policy = f"|{SPECS}|{self.template}|4.0|32.0"
+        sections = (["default|uuid-1|preferred||"], nodes, instances, [], [policy])
+        return "\n".join("".join(f"{line}\n" for line in section) for section in sections)
 
 
-def report(name: str, command: Sequence[str], rounds: int, limit_s: float) -> None:
-    """Print the medians of some runs; one that takes long is run once."""
-    found = []
+def made_up(count: int, template: str) -> Cluster:
+    """Return a cluster of so many nodes, the same each time."""
+    draw = random.Random(count)
+    names = [f"node{number}" for number in range(count)]
+    memory, disk, vcpus = (dict.fromkeys(names, 0) for _ in range(3))
+    instances: list[Instance] = []
+    while len(instances) < count * PER_NODE:
+        first = names[int(count * draw.random() ** 1.3)]
+        others = [draw.choice(names)]
+        size, room = draw.choice((512, 1024, 2048, 4096)), draw.choice((5000, 10000, 20000))
+        nodes = (first, *others) if template == "drbd" else (first,)
+        cpus = draw.choice((1, 1, 2, 4))
+        if (
+            others == [first]
+            or memory[first] + size > MEMORY * 0.8
+            or vcpus[first] + cpus > CPUS * 4
+        ):
+            continue
+        if any(disk[name] + room > DISK * 0.9 for name in nodes):
+            continue
+        memory[first] += size
+        vcpus[first] += cpus
+        for name in nodes:
+            disk[name] += room
+        instances.append(Instance(f"instance{len(instances)}", nodes, size, room, cpus))
+    local = template == "drbd"
+    free = {name: (MEMORY - memory[name], DISK - disk[name] * local) for name in names}
+    return Cluster(free, instances, template)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The figures of some runs; no time if they took too long."""
+
+    wall_s: float | None
+    cpu_s: float = 0.0
+    memory_mb: float = 0.0
+    score: float | None = None
+
+
+def run(command: Sequence[str], limit_s: float) -> Figures:
+    """Run a program once."""
+    with tempfile.TemporaryFile() as out:
+        start = time.perf_counter()
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL)
+        killer = threading.Timer(limit_s, process.kill)
+        killer.start()
+        _, status, usage = os.wait4(process.pid, 0)
+        wall = time.perf_counter() - start
+        killer.cancel()
+        process.returncode = status
+        if os.WIFSIGNALED(status):
+            return Figures(None)
+        assert status == 0, (command, status)
+        out.seek(0)
+        score = _FINAL_SCORE.search(out.read().decode())
+    cpu = usage.ru_utime + usage.ru_stime
+    return Figures(wall, cpu, usage.ru_maxrss / 1024, float(score[1]) if score else None)
+
+
+def measured(command: Sequence[str], rounds: int, limit_s: float) -> Figures:
+    """Return the medians of some runs; one that takes long is run once."""
+    found: list[Figures] = []
     for _ in range(rounds):
         one = run(command, limit_s)
-        if one is None:
-            print(f"    {name:12} more than {limit_s:.0f} s, given up")
-            return
+        if one.wall_s is None:
+            return one
         found.append(one)
-        if one[0] > limit_s / 4:
+        if one.wall_s > limit_s / 4:
             break
-    wall = statistics.median(each[0] for each in found) * 1000
-    cpu = statistics.median(each[1] for each in found) * 1000
-    assert found[0][2]["success"], found[0][2]
-    print(f"    {name:12} {wall:9.1f} ms, CPU {cpu:9.1f} ms")
+    return Figures(
+        statistics.median(each.wall_s or 0 for each in found),
+        statistics.median(each.cpu_s for each in found),
+        max(each.memory_mb for each in found),
+        found[0].score,
+    )
+
+
+def commands(question_path: str, text_path: str) -> Mapping[str, tuple[list[str], list[str]]]:
+    """Return for each thing that is measured our command and Debian's."""
+    ours = [sys.executable, os.path.join(CHECKOUT, "tools")]
+    rows = {
+        "hail, a new instance": ("hail", [question_path, "--static-kvm-node-memory=0"]),
+        "hbal -l 20": ("hbal", ["-t", text_path, "-l", "20"]),
+        "hbal to the end": ("hbal", ["-t", text_path]),
+        "hspace": ("hspace", ["-t", text_path]),
+    }
+    found = {}
+    for name, (program, words) in rows.items():
+        place = "iallocators/hail" if program == "hail" else program
+        theirs = debian_htools.SIGN if program == "hail" else f"{debian_htools.DIRECTORY}/{program}"
+        found[name] = ([ours[0], os.path.join(ours[1], place), *words], [theirs, *words])
+    return found
+
+
+def cell(found: Figures | None, limit_s: float) -> str:
+    """Return figures as they stand in the table."""
+    if found is None:
+        return "-"
+    if found.wall_s is None:
+        return f"over {limit_s:g} s"
+    time_text = f"{found.wall_s:.2f} s" if found.wall_s >= 1 else f"{found.wall_s * 1000:.0f} ms"
+    score = "" if found.score is None else f", score {found.score:.4f}"
+    return f"{time_text} (CPU {found.cpu_s:.2f} s), {found.memory_mb:.0f} MB{score}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--nodes", type=int, nargs="+", default=[100, 1000])
-    parser.add_argument("--instances-per-node", type=int, default=10)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--nodes", type=int, nargs="+", default=[20, 200])
+    parser.add_argument("--templates", nargs="+", default=["drbd"], choices=TEMPLATES)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", type=float, default=20.0, help="seconds")
+    parser.add_argument("--their-limit", type=float, help="that of Debian's, if another")
+    parser.add_argument("--only", help="what to measure: names that begin so")
+    parser.add_argument("--json", metavar="FILE", help="write the figures to this file too")
     options = parser.parse_args()
-    print(f"load {os.getloadavg()[0]:.1f}")
-    report_start(options.rounds)
+    has_debians = debian_htools.are_there()
+    their_limit = options.their_limit or options.limit
+    bare = run([sys.executable, "-c", ""], 60)
+    print(
+        f"load {os.getloadavg()[0]:.1f}; a bare interpreter takes CPU {bare.cpu_s * 1000:.0f} ms\n"
+    )
+    print("| nodes, instances | | ours | Debian's |\n|---|---|---|---|")
+    rows = []
     with tempfile.TemporaryDirectory(prefix="bench-allocation-") as directory:
-        path = os.path.join(directory, "question")
-        for count in options.nodes:
-            for template in TEMPLATES:
-                with open(path, "w", encoding="utf-8") as file:
-                    json.dump(made_up(count, options.instances_per_node, template), file)
-                print(f"{count} nodes, {count * options.instances_per_node} {template} instances")
-                report("ours", [*OURS, path], options.rounds, options.limit)
-                if os.access(DEBIANS, os.X_OK):
-                    debians = [DEBIANS, path, "--static-kvm-node-memory=0"]
-                    report("Debian's", debians, options.rounds, options.limit)
-
-
-def report_start(rounds: int) -> None:
-    """Print what a bare interpreter takes, to be compared."""
-    times = []
-    for _ in range(rounds):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-c", ""], check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    print(f"a bare interpreter: CPU {statistics.median(times) * 1000:.1f} ms")
+        question_path, text_path = (os.path.join(directory, name) for name in ("question", "text"))
+        for template in options.templates:
+            for count in options.nodes:
+                cluster = made_up(count, template)
+                with open(question_path, "w", encoding="utf-8") as file:
+                    json.dump(cluster.question(), file)
+                with open(text_path, "w", encoding="utf-8") as file:
+                    file.write(cluster.text())
+                size = f"{count:,}, {len(cluster.instances):,} {template}"
+                for name, (ours, theirs) in commands(question_path, text_path).items():
+                    if options.only and not name.startswith(options.only):
+                        continue
+                    own = measured(ours, options.rounds, options.limit)
+                    other = measured(theirs, options.rounds, their_limit) if has_debians else None
+                    cells = (size, name, cell(own, options.limit), cell(other, their_limit))
+                    print(f"| {' | '.join(cells)} |", flush=True)
+                    rows.append(
+                        {
+                            "nodes": count,
+                            "instances": len(cluster.instances),
+                            "template": template,
+                            "what": name,
+                            "ours": asdict(own),
+                            "debians": asdict(other) if other else None,
+                        }
+                    )
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            limits = {"limit_s": options.limit, "their_limit_s": their_limit}
+            json.dump({**limits, "rows": rows}, file, indent=1)
 
 
 if __name__ == "__main__":
