@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import machine
 
@@ -37,6 +39,16 @@ def run(program: str, *words: str) -> subprocess.CompletedProcess[str]:
         check=False,
         env={"LANG": "C.UTF-8"},
     )
+
+
+def ask_allocator(*words: str) -> dict[str, Any]:
+    """Return the answer of their allocator; the words are its arguments."""
+    command = [SIGN, *words, "--static-kvm-node-memory=0"]
+    done = subprocess.run(
+        command, capture_output=True, timeout=TIMEOUT_S, check=True, env={"LANG": "C.UTF-8"}
+    )
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 def components(text: str, path: Path, *words: str) -> dict[str, float]:
