@@ -26,10 +26,11 @@ Source: drbdsetup(8) of DRBD 8.4, "show"; drbd.conf(5).
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+
+import pyparsing as pp
 
 from ganeti.base.errors import GenericError
 
@@ -69,44 +70,14 @@ class Resource:
         return f"resource {self.name}: {', '.join(disks) or 'no disk'}, {link}"
 
 
-_TOKEN: Final = re.compile(
-    r'\s*(?:#[^\n]*|"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<sign>[{};])|(?P<word>[^\s{};"]+))\s*'
-)
+_word: Final = pp.QuotedString('"', esc_char="\\", unquote_results=True) | pp.Regex(r'[^\s{};"]+')
+_words: Final = pp.Group(pp.OneOrMore(_word))
+_section: Final = pp.Forward()
+_body: Final = pp.ZeroOrMore(_section | pp.Group(_words + pp.Suppress(";")))
+_section << pp.Group(_words + pp.Suppress("{") + pp.Group(_body) + pp.Suppress("}"))
+_FILE: Final = pp.ZeroOrMore(_section).ignore(pp.Regex(r"#[^\n]*"))
 
 _Section = tuple[list[str], list[Any]]
-
-
-def _tokens(text: str) -> Iterator[tuple[bool, str]]:
-    """Yield (whether it is a sign, the sign or word); comments are passed over."""
-    place = len(text) - len(text.lstrip())
-    while place < len(text):
-        found = _TOKEN.match(text, place)
-        if found is None:
-            raise ValueError(f"what is {text[place : place + 20]!r}?")
-        place = found.end()
-        if found["quoted"] is not None:
-            yield False, re.sub(r"\\(.)", r"\1", found["quoted"])
-        elif found["sign"] or found["word"]:
-            yield bool(found["sign"]), found["sign"] or found["word"]
-
-
-def _body(tokens: Iterator[tuple[bool, str]], end: str) -> list[Any]:
-    """Return statements, as [words], and sections, as [words, their body], until a sign."""
-    body: list[Any] = []
-    words: list[str] = []
-    for is_sign, mark in tokens:
-        if not is_sign:
-            words.append(mark)
-        elif mark == end and not words:
-            return body
-        elif mark == "}" or not words:
-            raise ValueError(f"{mark} after {words}")
-        else:
-            body.append([words] if mark == ";" else [words, _body(tokens, "}")])
-            words = []
-    if end or words:
-        raise ValueError(f"it ends after {words}")
-    return body
 
 
 def parse(text: str) -> list[Resource]:
@@ -116,8 +87,9 @@ def parse(text: str) -> list[Resource]:
         GenericError: the text cannot be understood.
     """
     try:
-        return [_resource(name, body) for (_kind, name), body in _body(_tokens(text), "")]
-    except (ValueError, IndexError, KeyError, RecursionError) as err:
+        sections = _FILE.parse_string(text, parse_all=True).as_list()
+        return [_resource(name, body) for (_kind, name), body in sections]
+    except (pp.ParseBaseException, ValueError, IndexError) as err:
         raise GenericError(f"cannot understand the output of {' '.join(COMMAND)}: {err}") from err
 
 

@@ -18,12 +18,12 @@ drbdsetup(8), "status".
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
+import pyparsing as pp
 
 from ganeti.base.errors import BlockDeviceError, GenericError, failing_as
 from ganeti.system.files import read_bytes_or_none
@@ -169,35 +169,53 @@ class Status:
 
 # Lines of /proc/drbd
 
-_HEADS: Final = tuple(
-    map(
-        re.compile,
-        (
-            r"version:\s*(?P<version>\d[^\s(]*)(\s*\(api:(?P<api>[^/)]+)(/proto:(?P<proto>[^)]+))?)?",
-            r"srcversion:\s*(?P<srcversion>\S+)",
-            r"GIT-hash:\s*(?P<gitHash>\S+)(\s*build by(?P<buildBy>.*))?",
-        ),
-    )
+_number = pp.Word(pp.nums)
+_part = pp.Regex(r"[^/\s]+")  # before a slash
+_word = pp.Regex(r"\S+")
+_amount = pp.Regex(r"\d[\d,]*")
+_VERSION: Final = (
+    pp.Suppress("version:")
+    + pp.Regex(r"\d[^\s(]*")("version")
+    + pp.Opt("(api:" + pp.Regex(r"[^/)]+")("api") + pp.Opt("/proto:" + pp.Regex(r"[^)]+")("proto")))
 )
-_DEVICE: Final = re.compile(
-    r"(?P<minor>\d+): cs:(?P<connection>\S+)"
-    r"(\s+(ro|st):(?P<local_role>[^/\s]+)/(?P<remote_role>\S+)"  # "st" before 8.3
-    r"\s+ds:(?P<local_disk>[^/\s]+)/(?P<remote_disk>\S+)"
-    r"(\s+(?P<protocol>[ABC])(?!\S))?(\s+(?P<flags>[^\s:]+)(?!\S))?)?"
+_SOURCE: Final = pp.Suppress("srcversion:") + _word("srcversion")
+_BUILD: Final = (
+    pp.Suppress("GIT-hash:") + _word("gitHash") + pp.Opt("build by" + pp.rest_of_line("buildBy"))
 )
-_COUNTER: Final = re.compile(r"(\w+):(\S+)")
-_PROGRESS: Final = re.compile(
-    r"\[[^\]]*\]\s*(sync'ed|verified):\s*(?P<percent>\d+(\.\d+)?)\s*%"
-    r"\s*\((?P<progress>\d+/\d+)\)\s*(?P<unit>[KMGT]?)"
+_STATES: Final = (
+    pp.one_of("ro: st:")  # the driver before 8.3 says "st" for "ro"
+    + (_part("local_role") + "/" + _word("remote_role"))
+    + "ds:"
+    + (_part("local_disk") + "/" + _word("remote_disk"))
+    + pp.Opt(pp.Regex(r"[ABC](?!\S)")("protocol"))
+    + pp.Opt(pp.Regex(r"[^\s:]+")("flags"))
 )
-_FINISH: Final = re.compile(
-    r"finish:\s*(?P<hours>\d+):(?P<minutes>\d+):(?P<seconds>\d+)\s+speed:\s*(?P<speed>\d[\d,]*)"
-    r"(\s*\([^)]*\))?(\s*want:\s*(?P<wanted>\d[\d,]*))?\s*(?P<unit>[KMG]?)/sec"
+_DEVICE: Final = _number("minor") + ": cs:" + _word("connection") + pp.Opt(_STATES)
+_COUNTERS: Final = pp.OneOrMore(pp.Group(pp.Regex(r"\w+") + pp.Suppress(":") + _word))
+_PROGRESS: Final = (
+    pp.Suppress(pp.Regex(r"\[[^\]]*\]"))
+    + pp.one_of("sync'ed: verified:")
+    + (pp.Regex(r"\d+(\.\d+)?")("percent") + "%")
+    + ("(" + pp.Regex(r"\d+/\d+")("progress") + ")" + pp.Opt(pp.Regex("[KMGT]"))("progress_unit"))
+)
+_FINISH: Final = (
+    "finish:"
+    + (_number("hours") + ":" + _number("minutes") + ":" + _number("seconds"))
+    + ("speed:" + _amount("speed") + pp.Opt(pp.Regex(r"\([^)]*\)")))
+    + pp.Opt("want:" + _amount("speed_wanted"))
+    + (pp.Opt(pp.Regex("[KMG]"))("speed_unit") + "/sec")
+)
+_HEAD: Final = _VERSION("head") | _SOURCE("head") | _BUILD("head")
+_OF_DEVICE: Final = (
+    pp.Group(_PROGRESS)("sync") | pp.Group(_FINISH)("finish") | pp.Group(_COUNTERS)("counters")
 )
 
 
-def _words(found: re.Match[str]) -> dict[str, str]:
-    return {name: value.strip() for name, value in found.groupdict().items() if value is not None}
+def _read(element: pp.ParserElement, line: str) -> pp.ParseResults | None:
+    try:
+        return element.parse_string(line)
+    except pp.ParseBaseException:
+        return None
 
 
 def parse_proc(text: str, source: str = PROC_DRBD) -> Status:
@@ -210,17 +228,16 @@ def parse_proc(text: str, source: str = PROC_DRBD) -> Status:
     devices: dict[int, Device] = {}
     device: Device | None = None
     for line in filter(None, map(str.strip, text.splitlines())):
-        if (found := _DEVICE.match(line)) is not None:
-            device = _device(_words(found))
+        if (found := _read(_DEVICE, line)) is not None:
+            device = _device(found.as_dict())
             devices[device.minor] = device
-        elif device is not None:
-            device = devices[device.minor] = _with_line(device, line)
-        else:
-            for head in _HEADS:
-                facts |= _words(found) if (found := head.match(line)) is not None else {}
+        elif device is not None and (found := _read(_OF_DEVICE, line)) is not None:
+            device = devices[device.minor] = _with_line(device, found)
+        elif device is None and (found := _read(_HEAD, line)) is not None:
+            facts |= {name: str(value).strip() for name, value in found.as_dict().items()}
     if "version" not in facts:
         raise GenericError(f"{source} does not begin with the version of DRBD")
-    return Status(facts, devices)
+    return Status({name: value for name, value in facts.items() if name != "head"}, devices)
 
 
 def _device(words: Mapping[str, Any]) -> Device:
@@ -228,30 +245,33 @@ def _device(words: Mapping[str, Any]) -> Device:
     return Device(**{**known, "minor": int(words["minor"])})
 
 
-def _with_line(device: Device, line: str) -> Device:
+def _with_line(device: Device, found: pp.ParseResults) -> Device:
     """Add one more line to a device."""
     if not device.local_role:
         return device
-    if (found := _PROGRESS.match(line)) is not None:
-        return replace(device, sync=Sync(float(found["percent"]), found["progress"], found["unit"]))
-    if (found := _FINISH.match(line)) is not None:
+    if "sync" in found:
+        words = found["sync"].as_dict()
+        unit = "".join(words.get("progress_unit", ""))
+        sync = Sync(float(words["percent"]), words["progress"], unit)
+        return replace(device, sync=sync)
+    if "finish" in found:
         return device if device.sync is None else replace(device, sync=_end(device.sync, found))
-    if _COUNTER.match(line) is None:
-        return device
     counters = {
-        name: int(value) if value.isdecimal() else value for name, value in _COUNTER.findall(line)
+        name: int(value) if value.isdecimal() else value for name, value in found["counters"]
     }
     return replace(device, counters={**counters, **device.counters})
 
 
-def _end(sync: Sync, found: re.Match[str]) -> Sync:
-    hours, minutes, seconds = (int(found[name]) for name in ("hours", "minutes", "seconds"))
+def _end(sync: Sync, found: pp.ParseResults) -> Sync:
+    words = found["finish"].as_dict()
+    hours, minutes, seconds = (int(words[name]) for name in ("hours", "minutes", "seconds"))
+    wanted = words.get("speed_wanted")
     return replace(
         sync,
         left_s=(hours * 60 + minutes) * 60 + seconds,
-        speed=_whole(found["speed"]),
-        speed_wanted=_whole(found["wanted"]) if found["wanted"] else None,
-        speed_unit=found["unit"],
+        speed=_whole(words["speed"]),
+        speed_wanted=None if wanted is None else _whole(wanted),
+        speed_unit="".join(words.get("speed_unit", "")),
     )
 
 

@@ -57,7 +57,7 @@ CODE_LINES_MAX = {
     "query": 2_267,
     "rapid": 974,
     "rconfd": 497,
-    "storage": 4_334,
+    "storage": 4_331,
     "store": 753,
     "system": 1_574,
     "transport": 1_994,
