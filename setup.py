@@ -87,7 +87,7 @@ DATA_FILES = [
     ("lib/systemd/system", files_in("systemd")),
     ("lib/ganeti/tools", sorted({*files_in("tools")} - NOT_INSTALLED)),
     ("lib/ganeti/iallocators", files_in("tools/iallocators")),
-    ("share/ganeti", ["doc/examples/ganeti.cron"]),
+    ("share/ganeti", ["doc/examples/ganeti.cron", "doc/examples/node-diagnose"]),
     *tree("doc/examples/os", "share/ganeti/os"),
     *tree("doc/examples/extstorage", "share/ganeti/extstorage"),
 ]

@@ -110,7 +110,7 @@ and keep their log and result.""",
         "gnt-maint",
         "look at what maintenance does",
         """Maintenance acts on nodes whose diagnose command asks for it; see ganeti-maintd.""",
-        "maint: cancel list show",
+        "maint: cancel list show watch",
     ),
     _program(
         "gnt-network",

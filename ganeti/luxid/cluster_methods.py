@@ -10,8 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from ganeti.base.errors import ConfigurationError, OpPrereqError
 from ganeti.base.paths import Paths
+from ganeti.clients import maintd
 from ganeti.clients.wconfd import WConfClient
 from ganeti.config.changes import TABLE_OF
 from ganeti.config.index import FILTERS, GROUPS, INSTANCES, NETWORKS, NODES
@@ -20,7 +23,7 @@ from ganeti.luxid.queue.filters import Rule
 from ganeti.luxid.queue.replication import Replication
 from ganeti.luxid.queue.submission import Submissions
 from ganeti.objects.model import FilterRule
-from ganeti.protocol.maintenance.stored import Maintenance, canceled, incident_of
+from ganeti.protocol.maintenance.stored import Maintenance, canceled, incident_of, switched_off
 from ganeti.protocol.wconfd import ClientId, ObjectKind
 from ganeti.query.cluster_values import Surroundings, cluster_info, config_values
 from ganeti.store import watcher_pause
@@ -106,6 +109,12 @@ class ClusterMethods:
     async def query_maintenance(self) -> Maintenance | None:
         self._view.refresh()
         return self._view.tables.maintenance
+
+    async def query_maintenance_status(self, known: int = -1) -> dict[str, Any]:
+        if await self.query_maintenance() is None:
+            raise switched_off()
+        status = await maintd.ask_status(self._paths, self._view.master.name, known)
+        return msgspec.structs.asdict(status)
 
     async def cancel_repair(self, uuid: str) -> None:
         def cancel(client: WConfClient) -> None:

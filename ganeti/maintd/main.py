@@ -14,7 +14,8 @@ import logging
 import os
 from typing import Annotated, Final
 
-from ganeti.base.errors import ConfigurationError, GenericError, OpPrereqError
+from ganeti.base.errors import GenericError
+from ganeti.clients import maintd
 from ganeti.clients.async_node_rpc import AsyncNodeRpcClient
 from ganeti.clients.async_services import AsyncLuxiClient, AsyncWConfClient
 from ganeti.daemon.context import DaemonContext
@@ -26,16 +27,13 @@ from ganeti.maintd.cluster import LiveCluster
 from ganeti.maintd.incidents import is_active
 from ganeti.maintd.service import StatusService, authorize
 from ganeti.protocol.wconfd import ClientId
-from ganeti.store import ssconf
-from ganeti.system import clock, environment, files
+from ganeti.system import clock, files
 from ganeti.system.filelock import LiveLock
 from ganeti.transport import tls
-from ganeti.transport.addresses import addresses_of
 from ganeti.transport.http_server import HttpLimits, serve_http
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_PORT: Final = 1816  # maintd.json, "daemon"
 IDLE_S: Final = 5.0  # between two looks while maintenance is off, or after an error
 ACT_S: Final = 2.0  # between two looks at the jobs of a round
 _LIVELOCK_MODE: Final = 0o750
@@ -47,7 +45,7 @@ _LIMITS: Final = HttpLimits(
 class Options(MasterOptions, frozen=True, kw_only=True):
     """The options of the maintenance daemon."""
 
-    port: Port = DEFAULT_PORT
+    port: Port = maintd.PORT
     bind: Annotated[str | None, option("address to listen on", "-b", "ADDRESS")] = None
     ssl_key: Annotated[str | None, option("file of the TLS key", "-K", "SSL_KEY_PATH")] = None
     ssl_cert: Annotated[
@@ -55,33 +53,12 @@ class Options(MasterOptions, frozen=True, kw_only=True):
     ] = None
 
 
-def _listen_address(context: DaemonContext) -> str:
-    """Return the address on the master network device; a virtual node has one of its own.
-
-    Raises:
-        OpPrereqError: the device has no address, or it is not known.
-    """
-    given = context.options_as(Options).bind
-    if given:
-        return given
-    if context.paths.root:
-        return environment.resolve(context.hostname, context.paths)[1]
-    try:
-        device = ssconf.read_key_or_none(context.paths, "master_netdev") or ""
-    except ConfigurationError as err:
-        raise OpPrereqError(f"the master network device is not known: {err.message}") from err
-    found = addresses_of(device)
-    if not found:
-        raise OpPrereqError(f"the master network device {device!r} has no address; use --bind")
-    return found[0]
-
-
 async def serve(context: DaemonContext) -> None:
     """Run until told to stop."""
     paths, options = context.paths, context.options_as(Options)
     await confirm(context)
     files.ensure_directory(paths.livelock_dir, _LIVELOCK_MODE)
-    address = _listen_address(context)
+    address = options.bind or maintd.listen_address(paths, context.hostname)
     certificate, key = options.ssl_cert, options.ssl_key
     secure = tls.server_context(certificate, key_path=key) if certificate else None
     name = f"maint-daemon_{clock.now_ns()}"
@@ -94,7 +71,7 @@ async def serve(context: DaemonContext) -> None:
         ):
             cluster = LiveCluster(paths, luxi, wconfd)
             worker = Worker(cluster, clock.now, clock.new_uuid)
-            service = StatusService(worker)
+            service = StatusService(worker, clock.now_ns() // 1_000_000)
             async with serve_http(
                 address,
                 options.port,
@@ -106,13 +83,13 @@ async def serve(context: DaemonContext) -> None:
                 if not options.no_voting:
                     watch = MasterWatch(context, rpc)
                     context.spawn(watch.run(), "watch over the master role")
-                context.spawn(_work(cluster, worker), "maintenance")
+                context.spawn(_work(cluster, worker, service), "maintenance")
                 logger.info("Listening on %s port %d", address, server.port)
                 context.ready()
                 await context.stopping.wait()
 
 
-async def _work(cluster: LiveCluster, worker: Worker) -> None:
+async def _work(cluster: LiveCluster, worker: Worker, service: StatusService) -> None:
     """Take reports and act on them, for ever."""
     said: str | None = None
     asked_s = -cluster.interval_s
@@ -132,6 +109,7 @@ async def _work(cluster: LiveCluster, worker: Worker) -> None:
             if err.message != said:
                 logger.warning("Nothing is done for now: %s", err.message)
             said = err.message
+        service.publish()
         await asyncio.sleep(delay_s)
 
 

@@ -2,8 +2,8 @@
 
 `/1/status` has the fields of the design, and beside them the name of the node, the action, why
 nothing is done now, and the instances that cannot leave.  `/1/round` is ours: the last round, the
-nodes whose health is not known, and why instances are not
-repaired or the cluster is not balanced.
+nodes whose health is not known, and why instances are not repaired or the cluster is not balanced.
+So is `/1/changes/SERIAL`: both, as soon as there is another state than the one with that number.
 
 Source: seed document "Ganeti Maintenance Daemon", "External Reporting Protocol"; maintd.json,
 "http".
@@ -11,10 +11,13 @@ Source: seed document "Ganeti Maintenance Daemon", "External Reporting Protocol"
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections import Counter
 from typing import Final
 
 from ganeti.base.json import dumps
+from ganeti.clients.maintd import CHANGES, WAIT_S_MAX, Status
 from ganeti.maintd.acting import Worker
 from ganeti.maintd.repairs import WORD
 from ganeti.maintd.rounds import BALANCING
@@ -39,8 +42,27 @@ def authorize(request: HttpRequest) -> HttpResponse | None:
 class StatusService:
     """Answers from what the worker knows."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, first_serial: int) -> None:
         self._worker = worker
+        self._serial = first_serial
+        self._published = b""
+        self._changed = asyncio.Event()
+
+    def publish(self) -> None:
+        """Wake who waits for news, if there are any."""
+        text = dumps([self._incidents(), self._round()])
+        if text != self._published:
+            self._published, self._serial = text, self._serial + 1
+            self._changed.set()
+            self._changed = asyncio.Event()
+
+    async def _changes(self, known: str) -> HttpResponse:
+        """Answer once there is another state than the known one, or after a while."""
+        if known == str(self._serial):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(WAIT_S_MAX):
+                    await self._changed.wait()
+        return _json(Status(self._serial, self._incidents(), self._round()))
 
     async def handle(self, request: HttpRequest) -> HttpResponse:
         """Answer one request."""
@@ -55,9 +77,11 @@ class StatusService:
             case "/1/evacuated":
                 return _json(state.evacuated)
             case "/1/status":
-                return _json([self._told(each) for each in state.incidents])
+                return _json(self._incidents())
+            case path if path.startswith(f"{CHANGES}/"):
+                return await self._changes(path.removeprefix(f"{CHANGES}/"))
             case "/1/round":
-                return _json(self._round(state))
+                return _json(self._round())
             case "/metrics":
                 return HttpResponse(body=self._metrics(state), content_type=_CONTENT_TYPE)
             case _:
@@ -79,9 +103,13 @@ class StatusService:
             "stuck": [] if waits is None else list(waits.stuck),
         }
 
-    def _round(self, state: Maintenance) -> dict[str, object]:
+    def _incidents(self) -> list[dict[str, object]]:
+        state = self._worker.state
+        return [self._told(each) for each in state.incidents] if state else []
+
+    def _round(self) -> dict[str, object]:
         """Return what is known of the last round; times are Unix times in seconds."""
-        worker = self._worker
+        worker, state = self._worker, self._worker.state or Maintenance()
         return {
             "is-on": worker.state is not None,
             "rounds": worker.rounds,

@@ -291,6 +291,13 @@ class LuxiCalls(Service):
     def query_maintenance(self) -> Maintenance | None:
         """Return the settings and the state of the maintenance daemon; None while it is off."""
 
+    @_ask("QueryMaintenanceStatus", waits=True)
+    def query_maintenance_status(self, known: int = -1) -> dict[str, Any]:
+        """Return what the maintenance daemon knows, and why it does nothing.
+
+        Waits a while for another state than the one with the known serial number, if one is given.
+        """
+
     @_change("CancelRepair")
     def cancel_repair(self, uuid: str) -> None:
         """Have nobody act on an event of a node any more."""

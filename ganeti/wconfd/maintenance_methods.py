@@ -22,7 +22,13 @@ from ganeti.config.overlay import Stored, split_fields
 from ganeti.config.transaction import Transaction
 from ganeti.config.views import View
 from ganeti.objects.record import plain
-from ganeti.protocol.maintenance.stored import INCIDENTS_MAX, Incident, Maintenance, incident_of
+from ganeti.protocol.maintenance.stored import (
+    INCIDENTS_MAX,
+    Incident,
+    Maintenance,
+    incident_of,
+    switched_off,
+)
 from ganeti.protocol.wconfd import ClientId
 from ganeti.wconfd.keeper import Keeper
 
@@ -129,10 +135,7 @@ def _state(change: Transaction) -> Maintenance:
     """
     found = _found(change)
     if found is None:
-        raise wrong_state(
-            "maintenance is switched off; 'gnt-cluster modify --maintenance-interval=300'"
-            " switches it on"
-        )
+        raise switched_off()
     return found
 
 

@@ -516,6 +516,48 @@ def test_a_long_queue_is_asked_for_in_parts(page: Browser) -> None:
     page.screenshot("jobs")
 
 
+INCIDENT = {
+    "uuid": "11111111-1111-4111-8111-111111111111",
+    "node": "node1.example.com",
+    "action": "evacuate",
+    "repair-status": "noted",
+    "jobs": [17, 18],
+    "tag": "maintd:repairready:11111111-1111-4111-8111-111111111111",
+    "original": {"status": "evacuate", "details": MARKUP},
+}
+
+
+def test_maintenance_is_shown_with_the_reason_why_nothing_is_done(page: Browser) -> None:
+    page.click("nav a[href='#/maintenance']")
+    page.wait_text("#round", "gnt-cluster modify --maintenance-interval=300 switches it on")
+    why = "it is the master node: fail the role over first"
+    found = {
+        "serial": 1,
+        "incidents": [{"id": INCIDENT["uuid"], "why": why}],
+        "round": {
+            "begun": 1.7e9,
+            "balancing": {"is-on": True, "why": "no move gains enough"},
+            "repairs": {"is-on": False, "why": None},
+            "unknown": {"node0.example.com": "no answer"},
+        },
+    }
+    lists = {
+        **many(2, 0),
+        "/2/maintenance": {"roundDelay": 60, "jobs": [18], "incidents": [INCIDENT]},
+        "/2/maintenance/status": found,
+    }
+    show(page, lists, "maintenance")
+    page.wait_text("main tbody tr", why)
+    [row] = page.texts("main tbody tr")
+    assert all(word in row for word in ("node1", "evacuate", "noted", "17", "18", "<b>bold</b>"))
+    page.wait_text("#round", "Balancing")
+    text = page.text("#round")
+    for word in ("on; no move gains enough", "60 s", "node0.example.com: no answer", "off"):
+        assert word in text
+    assert page.script("return window.harmed") is None
+    page.screenshot("maintenance")
+
+
 def test_the_page_asks_for_no_more_than_it_shows(rapi: RapiClient, page: Browser) -> None:
     page.wait_text("main", "Latest jobs")
     asked = page.script("return performance.getEntriesByType('resource').map((each) => each.name)")

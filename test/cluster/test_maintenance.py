@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from fakes.shell_scripts import write_script
 from fakes.virtual_cluster import TestCluster, own_cluster
 from fakes.waiting import wait_until
 
+from ganeti.bootstrap.virtual import lifecycle
 from ganeti.system import daemon_control, process
 
 MAINTD = "ganeti-maintd"
@@ -213,6 +215,26 @@ def test_killed_again_and_again_it_submits_nothing_twice(five: TestCluster) -> N
     acknowledge(five, node, found["tag"])
 
 
+@contextmanager
+def watching(cluster: TestCluster) -> Iterator[Iterator[str]]:
+    """Yield the lines that 'gnt-maint watch' prints."""
+    environment = lifecycle.command_environment(cluster.layout, cluster.master)
+    program = lifecycle.find_program("gnt-maint", environment)
+    with subprocess.Popen(
+        [program, "watch"], env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield iter(process.stdout)
+        finally:
+            process.kill()
+
+
+def next_line(lines: Iterator[str], word: str) -> str:
+    """Return the next line with a word; the test as a whole has a limit of time."""
+    return next(line for line in lines if word in line)
+
+
 @pytest.mark.shows("maintd/events/cancel")
 def test_events_are_canceled_by_a_command_and_by_the_remote_api(five: TestCluster) -> None:
     node = five.master  # which is never emptied, so that the event waits
@@ -220,16 +242,24 @@ def test_events_are_canceled_by_a_command_and_by_the_remote_api(five: TestCluste
     first = until_status(five, node, "noted")["id"]
     row = [first, node, "evacuate", "noted", "-"]
     assert five.gnt("maint list --no-headers").out.split() == row
-    assert '"details":1' in five.gnt(f"maint show {first}").out
-    five.gnt(f"maint cancel {first}")
+    shown = five.gnt(f"maint show {first}").out
+    assert '"details":1' in shown
+    assert "it is the master node" in shown
+    with watching(five) as lines:
+        told = f"incident {first} of {node}: evacuate is"
+        assert f"{told} noted (it is the master node" in next_line(lines, first)
+        five.gnt(f"maint cancel {first}")
+        assert f"{told} canceled" in next_line(lines, "canceled")
     assert five.gnt("maint list --no-headers").out.split()[3] == "canceled"
     until_status(five, node, "canceled")
     say(five, node, {"status": "evacuate", "details": 2})
     second = until_status(five, node, "noted")["id"]
     assert second != first
     with rapi_of(five) as rapi:
-        shown = rapi.ask("GET", "/2/maintenance").json["incidents"]
-        assert [each["uuid"] for each in shown] == [second]
+        found = rapi.ask("GET", "/2/maintenance").json["incidents"]
+        assert [each["uuid"] for each in found] == [second]
+        [status] = rapi.ask("GET", "/2/maintenance/status").json["incidents"]
+        assert "master-failover" in status["why"]
         path = f"/2/maintenance/incidents/{second}"
         assert rapi.ask("POST", f"{path}/cancel").status == 200
         until_status(five, node, "canceled")

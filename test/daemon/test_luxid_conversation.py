@@ -43,6 +43,10 @@ CONVERSATION: Sequence[tuple[str, str]] = (
     # Questions.
     ('"QueryMaintenance",[]', "null"),
     (
+        '"QueryMaintenanceStatus",[]',
+        '!["OpPrereqError",["maintenance is switched off; *","wrong_state"]]',
+    ),
+    (
         '"Query",["job",["id","nonsense"],["=","id",1]]',
         (
             '{"fields":[{"name":"id","title":"ID","kind":"number","doc":"*"},'

@@ -69,6 +69,14 @@ class Incident(_Stored, frozen=True, kw_only=True, rename={"repair_status": "rep
     serial_no: int = 0
 
 
+def switched_off() -> OpPrereqError:
+    """Return the refusal of everything that needs maintenance to be on."""
+    return wrong_state(
+        "maintenance is switched off; 'gnt-cluster modify --maintenance-interval=300'"
+        " switches it on"
+    )
+
+
 def canceled(incident: Incident) -> Incident:
     """Return an event on which nobody is to act any more.
 

@@ -16,7 +16,7 @@ POLICY: Final = (
     " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 TOP: Final = "/ui"
-_SCRIPTS: Final = ("api", "app", "cluster", "dialog", "dom", "jobs", "map", "table")
+_SCRIPTS: Final = ("api", "app", "cluster", "dialog", "dom", "jobs", "maintenance", "map", "table")
 FILES: Final = ("index.html", "style.css", "icon.svg", *(f"{name}.js" for name in _SCRIPTS))
 _CONTENT_TYPES: Final = {
     "html": "text/html; charset=utf-8",

@@ -431,6 +431,13 @@ NEW: Final = (
         Question("QueryMaintenance", _given()),
         {"type": ["object", "null"]},
     ),
+    _get(
+        "/2/maintenance/status",
+        "Show what the maintenance daemon knows: events of nodes with the reason why nothing is"
+        " done about them now, the last round, and why nothing is balanced or repaired.",
+        Question("QueryMaintenanceStatus", lambda _: [-1]),
+        _OBJECT,
+    ),
     _change(
         "POST /2/maintenance/incidents/{uuid}/cancel",
         "Have nobody act on an event of a node any more; jobs that were submitted go on.",

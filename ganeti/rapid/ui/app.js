@@ -5,6 +5,7 @@ import { InstanceView, NodeView, OverviewView, found, instancesFound, instancesV
 import { confirmed, note, signIn } from "/ui/dialog.js";
 import { breakable, byId, el, link } from "/ui/dom.js";
 import { Follower, JOBS_PAGE, JobView, JobsView, isOpen, jobsPath, merged } from "/ui/jobs.js";
+import { MaintenanceView } from "/ui/maintenance.js";
 import { MapView } from "/ui/map.js";
 
 const POLL_MS = 5000;
@@ -18,11 +19,12 @@ const VIEWS = {
   nodes: () => nodesView(),
   jobs: (app) => new JobsView(app),
   map: () => new MapView(),
+  maintenance: () => new MaintenanceView(),
   instance: (_app, name) => new InstanceView(name),
   node: (app, name) => new NodeView(name, app),
   job: (_app, id) => new JobView(id),
 };
-const TABS = { overview: "Overview", instances: "Instances", nodes: "Nodes", jobs: "Jobs", map: "Map" };
+const TABS = { overview: "Overview", instances: "Instances", nodes: "Nodes", jobs: "Jobs", map: "Map", maintenance: "Maintenance" };
 const PARENT = { instance: "instances", node: "nodes", job: "jobs" };
 const LISTS = {
   info: "/2/info",
@@ -30,7 +32,9 @@ const LISTS = {
   nodes: "/2/nodes?bulk=1",
   instances: "/2/instances?bulk=1&copies=1",
   jobs: jobsPath(),
+  maintenance: "/2/maintenance",
 };
+const STATUS = "/2/maintenance/status"; // asked for while maintenance is on and looked at
 
 // Takes a new list, but keeps the objects that are the same as before: their rows stay as they are.
 function renewed(before, after, key) {
@@ -54,7 +58,7 @@ class App {
   }
 
   #forget() {
-    Object.assign(this, { info: null, nodes: [], instances: [], jobs: [], groups: [], user: { name: null, rights: [] }, troubles: new Map() });
+    Object.assign(this, { info: null, maintenance: null, status: null, nodes: [], instances: [], jobs: [], groups: [], user: { name: null, rights: [] }, troubles: new Map() });
     Object.assign(this, { jobsWanted: JOBS_PAGE, hasOlderJobs: false });
     this.follower.stop();
   }
@@ -112,15 +116,28 @@ class App {
       else this.troubles.delete(names[at]);
       if (status === "fulfilled" && value !== undefined) this.#take(names[at], value);
     });
+    await this.#askStatus();
     await this.#askOldJobs(asked);
     if (asked !== this.api.authorization) return;
     this.#follow();
     this.show();
   }
 
+  // Why nothing is done is known to the maintenance daemon alone.
+  async #askStatus() {
+    if (!this.maintenance || this.kind !== "maintenance") return;
+    try {
+      this.status = await this.api.ask("GET", STATUS);
+      this.troubles.delete("status");
+    } catch (error) {
+      this.status = null;
+      this.troubles.set("status", error);
+    }
+  }
+
   #take(name, value) {
-    if (name === "info") {
-      this.info = value;
+    if (name === "info" || name === "maintenance") {
+      this[name] = value;
       return;
     }
     if (name === "jobs") this.#takeJobs(value, Infinity);
@@ -287,6 +304,7 @@ class App {
       this.kind = "overview";
     }
     this.view = VIEWS[this.kind](this, given);
+    if (this.kind === "maintenance" && this.info) this.refresh();
     byId("main").replaceChildren(this.view.element);
     this.show();
   }
