@@ -152,7 +152,7 @@ def test_lost_disks_are_found_and_made_anew(cluster: TestCluster) -> None:
     found = cluster.run("gnt-cluster verify-disks")
     assert found.status == 1
     assert f"Instance {name} has missing disks:" in found.out
-    assert f"To make them anew, empty: gnt-instance recreate-disks {name}" in found.out
+    assert f"To make them anew, empty: gnt-instance recreate-disks --disk 1 {name}" in found.out
     assert "replace-disks" not in found.out  # which is for disks with copies
     cluster.refused(f"instance recreate-disks {name}", "is running")
     cluster.gnt(f"instance shutdown --timeout=1 {name}")

@@ -183,6 +183,33 @@ def test_reports_of_space_agree(cluster: TestCluster) -> None:
     cluster.gnt("group modify --node-parameters exclusive_storage=default default")
 
 
+def test_an_instance_has_disks_of_several_templates(cluster: TestCluster) -> None:
+    one, two, three = cluster.nodes
+    name, copy = "mixed.example.com", "copy.example.com"
+    kinds = "disk.templates"
+    cluster.gnt(f"{ADD} -n {one} --disk 0:size=64 --disk 1:size=16,dev_type=file {name}")
+    cluster.gnt(f"instance startup {name}")
+    assert cluster.instance_field(name, f"disk_template,{kinds}") == "mixed|['plain', 'file']"
+    cluster.refused(f"instance migrate -f {name}", "'plain' keeps the disks on node")
+    cluster.gnt(f"instance move -f -n {two} {name}")  # running, of a hypervisor without snapshots
+    assert cluster.instance_field(name, "pnode,status") == f"{two}|running"
+    assert not volumes(cluster, one)
+    assert len(volumes(cluster, two)) == 1
+    cluster.gnt(f"instance shutdown {name}")
+    cluster.gnt(f"instance modify --disk add:size=8,dev_type=file {name}")
+    cluster.refused(f"instance modify --disk add:size=8 {name}", "has disks of plain and file")
+    cluster.gnt(f"backup export -n {three} {name}")
+    cluster.gnt(
+        f"backup import --no-name-check --no-ip-check -n {one} --src-node {three} --src-dir {name}"
+        f" {copy}"
+    )
+    assert cluster.instance_field(copy, kinds) == "['plain', 'file', 'file']"
+    cluster.gnt(f"instance modify --disk 2:remove {name}")
+    cluster.gnt(f"instance modify -t plain {name}")
+    assert cluster.instance_field(name, kinds) == "['plain', 'plain']"
+    cluster.gnt(f"backup remove {name}")
+
+
 @pytest.fixture
 def exclusive(cluster: TestCluster) -> Iterator[TestCluster]:
     """The cluster, all of whose nodes give whole physical volumes to their instances."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -62,6 +63,9 @@ def show_repair(context: Context, _opcode: OpCode, result: object) -> int:
     return EXIT_SUCCESS if is_well and not failures else EXIT_FAILURE
 
 
+_INDEX: Final = re.compile(r"disk/(\d+) ")  # how a disk that is no volume is named
+
+
 def _tell(
     context: Context, failing: Mapping[object, object], missing: Mapping[object, object]
 ) -> bool:
@@ -71,9 +75,12 @@ def _tell(
     copied = _with_copies(context, [str(name) for name in missing])
     for instance, disks in missing.items():
         context.write(f"Instance {instance} has missing disks:")
-        for node, disk in disks if isinstance(disks, list) else []:
+        rows = disks if isinstance(disks, list) else []
+        for node, disk in rows:
             context.write(f"  {node} {disk}")
-        context.write(f"  To make them anew, empty: gnt-instance recreate-disks {instance}")
+        known = [found for _node, disk in rows if (found := _INDEX.match(str(disk)))]
+        which = "".join(f"--disk {each[1]} " for each in known) if len(known) == len(rows) else ""
+        context.write(f"  To make them anew, empty: gnt-instance recreate-disks {which}{instance}")
         if instance in copied:
             context.write(
                 f"  From the copy on its other node: gnt-instance replace-disks -a {instance}"

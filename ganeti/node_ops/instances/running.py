@@ -8,7 +8,7 @@ Source: node_rpc.json, accept_instance, instance_migrate, hotplug_device, ...; c
 HOTPLUG_ALL_ACTIONS, HOTPLUG_ALL_TARGETS.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from typing import Final
 
@@ -16,7 +16,7 @@ from ganeti.base.errors import GenericError, HotplugError, HypervisorError
 from ganeti.hypervisor.interface import AssembledDisk, Hotplug, Instant, Migration, Snapshots
 from ganeti.node_ops.context import NodeContext, NodeHandler
 from ganeti.node_ops.leftovers import alone
-from ganeti.objects.disk_templates import traits_of
+from ganeti.objects.disk_templates import DiskFormat, traits_of
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance, RpcNIC
 from ganeti.protocol.node_rpc_values import KeptSnapshot
 from ganeti.storage import registry
@@ -35,6 +35,11 @@ def snapshots_of(context: NodeContext, instance: RpcInstance) -> Snapshots:
         what = "snapshots of running instances are not supported"
         raise HypervisorError(f"hypervisor {driver.name}: {what}")
     return driver.snapshots
+
+
+def _in_images(disks: Sequence[RpcDisk], beside: Sequence[RpcDisk]) -> bool:
+    """Tell whether a hypervisor has a file open that can have snapshots within itself."""
+    return any(disk.format is not DiskFormat.RAW for disk in disks if disk not in beside)
 
 
 class RunningInstances(NodeHandler):
@@ -131,8 +136,9 @@ class RunningInstances(NodeHandler):
     def kept_snapshots(self, instance: RpcInstance) -> list[list[tuple[str, float]]]:
         runs = self._runs_here(instance)
         beside = self._beside(instance, runs=runs)
-        disks, found = instance.disks_info, dict[str, list[KeptSnapshot]]()
-        if len(beside) < len(disks):
+        disks = instance.disks_info
+        found: dict[str, list[KeptSnapshot]] = {disk.uuid: [] for disk in disks}
+        if _in_images(disks, beside):
             in_files = snapshots_of(self.node, instance).kept(instance)
             found = {disk.uuid: own for disk, own in zip(disks, in_files, strict=True)}
         of_beside = registry.snapshots(beside, self.node.env)
@@ -170,7 +176,7 @@ class RunningInstances(NodeHandler):
     def kept_snapshot_remove(self, instance: RpcInstance, name: str) -> None:
         runs = self._runs_here(instance)
         beside = self._beside(instance, runs=runs)
-        if len(beside) < len(instance.disks_info):
+        if _in_images(instance.disks_info, beside):
             snapshots_of(self.node, instance).forget(instance, name)
         with nullcontext() if runs else alone(self.node, instance.name):
             for disk in beside:

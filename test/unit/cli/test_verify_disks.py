@@ -25,3 +25,12 @@ def test_only_disks_with_copies_can_be_replaced_from_them() -> None:
     assert told([]) == alone
     [last] = told(["node2"])[3:]
     assert last == "  From the copy on its other node: gnt-instance replace-disks -a web1"
+
+
+def test_files_are_named_by_their_indexes() -> None:
+    lines: list[str] = []
+    client = SimpleNamespace(query_instances=lambda names, _fields: [[n, []] for n in names])
+    context: Any = SimpleNamespace(client=client, write=lines.append)
+    missing = {"web1": [["node1", "disk/1 (u1)"], ["node1", "disk/10 (u2)"]]}
+    assert not _tell(context, {}, missing)
+    assert lines[-1].endswith("gnt-instance recreate-disks --disk 1 --disk 10 web1")
