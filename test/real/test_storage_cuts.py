@@ -33,6 +33,10 @@ SIZE_MIB = 16
 NODES = [f"node{n}.example.com" for n in (1, 2, 3)]
 # Neither has a part in it, and each costs a machine that boots seconds.
 LEFT_OUT = ("ganeti-mond.service", "ganeti-maintd.service", "ganeti-rapi.service")
+START_AGAIN = (
+    "systemctl enable {units}; systemctl start ganeti-node.target;"
+    " ! systemctl is-active ganeti-master.target || systemctl start ganeti-master.target"
+)
 
 
 @dataclass(frozen=True)
@@ -140,9 +144,10 @@ PLACES = {"plain": NODES[1], "drbd": f"{NODES[1]}:{NODES[2]}"}
 @pytest.fixture
 def lives(nodes: VirtualMachines) -> Iterator[list[Life]]:
     units = " ".join(LEFT_OUT)
-    nodes.at_all(lambda machine: machine.run(f"systemctl disable --now {units}; sync"))
     made = []
     with contextlib.ExitStack() as undo:
+        nodes.at_all(lambda machine: machine.run(f"systemctl disable --now {units}; sync"))
+        undo.callback(nodes.at_all, lambda machine: machine.run(START_AGAIN.format(units=units)))
         for template in sorted(STEPS.keys() & set(supported_templates())):
             writer = undo.enter_context(Writer(f"cuts-{template}.example.com", nodes.machines))
             options = f"-t {template} -s {SIZE_MIB}m -n {PLACES[template]}"
@@ -153,7 +158,6 @@ def lives(nodes: VirtualMachines) -> Iterator[list[Life]]:
         for life in made:
             life.writer.check()
             life.writer.master.run(f"gnt-instance remove --force {life.writer.name}")
-        nodes.at_all(lambda machine: machine.run(f"systemctl enable --now {units}"))
 
 
 def cut(nodes: VirtualMachines, machine: VirtualMachine, seed: str) -> None:
