@@ -136,7 +136,7 @@ class LiveCluster:
             name=instance.name,
             primary=self._names.get(str(instance.primary_node), ""),
             secondary=self._names.get(str(copies[0])) if copies else None,
-            can_leave=traits_of_all(disk.dev_type for disk in disks).shared,
+            can_leave=not traits_of_all(disk.dev_type for disk in disks).alone,
             is_up=instance.admin_state is AdminState.UP,
         )
 
