@@ -18,7 +18,7 @@ SIZE_MIB = 32
 FIRST, SECOND, THIRD = (f"node{n}.example.com" for n in (1, 2, 3))
 ERRORS = "0 {size} error"
 DEADLINE_S = 600.0
-SPARE = "/root/spare"  # is there when a disk that died can be replaced
+SPARE = "/srv/spare"  # is there when a disk that died can be replaced
 DIAGNOSE = f"""#!/bin/sh
 lost=$(sed -n 's/^ *\\([0-9]*\\): cs:.* ds:Diskless.*/\\1/p' /proc/drbd | head -1)
 if [ -z "$lost" ]; then echo '{{"status": "Ok"}}'
