@@ -94,6 +94,18 @@ class Redundancy:
         movers.update(dict.fromkeys(name for name, load in changed.items() if any(load.movable)))
         return any(self._gets_worse_for(name, changed) for name in movers)
 
+    def stuck(self) -> list[str]:
+        """Return the nodes of which not all instances could be restarted if they failed."""
+        return [name for name, load in self._loads.items() if self._is_stuck(name, load)]
+
+    def _is_stuck(self, name: str, load: NodeLoad) -> bool:
+        lacking = any(
+            self._loads[partner].free_memory < memory
+            for partner, memory in load.partners.items()
+            if partner in self._loads
+        )
+        return lacking or self._lost_before(name) > 0
+
     def _gets_worse_for(self, name: str, changed: Mapping[str, NodeLoad]) -> bool:
         load = changed.get(name, self._loads[name])
         if self._is_easy(load, len(changed)):

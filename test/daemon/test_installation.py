@@ -21,11 +21,7 @@ from ganeti.protocol.rapi.pages import FILES
 CHECKOUT = Path(__file__).parents[2]
 TIMEOUT_S = 300
 PLACEMENT = (
-    "hbal",
-    "hinfo",
-    "hroller",
-    "hscan",
-    "hspace",
+    *("harep", "hbal", "hcheck", "hinfo", "hroller", "hscan", "hspace", "hsqueeze"),
 )  # their pages are in section 1, as in 3.0
 NEED_A_CHECKOUT = {"demo", "make-docs", "launcher"}
 

@@ -9,7 +9,7 @@ Source: manual page hspace(1), "--tiered-alloc".
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -64,6 +64,12 @@ class Size(Struct, frozen=True):
         """Return how many steps lead down to the least size."""
         difference: int = getattr(self, name) - getattr(least, name)
         return max(0, difference // _STEPS[name])
+
+
+def size_of(spec: Mapping[str, int]) -> Size:
+    """Return the size that a policy tells."""
+    names = "memory-size", "disk-size", "cpu-count", "spindle-use"
+    return Size(*(spec[name] for name in names))
 
 
 class Range(Struct, frozen=True):

@@ -28,7 +28,7 @@ from ganeti.cli.htools.sources import write_file
 
 _TOLD_IN_FULL: Final = 3  # the verbosity from which on components are printed
 _STOP_FILE: Final = "/tmp/stop-htools"  # noqa: S108 - the name that operators know
-_SCRIPT: Final = f"""#!/bin/sh
+SCRIPT: Final = f"""#!/bin/sh
 
 # Auto-generated script for executing cluster rebalancing
 
@@ -59,7 +59,7 @@ def balance(context: Context, options: Options, _args: list[str]) -> int:
         raise GenericError(
             "--exec: jobs can only be submitted through the master daemon; use --luxi"
         )
-    ends = _ends(options)
+    ends = ends_of(options)
     run = start(context, options)
     nodes, instances = run.snapshot.nodes, run.snapshot.instances
     run.say(f"Loaded cluster tags: {','.join(run.snapshot.tags)}", 2)
@@ -82,7 +82,7 @@ def balance(context: Context, options: Options, _args: list[str]) -> int:
         run.say(f"minimum score {ends.score_min:.6f}).\nNothing to do, exiting")
         return EXIT_SUCCESS
     run.say("Trying to minimize the CV...")
-    search = Search(run.state, group.uuid, _limits(options), ends)
+    search = Search(run.state, group.uuid, limits_of(options), ends)
     done = list(_told(run, group, search.steps()))
     last = search.cluster()
     _tell_result(run, group, last, score, len(done))
@@ -94,24 +94,30 @@ def balance(context: Context, options: Options, _args: list[str]) -> int:
     run.print_nodes("Final cluster status:", last, only=[group.uuid])
     if not options.exec:
         return EXIT_SUCCESS
-    sets = _job_sets([each.step for each in done])
-    return carry_out(context, options, [[_job(step) for step in jobs] for jobs in sets])
+    sets = job_sets([each.step for each in done])
+    return carry_out(context, options, [[job_of(step) for step in jobs] for jobs in sets])
 
 
-def _ends(options: Options) -> Ends:
+def ends_of(options: Options) -> Ends:
+    """Return when to end a search, as the options say.
+
+    Raises:
+        GenericError: a number of moves cannot be.
+    """
     count = options.max_length
     if count is not None and count < 0:
         raise GenericError(f"--max-length: {count} is no number of moves")
     return Ends(options.min_score, options.min_gain, options.min_gain_limit, count)
 
 
-def _limits(options: Options) -> Limits:
+def limits_of(options: Options) -> Limits:
+    """Return the moves that the options allow."""
     return Limits(
         Rules(ignores_soft=bool(options.ignore_soft_errors), checks_capacity=False),
         moves_disks=not options.no_disk_moves,
         moves_instances=not options.no_instance_moves,
         only_evacuates=bool(options.evac_mode),
-        restricts_migration=bool(options.restricted_migration),
+        restricts_migration=bool(options.get("restricted_migration")),
     )
 
 
@@ -184,7 +190,7 @@ def _save(run: Run, state: ClusterState, when: str, suffix: str) -> None:
     run.warn([f"The cluster state {when} balancing has been written to file '{path}'"])
 
 
-def _job_sets(steps: Sequence[Step]) -> list[list[Step]]:
+def job_sets(steps: Sequence[Step]) -> list[list[Step]]:
     """Return the steps in sets of those that follow each other and share no node."""
     sets: list[list[Step]] = []
     used: frozenset[str] = frozenset()
@@ -197,15 +203,16 @@ def _job_sets(steps: Sequence[Step]) -> list[list[Step]]:
     return sets
 
 
-def _job(step: Step) -> Job:
+def job_of(step: Step) -> Job:
     """Return the job of a step; an instance that does not run is failed over by it."""
     name = step.before.name
     return Job(name, [opcode(name, part) for part in step.parts])
 
 
-def _command_lines(steps: Sequence[Step], check: Sequence[str] = ()) -> list[str]:
+def command_lines(steps: Sequence[Step], check: Sequence[str] = ()) -> list[str]:
+    """Return the commands that carry steps out, each after the lines ``check``."""
     lines = []
-    for number, jobs in enumerate(_job_sets(steps), 1):
+    for number, jobs in enumerate(job_sets(steps), 1):
         lines += ["", f"echo jobset {number}, {len(jobs)} jobs"]
         for place, step in enumerate(jobs, 1):
             lines += [f"  echo job {number}/{place}", *check]
@@ -231,12 +238,12 @@ def _commands(step: Step) -> list[str]:
 
 def _print_commands(run: Run, steps: Sequence[Step], path: str) -> None:
     if path:
-        lines = _command_lines(steps, check=["  check"])
-        write_file(path, _SCRIPT + "".join(f"{line}\n" for line in lines))
+        lines = command_lines(steps, check=["  check"])
+        write_file(path, SCRIPT + "".join(f"{line}\n" for line in lines))
         run.say(f"The commands have been written to file '{path}'")
         return
     run.say("\nCommands to run to reach the above solution:")
-    run.context.terminal.write_lines([f"  {line}" for line in _command_lines(steps)])
+    run.context.terminal.write_lines([f"  {line}" for line in command_lines(steps)])
 
 
 PROGRAM: Final = single_program(

@@ -5,7 +5,6 @@ Source: cli.json, "htools"; manual page hspace(1).
 
 from __future__ import annotations
 
-import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -13,7 +12,7 @@ from typing import Final
 
 from ganeti.allocation.capacity.filling import fill
 from ganeti.allocation.capacity.search import Filled, Search, new_names
-from ganeti.allocation.capacity.tiers import Range, Size, fill_tiered
+from ganeti.allocation.capacity.tiers import Range, Size, fill_tiered, size_of
 from ganeti.allocation.limits import Obstacle
 from ganeti.allocation.model import Rules
 from ganeti.allocation.score import score_of
@@ -26,7 +25,7 @@ from ganeti.cli.command import EXIT_FAILURE, Context, Options
 from ganeti.cli.declaration.program import single_program
 from ganeti.cli.htools.frame import Run, start
 from ganeti.cli.htools.options import SOURCES, shared
-from ganeti.cli.htools.printing import Column, component_table, table
+from ganeti.cli.htools.printing import Column, component_table, shell_value, table
 from ganeti.cli.htools.sources import write_file
 from ganeti.objects.disk_templates import DiskTemplate
 
@@ -41,13 +40,12 @@ _REASONS: Final = {
     "Spindles": Obstacle.SPINDLES,
     "Internal": None,
 }
-_BARE: Final = re.compile(r"[\w.]*")  # a value that needs no quotes in a shell
 
 
 def _pair(key: str, value: object) -> str:
     """Return a line with a key and its value, as a shell reads it."""
     text = f"{value:.8f}" if isinstance(value, float) else str(value)
-    return f"HTS_{key}={text if _BARE.fullmatch(text) else repr(text)}"
+    return f"HTS_{key}={shell_value(text)}"
 
 
 _Stats = Mapping[str, int | float]
@@ -117,8 +115,8 @@ def measure(context: Context, options: Options, _args: list[str]) -> None:
     run = start(context, options)
     policy = run.snapshot.ipolicy
     template = options.disk_template or policy["disk-templates"][0]
-    limits = [Range(_size_in(each["max"]), _size_in(each["min"])) for each in policy["minmax"]]
-    standard = _size(options, "standard_alloc", _size_in(policy["std"]))
+    limits = [Range(size_of(each["max"]), size_of(each["min"])) for each in policy["minmax"]]
+    standard = _size(options, "standard_alloc", size_of(policy["std"]))
     ranges = [Range(_size(options, "tiered_alloc", each.largest), each.least) for each in limits]
     if options.tiered_alloc is not None:
         ranges = ranges[:1]
@@ -153,11 +151,6 @@ def measure(context: Context, options: Options, _args: list[str]) -> None:
     tiers = ranges[0].largest, results[0][1]
     for line in told(run, template, tiers, (standard, results[1][1])):
         run.say(line)
-
-
-def _size_in(spec: Mapping[str, int]) -> Size:
-    names = "memory-size", "disk-size", "cpu-count", "spindle-use"
-    return Size(*(spec[name] for name in names))
 
 
 def _size(options: Options, option: str, usual: Size) -> Size:

@@ -80,6 +80,10 @@ template | --disk-template=TEMPLATE | disk template of the instances
 number | --spindle-use=N | load of an instance on the spindles of its nodes
 flag | --independent-groups | leave groups out in which a node is not N+1 happy
 flag | --accept-existing-errors | leave only the nodes out that are not N+1 happy
+flag | --no-simulation | do not try what balancing would bring
+ratio | --minimal-resources=FACTOR | standard instances for which each node must have room | 2
+ratio | --target-resources=FACTOR | the same once others are switched off | 2
+ratio | --job-delay=SECONDS | seconds that each job waits first | 10
 yes? | --machine-readable=CHOICE | print keys and values for programs
 flag | --no-headers | print no header lines
 count | -v --verbose | say more

@@ -5,6 +5,7 @@ Source: manual page htools(1), "--print-nodes"; the forms are those of 3.0.2.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from decimal import Decimal
 from typing import Final, NamedTuple
@@ -41,6 +42,14 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[str]], indent: str)
         padded = [cell.rjust(w) if column.is_number else cell.ljust(w) for cell, w, column in cells]
         made.append(indent + " ".join(padded))
     return made
+
+
+_BARE: Final = re.compile(r"[\w.]*")
+
+
+def shell_value(text: str) -> str:
+    """Return a value of a key for programs, in quotes where 3.0 sets them."""
+    return text if _BARE.fullmatch(text) else f"'{text}'"
 
 
 class Shown(Struct, frozen=True):
