@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from ganeti.system import daemon_control, process
 
 MAINTD = "ganeti-maintd"
 DEADLINE_S = 120.0
-NEW = "--no-name-check --no-ip-check -o test -B memory=16 --disk 0:size=8m"
+NEW = "-H fake --no-name-check --no-ip-check -o test -B memory=16 --disk 0:size=8m"
 FINE = {"status": "Ok"}
 
 
@@ -34,7 +35,7 @@ def five(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCluster]:
     lvm_programs.install(programs)
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         patch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
-        made = stack.enter_context(own_cluster(5, without=("ganeti-rapi",)))
+        made = stack.enter_context(own_cluster(5, ("ganeti-rapi",), None))
         for node in made.nodes:
             paths = made.paths_of(node)
             os.makedirs(paths.diagnose_commands_dir, exist_ok=True)
@@ -151,6 +152,38 @@ def test_a_node_that_asks_for_it_is_emptied_and_tagged(five: TestCluster) -> Non
     acknowledge(five, node, found["tag"])
     assert get(five, "/1/status") == []
     wait_until(lambda: get(five, "/1/evacuated") == [], "tidying up", timeout_s=DEADLINE_S)
+
+
+@pytest.mark.shows("maintd/status/evacuate")
+@pytest.mark.qemu
+@pytest.mark.skipif(lifecycle.find_qemu() is None, reason="no QEMU binary is installed")
+def test_guests_go_on_while_their_node_is_emptied(five: TestCluster) -> None:
+    node, names = five.nodes[4], ("heart1.example.com", "heart2.example.com")
+    new = NEW.replace("-H fake", "-H kvm").replace("-o test", "-o bootsector+default")
+    for name in names:
+        five.gnt(f"instance add {new} -t sharedfile -n {node} {name}")
+
+    def beats(node: str, name: str) -> list[int]:
+        path = Path(f"{five.paths_of(node).log_kvm_dir}/{name}.serial.log")
+        text = path.read_text("latin1") if path.exists() else ""
+        return [int(found) for found in re.findall(r"beat (\d+)\s", text)]
+
+    for name in names:
+        wait_until(lambda name=name: len(beats(node, name)) >= 3, f"{name} is up")  # type: ignore[misc]
+    say(five, node, {"status": "evacuate", "details": "guests"})
+    found = until_status(five, node, "completed")
+    assert found["tag"] in tags_of(five, node)
+    for name in names:
+        before, target = beats(node, name), five.instance_field(name, "pnode")
+        assert target != node
+        wait_until(
+            lambda name=name, target=target: len(beats(target, name)) >= 3,  # type: ignore[misc]
+            f"{name} goes on",
+        )
+        # The counter goes on: the guest was not started anew.  Its first line may have been cut.
+        assert min(beats(target, name)[1:]) >= before[-1] - 1
+        five.gnt(f"instance remove -f {name}")
+    acknowledge(five, node, found["tag"])
 
 
 @pytest.mark.shows("maintd/status/live-repair", "maintd/command/executed", "maintd/security/stdin")
@@ -282,6 +315,71 @@ def test_what_a_node_says_in_riddles_is_not_acted_on(five: TestCluster, text: st
     )
     assert not incident_of(five, node)
     say(five, node, FINE)
+
+
+@pytest.mark.parametrize("pause", [signal.SIGSTOP, signal.SIGKILL])
+@pytest.mark.shows("maintd/forging/verified")
+def test_of_a_node_that_does_not_answer_nothing_is_known(
+    five: TestCluster, pause: signal.Signals
+) -> None:
+    """A monitoring daemon that is slow or gone, or a network that is: nobody acts."""
+    node = five.nodes[3]
+    say(five, node, {"status": "Ok"})
+    paths = five.paths_of(node)
+    pid = daemon_control.running_pid(paths, "ganeti-mond")
+    assert pid is not None
+    os.kill(pid, pause)
+    try:
+        say(five, node, {"status": "evacuate", "details": pause})
+        words = {signal.SIGSTOP: "gave no answer within", signal.SIGKILL: "cannot be reached"}[
+            pause
+        ]
+        wait_until(
+            lambda: words in get(five, "/1/round")["unknown"].get(node, ""),
+            f"{words}: {get(five, '/1/round')}",
+            timeout_s=DEADLINE_S,
+        )
+        text = Path(five.paths.log_file(MAINTD)).read_text()
+        assert re.search(f"health of node {node} is not known: .*{words}", text)
+        assert not incident_of(five, node)
+    finally:
+        say(five, node, FINE)
+        if pause == signal.SIGSTOP:
+            os.kill(pid, signal.SIGCONT)
+        else:
+            daemon_control.start_daemon(paths, "ganeti-mond", hostname=node)
+    wait_until(
+        lambda: node not in get(five, "/1/round")["unknown"], "reports", timeout_s=DEADLINE_S
+    )
+
+
+@pytest.mark.shows("maintd/events/jobs")
+def test_daemons_of_the_master_that_die_meanwhile_change_nothing(five: TestCluster) -> None:
+    node = five.nodes[4]
+    say(five, node, {"status": "evacuate", "details": "restart"})
+    wait_until(lambda: incident_of(five, node), "the event", timeout_s=DEADLINE_S)
+    for daemon in ("ganeti-luxid", "ganeti-wconfd"):
+        pid = daemon_control.running_pid(five.paths, daemon)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        assert process.wait_gone(pid, DEADLINE_S)
+    log = Path(five.paths.log_file(MAINTD))
+    wait_until(
+        lambda: "Nothing is done for now: " in log.read_text(), "the log", timeout_s=DEADLINE_S
+    )
+    for daemon in ("ganeti-wconfd", "ganeti-luxid"):
+        daemon_control.start_daemon(five.paths, daemon, hostname=five.master)
+    found = until_status(five, node, "completed")
+    words = [row[1] for row in five.client().query_jobs(found["jobs"], ["id", "summary"])]
+    change = f"NODE_SET_PARAMS({node})"  # drained first, offline once it is empty
+    moves = [word for summary in words for word in summary if word.startswith("INSTANCE_")]
+    assert sorted(word for summary in words for word in summary if word not in moves) == [
+        change,
+        change,
+        "TAGS_SET",
+    ]
+    assert len(moves) == len(set(moves))
+    acknowledge(five, node, found["tag"])
 
 
 @pytest.mark.shows("maintd/harep/balance", "maintd/harep/load")

@@ -15,6 +15,8 @@ from fakes.virtual_cluster import Outcome, TestCluster, own_cluster
 from fakes.waiting import wait_until
 
 from ganeti.bootstrap.virtual import lifecycle
+from ganeti.hypervisor.kvm.files import MachineFiles
+from ganeti.hypervisor.kvm.monitor import Monitor
 from ganeti.system import daemon_control
 
 HAS_QEMU = lifecycle.find_qemu() is not None
@@ -201,6 +203,48 @@ def test_a_remote_api_that_hangs_is_started_anew(watched: TestCluster) -> None:
     assert log(watched).count("starting it anew") == said.count("starting it anew")
 
 
+def test_while_the_disk_is_full_nothing_is_started(watched: TestCluster) -> None:
+    """A try that cannot be noted would be made again and again."""
+    name = "full.example.com"
+    add(watched, name)
+    watch(watched)
+    crash(watched, name)
+    console = Path(watched.paths.localize("/dev/console"))
+    console.parent.mkdir(exist_ok=True)
+    os.mkfifo(console)
+    reader = os.open(console, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        # No process below may write a byte to a file, as on a full disk.
+        outcome = watched.run(["sh", "-c", "ulimit -f 0; trap '' XFSZ; exec ganeti-watcher"])
+        assert outcome.status == 1, outcome
+        assert b"File too large" in os.read(reader, 1 << 16), "what the log cannot take"
+    finally:
+        os.close(reader)
+        console.unlink()
+    assert starts_of(watched, name) == 1  # that of the test
+    watch(watched)
+    wait_until(lambda: watched.instance_field(name, "status") == "running", "it runs")
+    assert starts_of(watched, name) == 2
+
+
+def test_while_luxid_hangs_the_watcher_gives_up_and_is_right_afterwards(
+    watched: TestCluster,
+) -> None:
+    name = "patient.example.com"
+    add(watched, name)
+    watch(watched)
+    crash(watched, name)
+    with stopped(watched, watched.master, "ganeti-luxid") as before:
+        outcome = watched.run("ganeti-watcher", timeout_s=400)
+        assert outcome.status == 1, outcome
+        said = log(watched)
+    assert daemon_control.running_pid(watched.paths, "ganeti-luxid") == before
+    assert "no answer" in said or "did not answer" in said, said
+    watch(watched)
+    wait_until(lambda: watched.instance_field(name, "status") == "running", "it runs")
+    assert starts_of(watched, name) == 2
+
+
 def test_scripts_of_the_administrator_run_on_each_node(watched: TestCluster) -> None:
     node = "node3.example.com"
     directory = Path(watched.paths_of(node).hooks_dir) / "watcher"
@@ -339,3 +383,31 @@ def test_a_guest_that_was_killed_is_started_once(cluster: TestCluster) -> None:
     [again] = guests()
     assert again != pid
     assert starts_of(cluster, name) == 1
+
+
+@NEEDS_QEMU
+@pytest.mark.qemu
+def test_a_guest_that_was_shut_down_from_inside_stays_down(cluster: TestCluster) -> None:
+    name = "inside.example.com"
+    cluster.gnt("cluster modify --user-shutdown=yes")
+    try:
+        cluster.gnt(
+            f"instance add {NO_CHECKS} -t file --disk 0:size=8 -H kvm:user_shutdown=true"
+            f" -o bootsector+default -n node2 {name}"
+        )
+        there = MachineFiles(cluster.paths_of("node2.example.com"), name)
+        serial = Path(there.serial_log)
+        wait_until(
+            lambda: serial.exists() and "start 1" in serial.read_text("latin1"), "the guest is up"
+        )
+        with Monitor.connect(name, there.socket_path("control")) as monitor:
+            monitor.execute("system_powerdown")  # the guest obeys, as if it had been its own idea
+        wait_until(lambda: cluster.instance_field(name, "status") == "USER_down", "it is seen so")
+        watch(cluster)
+        watch(cluster)
+        assert cluster.instance_field(name, "status") == "USER_down"
+        assert starts_of(cluster, name) == 0
+        cluster.gnt(f"instance startup {name}")
+        wait_until(lambda: "start 2" in serial.read_text("latin1"), "it starts when asked to")
+    finally:
+        cluster.gnt("cluster modify --user-shutdown=no")

@@ -136,10 +136,16 @@ class TestCluster:
 
 
 @contextmanager
-def own_cluster(nodes: int = 3, without: tuple[str, ...] = FACES) -> Iterator[TestCluster]:
-    """A cluster with the fake hypervisor for one module that does to it what it likes."""
+def own_cluster(
+    nodes: int = 3, without: tuple[str, ...] = FACES, hypervisor: str | None = "fake"
+) -> Iterator[TestCluster]:
+    """A cluster with the fake hypervisor for one module that does to it what it likes.
+
+    Args:
+        hypervisor: another one, or None for all that work here.
+    """
     base = os.path.join(tempfile.mkdtemp(prefix="gnt-"), "vc")
-    layout = lifecycle.plan(base, nodes, "fake", without=without)
+    layout = lifecycle.plan(base, nodes, hypervisor, without=without)
     lifecycle.create(layout)
     try:
         yield TestCluster(layout)
