@@ -321,8 +321,7 @@ _SEVERAL: Final = Traits(storage=StorageType.BLOCKDEV, can_grow=False, counts_as
 def traits_of(template: str) -> Traits:
     """Return the traits of a template by its name.
 
-    An instance with disks of several templates is `MIXED`: nothing can be done with it that
-    depends on a trait.
+    `MIXED` has disks, and permits nothing: `traits_of_all` tells what is possible with several.
     """
     return _TRAITS.get(template, _SEVERAL)
 

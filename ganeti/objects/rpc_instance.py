@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 from ganeti.base.ids import NodeUuid
 from ganeti.base.json import JsonValue
 from ganeti.objects import fill
-from ganeti.objects.disk_templates import FORMAT, DiskTemplate
+from ganeti.objects.disk_templates import FORMAT, MIXED, DiskTemplate
 from ganeti.objects.model import Cluster, Disk, Instance, Network, NodeGroup
 from ganeti.objects.nic import NIC
 from ganeti.objects.parameters import DISKPARAMS
@@ -218,4 +218,4 @@ def disk_template(disks: Sequence[Disk]) -> str:
     if not disks:
         return str(DiskTemplate.DISKLESS)
     kind = disks[0].dev_type
-    return kind if len(disks) == 1 or all(disk.dev_type == kind for disk in disks) else "mixed"
+    return kind if len(disks) == 1 or all(disk.dev_type == kind for disk in disks) else MIXED

@@ -22,6 +22,7 @@ from ganeti.allocation.snapshot import (
 )
 from ganeti.allocation.tags import TagMeanings, meanings_of
 from ganeti.base.errors import GenericError
+from ganeti.objects.disk_templates import MIXED, binding_template
 from ganeti.protocol.luxi import LuxiCalls
 
 GROUP_FIELDS: Final = ("uuid", "name", "alloc_policy", "ipolicy", "tags")
@@ -36,7 +37,7 @@ INSTANCE_FIELDS: Final = (
     *("name", "status", "pnode", "snodes", "disk_template", "disk_usage", "disk.sizes"),
     *("disk.spindles", "beparams", "tags", "nic.networks"),
 )
-OWN_INSTANCE_FIELDS: Final = (*INSTANCE_FIELDS, "forthcoming")
+OWN_INSTANCE_FIELDS: Final = (*INSTANCE_FIELDS, "forthcoming", "disk.templates")
 """Those to ask for over LUXI."""
 
 Row = Mapping[str, Any]
@@ -152,6 +153,13 @@ def _node(
     )
 
 
+def _template(what: str, row: Row) -> str:
+    """Return the template that says where an instance can be, where its disks are of several."""
+    found = _value(what, row, "disk_template", str)
+    each = row.get("disk.templates")
+    return binding_template(each) if each and found == MIXED else found
+
+
 def _instance(row: Row, meanings: TagMeanings) -> tuple[str, Instance]:
     name = _value("an instance", row, "name", str)
     what = f"instance {name!r}"
@@ -169,7 +177,7 @@ def _instance(row: Row, meanings: TagMeanings) -> tuple[str, Instance]:
         vcpus=_value(what, params, "vcpus", int),
         disk=_value(what, row, "disk_usage", int),
         spindle_use=_value(what, params, "spindle_use", int),
-        disk_template=_value(what, row, "disk_template", str),
+        disk_template=_template(what, row),
         nodes=[node for node in nodes if node],
         status=InstanceStatus(status),
         tags=_value(what, row, "tags", list),

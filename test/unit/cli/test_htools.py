@@ -154,6 +154,18 @@ def test_answers_of_the_cluster_are_the_same_as_a_text_about_it() -> None:
 
 
 @pytest.mark.parametrize(
+    ("templates", "template"),
+    [(["sharedfile", "drbd"], "drbd"), (["drbd", "plain"], "plain"), (None, "plain")],
+)
+def test_the_disk_that_binds_an_instance_says_where_it_can_be(
+    templates: list[str] | None, template: str
+) -> None:
+    found = rows()
+    found["instances"][0] |= {"disk_template": "mixed", "disk.templates": templates}
+    assert from_listings(**found).instances["i"].template == template
+
+
+@pytest.mark.parametrize(
     ("kind", "field", "value", "message"),
     [
         ("nodes", "mfree", None, "node 'a': free_memory is missing"),
