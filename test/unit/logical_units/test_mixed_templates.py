@@ -181,6 +181,16 @@ def test_grown_and_replaced_disk_by_disk(pairs: FakeCluster) -> None:
         )
 
 
+def test_only_disks_with_copies_are_repaired(pairs: FakeCluster) -> None:
+    mixed(pairs, FILE, DRBD, start=True)
+    answer = pairs.execute("OP_INSTANCE_REPAIR", instance_name=NAME)
+    assert [row[:3] for row in answer["disks"]] == [
+        (1, "node1.example.com", "good"),
+        (1, "node2.example.com", "good"),
+    ]
+    assert answer["jobs"] == []
+
+
 def test_lost_disks_are_made_anew_where_they_belong(pairs: FakeCluster) -> None:
     mixed(pairs, DRBD, PLAIN)
     for node in ("node1", "node2"):

@@ -13,6 +13,7 @@ from ganeti.base.errors import OpPrereqError, wrong_state
 from ganeti.base.ids import NodeUuid
 from ganeti.logical_units.disk_states import DiskStates, ask_disks, holders
 from ganeti.logical_units.instance.base import InstanceUnit, OnInstance, check_primary_online
+from ganeti.logical_units.instance.storage.disks import mirrored
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.objects.disk_templates import LocalDiskStatus
 from ganeti.objects.model import Disk
@@ -43,10 +44,11 @@ class Side:
 
 
 def sides(view: InstanceView, states: DiskStates) -> list[Side]:
-    """Return the condition of each disk on each of its nodes, the primary one first."""
+    """Return the condition of each disk with a copy on each of its nodes, the primary one first."""
     return [
         Side(index, node, *_condition(disk, node, states))
         for index, disk in enumerate(view.disks)
+        if disk.traits.mirrored
         for node in sorted(
             holders(view.instance, disk), key=lambda uuid: uuid != view.instance.primary_node
         )
@@ -125,7 +127,7 @@ class LUInstanceRepair(InstanceUnit[OpInstanceRepair, OnInstance]):
         view, names = plan.view, {node.uuid: node.name for node in plan.view.nodes}
         nodes = {node.uuid: node for node in view.nodes}
         groups = {str(group.uuid): group for group in view.groups}
-        disks = [(view.instance, disk) for disk in view.disks]
+        disks = [(view.instance, disk) for disk in mirrored(view)]
         found = sides(view, ask_disks(self.context, view.cluster, nodes, groups, disks))
         for side in found:
             if side.condition is not Condition.GOOD:
