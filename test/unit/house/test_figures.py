@@ -30,7 +30,7 @@ TABLES = frozenset(
 # Code lines of each package; 60,000 in all when they were recorded. A package may grow by a
 # twentieth before a reason is due: a correction of a few lines needs none.
 CODE_LINES_MAX = {
-    "allocation": 4_076,
+    "allocation": 4_081,
     "availability": 1_174,
     "base": 630,
     "bootstrap": 1_730,
@@ -44,7 +44,7 @@ CODE_LINES_MAX = {
     "jobexec": 782,
     "jobs": 1_142,
     "locking": 747,
-    "logical_units": 15_168,
+    "logical_units": 15_170,
     "luxid": 2_972,
     "maintd": 1_364,
     "mond": 511,
