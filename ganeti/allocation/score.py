@@ -109,6 +109,7 @@ SPREADS: Final = (
 DOMAIN_WEIGHT: Final = 1.0
 CLASH_WEIGHT: Final = 1.0  # an exclusion tag twice in one failure domain
 CLASHES: Final = "location_exclusion_score"
+RESERVE_WEIGHT: Final = 0.25
 
 COUNTS: Final = (
     Metric("n1_cnt", 1.0, lambda load: load.fails_n1 and load.primaries + load.secondaries),
@@ -266,6 +267,19 @@ def components_of(loads: Iterable[NodeLoad], clashes: float) -> list[Component]:
             total = float(sum(each.value(load) for load in among))
             found[each.name] = Component(each.name, total, each.weight)
     return [found[name] for name in _ORDER]
+
+
+def least_reserve(loads: Iterable[NodeLoad]) -> float:
+    """Return the part of the score that no balancing takes away: what reservations come to at best.
+
+    With instances spread as memory is, the largest node has its share of the mirrored ones, and the
+    others keep memory for these.
+    """
+    loads = list(loads)
+    kept = sum(sum(load.guarded.values()) for load in loads)
+    totals = [load.node.total_memory for load in loads]
+    whole, largest = sum(totals), max(totals, default=0)
+    return RESERVE_WEIGHT * part(kept * largest, whole * (whole - largest))
 
 
 def score_of(components: Iterable[Component]) -> float:

@@ -97,6 +97,13 @@ i4|1000|1000|1|running|Y|a||rbd||1
         ("--select-instances", "i1", "-C"),
         ("-g", "1", "--min-gain-limit", "100"),
         ("-G", "group1"),
+        ("-e", "100"),
+        ("-e", "7.405"),
+        ("-e", "2.5"),
+        ("--restricted-migration", "-C"),
+        ("--restricted-migration", "-O", "b", "-E", "-C"),
+        ("--ignore-soft-errors", "-C"),
+        ("--ignore-dynu", "-C"),
     ],
     ids=" ".join,
 )

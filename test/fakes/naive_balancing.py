@@ -70,7 +70,7 @@ def _ways(state: GroupState, instance: Instance, limits: Limits) -> Iterator[_Wa
             yield (p, t), (replaced,)
             if copies_first and _migrates(primary, node):
                 yield (t, p), (replaced, FAILOVER)
-        if runs_there:
+        if runs_there and (not limits.restricts_migration or not primary.is_usable):
             yield (s, t), (FAILOVER, replaced)
         if between and _migrates(secondary, node):
             yield (t, s), (FAILOVER, replaced, FAILOVER)

@@ -209,6 +209,7 @@ class _Batch:
             if way != PT and not limits.moves_instances:
                 opens[way][:] = False
         if limits.restricts_migration:
+            opens[ST] &= ~self._evaluation.usable[p]
             opens[TS][:] = False
         ways = np.stack([np.where(*each, CLOSED) for each in zip(opens, gains, strict=True)])
         switches &= limits.moves_instances

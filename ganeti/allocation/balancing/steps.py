@@ -33,8 +33,8 @@ class Limits(Struct, frozen=True):
         moves_disks: whether mirrors may be made on other nodes.
         moves_instances: whether instances may get another primary node.
         only_evacuates: move only what is on a node that is offline or drained.
-        restricts_migration: migrate no instance twice, and migrate one to a new mirror only from
-            a node that is drained.
+        restricts_migration: migrate no instance twice, and where a mirror is made on another node
+            only from a primary node that is drained or offline.
     """
 
     rules: Rules = Rules(checks_capacity=False)

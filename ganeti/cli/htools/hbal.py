@@ -9,11 +9,14 @@ from collections.abc import Iterable, Sequence
 from shlex import quote
 from typing import Final
 
+from msgspec.structs import replace
+
 from ganeti.allocation.answers import opcode
 from ganeti.allocation.balancing.search import Done, Ends, Search
 from ganeti.allocation.balancing.steps import FAILOVER, Limits, Step
 from ganeti.allocation.load import NodeLoad
 from ganeti.allocation.model import Group, InstanceStatus, Rules
+from ganeti.allocation.score import least_reserve
 from ganeti.allocation.sources.text_data import to_text
 from ganeti.allocation.state import ClusterState, GroupState, snapshot_after
 from ganeti.base.errors import GenericError
@@ -77,9 +80,12 @@ def balance(context: Context, options: Options, _args: list[str]) -> int:
     first = run.state.groups[group.uuid]
     score = first.exact_score
     _tell_score(run, first, "Initial coefficients: overall", "Initial score:")
+    least = least_reserve(first.loads.values())
+    ends = replace(ends, score_min=least + options.min_score)
     if score <= ends.score_min:
-        run.say(f"Cluster is already well balanced (initial score {score:.6f},")
-        run.say(f"minimum score {ends.score_min:.6f}).\nNothing to do, exiting")
+        run.say(f"Cluster is already well balanced (initial score {_short(score)},")
+        run.say(f"optimum score due to N+1 reservations {_short(least)},")
+        run.say(f"minimum score {_short(options.min_score)}).\nNothing to do, exiting")
         return EXIT_SUCCESS
     run.say("Trying to minimize the CV...")
     search = Search(run.state, group.uuid, limits_of(options), ends)
@@ -108,6 +114,16 @@ def ends_of(options: Options) -> Ends:
     if count is not None and count < 0:
         raise GenericError(f"--max-length: {count} is no number of moves")
     return Ends(options.min_score, options.min_gain, options.min_gain_limit, count)
+
+
+_FIXED: Final = (0.1, 1e7)  # smaller and larger numbers are told with an exponent
+
+
+def _short(value: float) -> str:
+    if not value or _FIXED[0] <= value < _FIXED[1]:
+        return f"{value:.6f}"
+    mantissa, _, exponent = f"{value:.6e}".partition("e")
+    return f"{mantissa}e{int(exponent)}"
 
 
 def limits_of(options: Options) -> Limits:
