@@ -53,6 +53,9 @@ TEST_REQUIRES = [
     "types-psutil",
 ]
 
+# The bound that hbal --plan tells; newer versions write into the output of the program.
+PLAN_REQUIRES = ["highspy>=1.11,<1.15"]
+
 COMPLETION = "share/bash-completion/completions"
 
 
@@ -103,7 +106,7 @@ setup(
     data_files=DATA_FILES,
     cmdclass={"install_data": InstallData},
     install_requires=INSTALL_REQUIRES,
-    extras_require={"test": TEST_REQUIRES},
+    extras_require={"test": [*TEST_REQUIRES, *PLAN_REQUIRES], "plan": PLAN_REQUIRES},
     entry_points={
         "console_scripts": [f"gnt-{name} = ganeti.cli.programs:main" for name in GNT_COMMANDS]
         + [f"{name} = ganeti.daemon.main:main" for name in [*DAEMONS, *PERIODIC]]

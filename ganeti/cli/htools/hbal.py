@@ -6,6 +6,7 @@ Source: cli.json, "htools"; manual page hbal(1).  The forms of the output are th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from importlib import import_module
 from shlex import quote
 from typing import Final
 
@@ -30,6 +31,9 @@ from ganeti.cli.htools.printing import component_table
 from ganeti.cli.htools.sources import write_file
 
 _TOLD_IN_FULL: Final = 3  # the verbosity from which on components are printed
+# Loaded with --plan only: it brings a solver.
+_PLANNING: Final = "ganeti.cli.htools.planning"
+_FOR_PLANS: Final = ("max_data", "max_downtime")
 _STOP_FILE: Final = "/tmp/stop-htools"  # noqa: S108 - the name that operators know
 SCRIPT: Final = f"""#!/bin/sh
 
@@ -62,6 +66,9 @@ def balance(context: Context, options: Options, _args: list[str]) -> int:
         raise GenericError(
             "--exec: jobs can only be submitted through the master daemon; use --luxi"
         )
+    for name in _FOR_PLANS:
+        if options.get(name) is not None and not options.plan:
+            raise GenericError(f"--{name.replace('_', '-')} limits a plan; use it with --plan")
     ends = ends_of(options)
     run = start(context, options)
     nodes, instances = run.snapshot.nodes, run.snapshot.instances
@@ -88,9 +95,7 @@ def balance(context: Context, options: Options, _args: list[str]) -> int:
         run.say(f"minimum score {_short(options.min_score)}).\nNothing to do, exiting")
         return EXIT_SUCCESS
     run.say("Trying to minimize the CV...")
-    search = Search(run.state, group.uuid, limits_of(options), ends)
-    done = list(_told(run, group, search.steps()))
-    last = search.cluster()
+    done, last = _found(run, group, ends)
     _tell_result(run, group, last, score, len(done))
     if options.print_commands is not None:
         _print_commands(run, [each.step for each in done], options.print_commands)
@@ -102,6 +107,22 @@ def balance(context: Context, options: Options, _args: list[str]) -> int:
         return EXIT_SUCCESS
     sets = job_sets([each.step for each in done])
     return carry_out(context, options, [[job_of(step) for step in jobs] for jobs in sets])
+
+
+def _found(run: Run, group: Group, ends: Ends) -> tuple[list[Done], ClusterState]:
+    """Find steps and print them; return them, and the cluster after them."""
+    limits = limits_of(run.options)
+    if not run.options.plan:
+        search = Search(run.state, group.uuid, limits, ends)
+        return list(_told(run, group, search.steps())), search.cluster()
+    planning = import_module(_PLANNING)
+    outcome = planning.planned(run, group.uuid, limits, ends)
+    done: list[Done] = []
+    for each, reason in zip(_told(run, group, outcome.plan.steps), outcome.reasons, strict=True):
+        run.say(f"       because of {reason}", 2)
+        done.append(each)
+    planning.tell_plan(run, outcome)
+    return done, outcome.plan.cluster
 
 
 def ends_of(options: Options) -> Ends:
@@ -275,6 +296,7 @@ them, with -C the commands for them too, and with -X it carries them out by jobs
         "dynu-file ignore-dynu mond-xen exit-on-missing-mond-data exclusion-tags",
         "max-cpu min-disk group max-length min-score min-gain min-gain-limit evac-mode",
         "restricted-migration no-disk-moves no-instance-moves select-instances exclude-instances",
+        "plan max-data max-downtime migration-downtime plan-time",
         "ignore-soft-errors exec first-job-group reason priority print-commands save",
         MOND,
     ),

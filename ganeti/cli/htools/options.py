@@ -26,6 +26,7 @@ _KINDS: Final[dict[str, Any]] = {
     "group": partial(opt.option, completes=ArgKind.GROUP),
     "list": opt.commas,
     "number": opt.number,
+    "size": opt.size,
     "ratio": partial(opt.option, type=Float),
     "priority": partial(opt.option, type=Priority),
     "yes?": _YES,
@@ -66,6 +67,11 @@ list | --exclude-instances=INSTS | do not move these instances
 flag | --ignore-soft-errors | ignore ratios of CPUs and spindles, exclusion tags, N+1 of mirrors
 flag | --no-capacity-checks | do not ask that the instances of any one node could restart elsewhere
 flag | -X --exec | carry the moves out by jobs; with --luxi
+flag | --plan | find a whole plan before the first move, which copies as little data as it can
+size | --max-data=SIZE | with --plan, the most data to copy, in MiB unless a unit is given
+ratio | --max-downtime=SECONDS | with --plan, how long instances may stand still, all together
+ratio | --migration-downtime=SECONDS | with --plan, how long a migration stops an instance | 0.03
+ratio | --plan-time=SECONDS | with --plan, how long to look for one at most | 120
 flag | --first-job-group | carry out the first set of jobs only
 flag | --dry-run | show what would be done, and do nothing
 text | --reason=REASON | kept in the reason trail of the jobs

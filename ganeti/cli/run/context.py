@@ -84,6 +84,12 @@ class Terminal:
         self._err.write(text + "\n")
         self._err.flush()
 
+    def progress(self, text: str) -> None:
+        """Show a line on a screen in place of the one shown before; not in the output."""
+        if self.is_screen:
+            self._err.write(f"\r\x1b[K{text}")
+            self._err.flush()
+
     def ask(self, question: str) -> str:
         """Ask a question, not in the output; the answer is "" at the end of the input."""
         self._err.write(question)

@@ -54,6 +54,7 @@ HOMES = {
     "prometheus_client": "ganeti/mond",
     "pyparsing": ("ganeti/query", "ganeti/storage/drbd"),
     "bitarray": "ganeti/config",
+    "highspy": "ganeti/allocation/planning",
 }
 
 
