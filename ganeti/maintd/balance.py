@@ -28,7 +28,7 @@ from ganeti.opcodes.opcode import OpCode
 
 FAILOVER: Final = "f"
 MOVES_MAX: Final = 50  # of a group in one search: more are of no use before these are made
-SEARCH_S: Final = 6.0  # of the CPU, for all groups together
+SEARCH_S: Final = 6.0  # of a CPU, for all groups together
 REST_S: Final = 3600.0
 
 
@@ -41,6 +41,7 @@ class Question(Struct, frozen=True):
         busy: names of nodes that take no part, nor do instances with a disk there.
         fixed: names of instances that stay.
         uses_load: whether the CPU load that nodes report counts.
+        limit_s: of a CPU; a busy machine takes longer.
         threshold: a group whose first moves gain as much needs no further search.
     """
 

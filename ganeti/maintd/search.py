@@ -147,7 +147,7 @@ def balance(snapshot: Snapshot, question: Question) -> list[GroupAnswer]:
     state = make_state(restricted(snapshot, question))
     limits = Limits(moves_disks=question.moves_disks)
     share_s = question.limit_s / max(len(state.groups), 1)
-    signal.signal(signal.SIGALRM, _ring)
+    signal.signal(signal.SIGPROF, _ring)
     threshold = question.threshold
     return [_of_group(state, uuid, limits, threshold, share_s) for uuid in state.groups]
 
@@ -164,12 +164,12 @@ def _of_group(
     moves: list[Move] = []
     is_late = False
     try:
-        signal.setitimer(signal.ITIMER_REAL, limit_s)
+        signal.setitimer(signal.ITIMER_PROF, limit_s)
         for done in Search(state, uuid, limits, _ENDS).steps():
             moves.append(_move(done))
             if before - done.score >= threshold and len(list(apart(moves))) < len(moves):
                 break  # a round is full
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
     except _LateError:
         is_late = True
     return GroupAnswer(group.group.name, before, moves, is_late)

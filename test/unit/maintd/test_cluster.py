@@ -1,19 +1,26 @@
-"""Which instances the maintenance daemon takes for ones that can leave their node."""
+"""Tests of ganeti/maintd/cluster.py: which instances can leave their node; searches end."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from fakes.fake_records import uuid_of
+from fakes.shell_scripts import write_script
+from fakes.waiting import until
 
 from ganeti.base.paths import Paths
+from ganeti.maintd.balance import Question
 from ganeti.maintd.cluster import LiveCluster
 from ganeti.maintd.rounds import InstanceFacts
 from ganeti.objects.disk_templates import traits_of
 from ganeti.objects.model import AdminState
+from ganeti.system import process
 
 ONE, TWO = uuid_of("node1"), uuid_of("node2")
 
@@ -82,3 +89,24 @@ def test_an_instance_can_leave_where_its_disks_or_a_copy_are_reached(
     found = facts_of(*templates)
     assert (found.can_leave, found.secondary) == (can_leave, secondary)
     assert (found.primary, found.is_up) == ("n1", True)
+
+
+def test_a_search_that_nobody_waits_for_any_more_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the daemon could not end before it."""
+    program, started = tmp_path / "search", tmp_path / "pid"
+    write_script(program, f"echo $$ > {started}.new; mv {started}.new {started}; exec sleep 3600")
+    monkeypatch.setattr(sys, "executable", str(program))
+    paths = Paths(str(tmp_path))
+
+    async def begin_and_leave() -> None:
+        cluster = LiveCluster(paths, cast(Any, None), cast(Any, None))
+        task = asyncio.create_task(cluster.search(Question()))
+        await until(started.exists, "the search runs")
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(begin_and_leave())  # which waits for all threads
+    assert process.wait_gone(int(started.read_text()), 0)
