@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from fakes.run_tool import run_tool
 from fakes.uneven_clusters import uneven
 
 from ganeti.allocation.planning import bound
+from ganeti.cli.htools import planning
 
 
 @pytest.fixture
@@ -97,3 +99,17 @@ def test_without_the_solver_there_is_a_plan_but_no_bound(
     assert len(row(out, "Score")) == 2
     assert "install highspy" in out
     assert "No plan for" not in out
+
+
+def test_a_screen_shows_how_far_the_work_is(
+    monkeypatch: Tool, capsys: Capture, cluster: str
+) -> None:
+    monkeypatch.setattr(planning, "_PROGRESS_INTERVAL_S", 0)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    _, out, err = run_tool(monkeypatch, capsys, "hbal", "-t", cluster, "--plan")
+    assert re.search(r"\r\x1b\[Krefinement: \d+%, ETA \d+s at most", err)
+    assert err.endswith("\r\x1b[K")
+    assert "ETA" not in out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: False)
+    _, _, err = run_tool(monkeypatch, capsys, "hbal", "-t", cluster, "--plan")
+    assert "ETA" not in err
