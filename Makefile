@@ -138,6 +138,7 @@ install: venv  ## Install into DESTDIR with PREFIX, for PYTHON: package, daemons
 	@for program in $(wildcard daemons/ganeti-*) $(ALLOCATORS) $(TOOLS); do \
 		case $$program in daemons/*) to=sbin ;; tools/iallocators/*) to=lib/ganeti/iallocators ;; *) to=lib/ganeti/tools ;; esac; \
 		to=$(DESTDIR)$(PREFIX)/$$to/$${program##*/}; \
+		case $$program in tools/*) test -e $$to || continue ;; esac; \
 		sed "1s|.*|#!$(INTERPRETER)|" $$program > $$to && chmod 755 $$to || exit 1; \
 	done
 	@install -d $(DESTDIR)$(UNITDIR)

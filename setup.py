@@ -56,6 +56,9 @@ TEST_REQUIRES = [
 # The bound that hbal --plan tells; newer versions write into the output of the program.
 PLAN_REQUIRES = ["highspy>=1.11,<1.15"]
 
+# The tools for placement are in "bin", as those of 3.0, and not among the others.
+PLACEMENT = ("harep", "hbal", "hcheck", "hinfo", "hroller", "hscan", "hspace", "hsqueeze")
+
 COMPLETION = "share/bash-completion/completions"
 
 
@@ -83,6 +86,7 @@ def tree(top: str, target: str) -> list[tuple[str, list[str]]]:
 
 
 NOT_INSTALLED = {"tools/demo", "tools/make-docs", "tools/launcher"}  # they need a checkout
+NOT_INSTALLED |= {f"tools/{name}" for name in PLACEMENT}
 DATA_FILES = [
     ("share/man/man1", sorted(glob("man/*.1"))),
     ("share/man/man7", sorted(glob("man/*.7"))),
@@ -109,6 +113,7 @@ setup(
     extras_require={"test": [*TEST_REQUIRES, *PLAN_REQUIRES], "plan": PLAN_REQUIRES},
     entry_points={
         "console_scripts": [f"gnt-{name} = ganeti.cli.programs:main" for name in GNT_COMMANDS]
+        + [f"{name} = ganeti.cli.programs:main" for name in PLACEMENT]
         + [f"{name} = ganeti.daemon.main:main" for name in [*DAEMONS, *PERIODIC]]
     },
 )

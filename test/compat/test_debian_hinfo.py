@@ -26,7 +26,9 @@ def test_every_line_is_theirs(
         assert err == theirs.stderr, number
 
 
-@pytest.mark.parametrize("fields", ["name,tmem", "+ptags", "name,nothing", "status"])
+@pytest.mark.parametrize(
+    "fields", ["name,tmem", "+ptags", "name,nothing", "status", "name,plist,slist"]
+)
 def test_fields_of_nodes_are_theirs(
     fields: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

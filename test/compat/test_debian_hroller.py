@@ -133,6 +133,76 @@ def test_a_master_node_is_needed_unless_forced_and_the_cluster_can_be_saved(
     assert out.splitlines()[1:] == ["'Node Reboot Groups'", "n2"]
     assert "Warning: No master node found" in err
     assert from_text(Path(f"{saved}.original").read_text()).nodes["n2"].tags == ("t",)
-    for option in ("--print-moves", "--full-evacuation"):
-        status, _, err = run_tool(monkeypatch, capsys, *words, option)
-        assert (status, f"{option} is not supported" in err) == (1, True)
+
+
+def moves_of(lines: Sequence[str]) -> list[tuple[list[str], dict[str, list[str]]]]:
+    """Return the nodes of each group, and where its instances go."""
+    groups: list[tuple[list[str], dict[str, list[str]]]] = []
+    for line in lines:
+        if line.startswith("  "):
+            name, *nodes = line.split()
+            groups[-1][1][name] = nodes
+        else:
+            groups.append((line.split(","), {}))
+    return groups
+
+
+@pytest.mark.parametrize("more", [(), ("--full-evacuation",), ("--ignore-non-redundant",)])
+def test_moves_take_all_away_that_have_to_leave(
+    more: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    path, told = tmp_path / "cluster", 0
+    for number in range(12):
+        text = cluster(number, ("drbd", "drbd", "plain"))
+        path.write_text(text)
+        words = ("hroller", "-t", str(path), "-f", "--print-moves", "--no-headers", *more)
+        status, out, err = run_tool(monkeypatch, capsys, *words)
+        if status:
+            assert "Not enough capacity" in err
+            continue
+        snapshot = from_text(text)
+        made = [each for each in snapshot.instances.values() if not each.is_forthcoming]
+        for group, moves in moves_of(out.splitlines()):
+            has_to_leave = {
+                each.name
+                for each in made
+                if not set(each.nodes).isdisjoint(group)
+                and (
+                    "--full-evacuation" in more
+                    if each.secondary
+                    else not more[0:1] or more[0] != "--ignore-non-redundant"
+                )
+            }
+            assert set(moves) == has_to_leave, number
+            for name, nodes in moves.items():
+                each = snapshot.instances[name]
+                assert set(nodes).isdisjoint(group), name
+                assert len(set(nodes)) == each.node_count
+                if each.secondary:
+                    assert nodes[0] == next(node for node in each.nodes if node not in group)
+                told += 1
+    assert told or more == ("--ignore-non-redundant",)
+
+
+@needs_debian
+def test_full_evacuation_is_possible_where_theirs_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "cluster"
+    for number in (2, 4, 5):  # without forthcoming instances and offline nodes, that theirs moves
+        path.write_text(cluster(number, ("drbd",)))
+        words = ("hroller", "-t", str(path), "-f", "--full-evacuation", "--print-moves")
+        theirs = debian_htools.run(*words)
+        status, out, _ = run_tool(monkeypatch, capsys, *words)
+        assert status <= theirs.returncode
+        if not theirs.returncode:
+            ours, expected = (moves_of(text.splitlines()[1:]) for text in (out, theirs.stdout))
+            assert sorted(chain(*(group for group, _ in ours))) == sorted(
+                chain(*(group for group, _ in expected))
+            )
+            assert sorted(chain(*(moves for _, moves in ours))) == sorted(
+                chain(*(moves for _, moves in expected))
+            )

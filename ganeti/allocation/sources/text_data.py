@@ -10,11 +10,13 @@ Source: manual page htools(1), "--text-data" and "--simulate".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import isfinite
 from typing import Any, Final, TypeVar
 
 from ganeti.allocation.load import Free
 from ganeti.allocation.model import Group, Instance, InstanceStatus, Node
 from ganeti.allocation.snapshot import (
+    RESOURCE_NAMES,
     Resources,
     Snapshot,
     make_group,
@@ -81,29 +83,55 @@ def from_text(text: str, more_exclusion: Iterable[str] = ()) -> Snapshot:
     group_lines, node_lines, instance_lines, tag_lines, policy_lines = sections
     tags = [line for _, line in tag_lines if line]
     meanings = meanings_of(tags, more_exclusion)
-    ipolicies = dict(_each(policy_lines, _ipolicy, 6))
+    ipolicies = dict(_each(policy_lines, _ipolicy, 6, "instance policy"))
     default = ipolicies.get("", IPOLICY_DEFAULTS)
-    groups = dict(_each(group_lines, lambda columns: _group(columns, ipolicies, default), 5))
-    nodes = dict(_each(node_lines, lambda columns: _node(columns, groups, meanings), 9))
-    instances = dict(_each(instance_lines, lambda columns: _instance(columns, meanings), 10))
+    groups = dict(
+        _each(group_lines, lambda columns: _group(columns, ipolicies, default), 5, "node group")
+    )
+    nodes = dict(_each(node_lines, lambda columns: _node(columns, groups, meanings), 9, "node"))
+    instances = dict(
+        _each(instance_lines, lambda columns: _instance(columns, meanings), 10, "instance")
+    )
     return make_snapshot(groups, nodes, instances, tags=tags, ipolicy=default)
 
 
 def _each(
-    lines: Iterable[tuple[int, str]], read: Callable[[list[str]], tuple[str, Made]], least: int
+    lines: Iterable[tuple[int, str]],
+    read: Callable[[list[str]], tuple[str, Made]],
+    least: int,
+    what: str,
 ) -> Iterator[tuple[str, Made]]:
     for number, line in lines:
         if not line:
             continue
         columns = line.split("|")
+        where = f"line {number}: {what} {columns[0]!r}"
         if len(columns) < least:
-            raise GenericError(f"line {number}: {len(columns)} columns, {least} are needed")
+            raise GenericError(f"{where}: {len(columns)} columns, {least} are needed")
         try:
             yield read(columns)
-        except ValueError as err:
-            raise GenericError(f"line {number}: {columns[0]!r}: {err}") from err
         except GenericError as err:
-            raise GenericError(f"line {number}: {err.message}") from err
+            named = err.message.startswith(f"{what} {columns[0]!r}")
+            raise GenericError(
+                f"line {number}: {err.message}" if named else f"{where}: {err.message}"
+            ) from err
+
+
+def _int(field: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as err:
+        raise GenericError(f"{field} is {text!r}, not a number") from err
+
+
+def _float(field: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError as err:
+        raise GenericError(f"{field} is {text!r}, not a number") from err
+    if not isfinite(value):
+        raise GenericError(f"{field} is {text!r}, which cannot be")
+    return value
 
 
 def _words(text: str) -> list[str]:
@@ -127,10 +155,14 @@ def _node(
     columns: Sequence[str], groups: Mapping[str, Group], meanings: TagMeanings
 ) -> tuple[str, tuple[Node, Free]]:
     name, *numbers, role, group = columns[:9]
-    spindles = int(_column(columns, 9, "1"))
+    spindles = _int("total_spindles", _column(columns, 9, "1"))
     is_offline = role == "Y" or _UNKNOWN in numbers
-    sizes = [0 if each == _UNKNOWN else int(each) for each in numbers]
-    more = int(_column(columns, 13, "1")), spindles, int(_column(columns, 12, "0"))
+    sizes = [
+        0 if text == _UNKNOWN else _int(field, text)
+        for field, text in zip(RESOURCE_NAMES, numbers, strict=False)
+    ]
+    own_cpus = _int("reserved_cpus", _column(columns, 13, "1"))
+    more = own_cpus, spindles, _int("free_spindles", _column(columns, 12, "0"))
     return name, make_node(
         name,
         groups.get(group),
@@ -141,7 +173,7 @@ def _node(
         is_known=not is_offline,
         group_uuid=group,
         tags=_words(_column(columns, 10, "")),
-        cpu_speed=float(_column(columns, 14, "1.0")),
+        cpu_speed=_float("cpu_speed", _column(columns, 14, "1.0")),
         spindle_count=spindles,
         exclusive_storage=_YES_OR_NO.get(_column(columns, 11, "N"), False),
         is_master=role == "M",
@@ -151,20 +183,22 @@ def _node(
 def _instance(columns: Sequence[str], meanings: TagMeanings) -> tuple[str, Instance]:
     name, memory, disk, vcpus, status, auto, primary, secondary, template, tags = columns[:10]
     spindles = _column(columns, 11, _NO_SPINDLES)
-    size = int(disk)
+    size = _int("disk_space_total", disk)
+    if status not in InstanceStatus.__members__.values():
+        raise GenericError(f"status is {status!r}, which cannot be")
     return name, make_instance(
         name,
         meanings,
-        memory=int(memory),
-        vcpus=int(vcpus),
+        memory=_int("memory", memory),
+        vcpus=_int("vcpus", vcpus),
         disk=size,
-        spindle_use=int(_column(columns, 10, "1")),
+        spindle_use=_int("spindle_use", _column(columns, 10, "1")),
         disk_template=template,
         nodes=[node for node in (primary, secondary) if node],
         status=InstanceStatus(status),
         tags=_words(tags),
         disk_sizes=(size,) if size else (),
-        spindles=None if spindles == _NO_SPINDLES else int(spindles),
+        spindles=None if spindles == _NO_SPINDLES else _int("spindles", spindles),
         is_auto_balanced=_YES_OR_NO.get(auto, True),
         is_forthcoming=_YES_OR_NO.get(_column(columns, 12, "N"), False),
     )
@@ -172,21 +206,25 @@ def _instance(columns: Sequence[str], meanings: TagMeanings) -> tuple[str, Insta
 
 def _ipolicy(columns: Sequence[str]) -> tuple[str, dict[str, Any]]:
     owner, standard, limits, templates, vcpu_ratio, spindle_ratio = columns[:6]
-    specs = [_spec(part) for part in limits.split(";")]
+    specs = [_spec("limits", part) for part in limits.split(";")]
+    if len(specs) % 2:
+        raise GenericError(f"limits are {len(specs)} specs, not pairs of least and largest")
     return owner, {
-        "std": _spec(standard),
+        "std": _spec("standard", standard),
         "minmax": [
             {"min": low, "max": high} for low, high in zip(specs[::2], specs[1::2], strict=True)
         ],
         "disk-templates": _words(templates),
-        "vcpu-ratio": float(vcpu_ratio),
-        "spindle-ratio": float(spindle_ratio),
+        "vcpu-ratio": _float("vcpu-ratio", vcpu_ratio),
+        "spindle-ratio": _float("spindle-ratio", spindle_ratio),
     }
 
 
-def _spec(text: str) -> dict[str, int]:
-    values = [int(word) for word in text.split(",")]
-    return dict(zip(_SPEC, values, strict=False))
+def _spec(field: str, text: str) -> dict[str, int]:
+    words = text.split(",")
+    if len(words) != len(_SPEC):
+        raise GenericError(f"{field}: {text!r} has {len(words)} numbers, {len(_SPEC)} are needed")
+    return {name: _int(f"{field}, {name}", word) for name, word in zip(_SPEC, words, strict=True)}
 
 
 # The order in which 3.0 lists them: the first is the usual one.

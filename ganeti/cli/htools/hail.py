@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from types import ModuleType
 from typing import Final
 
 from msgspec.structs import replace
@@ -19,7 +20,7 @@ from ganeti.allocation.model import NO_LOAD, STANDARD_LOAD, Rules
 from ganeti.allocation.questions import snapshot_of
 from ganeti.allocation.snapshot import Snapshot
 from ganeti.allocation.sources.utilisation import without_load
-from ganeti.allocation.state import make_state, snapshot_after
+from ganeti.allocation.state import ClusterState, make_state, snapshot_after
 from ganeti.allocation.tags import meanings_of
 from ganeti.base.errors import GenericError, NotSupportedError, ProtocolError
 from ganeti.cli.command import EXIT_FAILURE, ArgKind, Context, Options, opt
@@ -67,7 +68,7 @@ OPTIONS: Final = (
     ),
     opt.option(
         "-p --print-nodes=FIELDS",
-        "print the nodes before and afterwards (not supported yet)",
+        "print the nodes before and afterwards, with these fields; after + besides the usual ones",
         alone="",
     ),
     opt.option(
@@ -119,6 +120,9 @@ def answer_file(context: Context, options: Options, args: list[str]) -> None:
         lines = explanation(question, request.request, response)
         response = replace(response, explanation=lines)
         sys.stderr.writelines(f"{line}\n" for line in lines)
+    if options.print_nodes is not None:
+        _print_nodes("Initial", snapshot, question.cluster, options.print_nodes)
+        _print_nodes("Final", snapshot, found.after, options.print_nodes)
     if options.save is not None:
         _save(options.save, snapshot, snapshot_after(snapshot, found.after))
     context.write(encode_response(response))
@@ -127,8 +131,6 @@ def answer_file(context: Context, options: Options, args: list[str]) -> None:
 def _check_supported(options: Options) -> None:
     if options.mond == "yes" or options.mond_xen:
         raise NotSupportedError("--mond: the load that monitoring daemons report is not used yet")
-    if options.print_nodes is not None:
-        raise NotSupportedError("--print-nodes is not supported yet")
     if options.text_data is not None and options.simulate:
         raise GenericError("only one of --text-data and --simulate can be given")
     if options.static_kvm_node_memory < 0:
@@ -164,23 +166,37 @@ def _read(path: str) -> bytes:
 def _cluster(options: Options, request: AllocatorRequest) -> Snapshot:
     """Return the cluster that the options tell, if they tell one, or else that of the question."""
     if options.text_data is not None or options.simulate:
-        from ganeti.allocation.sources.text_data import made_up, read_text
-
-        if options.text_data is None:
-            return made_up(options.simulate)
-        return read_text(_read(options.text_data), options.text_data)
+        source, path = _text_data(), options.text_data
+        made: Snapshot = (
+            source.made_up(options.simulate)
+            if path is None
+            else source.read_text(_read(path), path)
+        )
+        return made
     return snapshot_of(request, kvm_node_memory=options.static_kvm_node_memory)
+
+
+def _text_data() -> ModuleType:
+    """Return the module that reads and writes text, which no job needs."""
+    from ganeti.allocation.sources import text_data
+
+    return text_data
+
+
+def _print_nodes(when: str, snapshot: Snapshot, state: ClusterState, fields: str) -> None:
+    from ganeti.cli.htools import printing
+
+    lines = printing.node_table(printing.shown_nodes(snapshot, state), fields)
+    sys.stderr.writelines(f"{line}\n" for line in ("", f"{when} cluster status:", *lines, ""))
 
 
 def _save(path: str, before: Snapshot, after: Snapshot) -> None:
     """Write the cluster as it is and as it will be."""
-    from ganeti.allocation.sources.text_data import to_text
-
     for ending, content in ((_BEFORE, before), (_AFTER, after)):
         target = f"{path}.{ending}"
         try:
             with open(target, "w", encoding="utf-8") as file:
-                file.write(to_text(content))
+                file.write(_text_data().to_text(content))
         except OSError as err:
             raise GenericError(f"{target}: {err.strerror}") from err
 

@@ -5,7 +5,7 @@ Source: cli.json, "htools"; manual page hroller(1).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Final
 
@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ganeti.allocation.model import Instance, Rules
-from ganeti.allocation.placing import find_place
+from ganeti.allocation.placing import find_place, find_secondary
 from ganeti.allocation.sources.text_data import to_text
 from ganeti.allocation.state import ClusterState
 from ganeti.base.errors import GenericError
@@ -28,7 +28,6 @@ ROUNDS: Final = 20  # of regrouping
 Neighbours = Mapping[str, set[str]]
 # Getting away counts, and only for the time of a reboot.
 _RULES: Final = Rules(ignores_soft=True, checks_capacity=False)
-_UNSUPPORTED: Final = ("print_moves", "full_evacuation")
 
 
 def roll(context: Context, options: Options, _args: list[str]) -> None:
@@ -37,9 +36,6 @@ def roll(context: Context, options: Options, _args: list[str]) -> None:
     Raises:
         GenericError: the data cannot be read, the master node is not known, or there are several.
     """
-    for name in _UNSUPPORTED:
-        if options.get(name):
-            raise GenericError(f"--{name.replace('_', '-')} is not supported")
     run = start(context, options)
     master = _master(run)
     if options.save is not None:
@@ -52,13 +48,17 @@ def roll(context: Context, options: Options, _args: list[str]) -> None:
     planner = Planner(run.state, neighbours(run, names), _evacuated(run, names))
     groups = _ordered(planner.plan(names), master)
     if options.one_step_only:
-        if not options.no_headers:
-            run.say("'First Reboot Group'")
-        context.terminal.write_lines(groups[0] if groups else [])
-        return
+        groups, title = groups[:1], "'First Reboot Group'"
+    else:
+        title = "'Node Reboot Groups'"
     if not options.no_headers:
-        run.say("'Node Reboot Groups'")
-    context.terminal.write_lines([",".join(group) for group in groups])
+        run.say(title)
+    for group in groups:
+        lines = group if options.one_step_only else [",".join(group)]
+        moved = (planner.moved(group) or []) if options.print_moves else []
+        places = {each.name: " ".join(each.nodes) for each in moved}
+        lines += [f"  {name} {places[name]}" for name in natural_sorted(places)]
+        context.terminal.write_lines(lines)
 
 
 def _master(run: Run) -> str | None:
@@ -103,10 +103,12 @@ def _made(run: Run) -> Iterator[Instance]:
 def _evacuated(run: Run, names: Sequence[str]) -> dict[str, list[Instance]]:
     """Return the instances of each node that have to find another place meanwhile."""
     found: dict[str, list[Instance]] = {name: [] for name in names}
-    if not run.options.ignore_non_redundant:
-        for each in _alone(run):
-            if each.primary in found:
-                found[each.primary].append(each)
+    for each in _made(run):
+        is_left = each.secondary is None and run.options.ignore_non_redundant
+        stays = each.secondary is not None and not run.options.full_evacuation
+        for name in () if is_left or stays else each.nodes:
+            if name in found:
+                found[name].append(each)
     return found
 
 
@@ -198,16 +200,33 @@ class Planner(Struct):
 
     def _can_leave(self, names: Sequence[str]) -> bool:
         """Tell whether all instances that have to can leave these nodes at once."""
-        moved = [each for name in names for each in self.leaving[name]]
-        state = self.state
-        for each in sorted(moved, key=lambda one: (-one.memory, one.name)):
-            without = state.without_instance(each)
-            group = without.group_of(each.primary)
-            found = find_place(group, each, _RULES, set(names)).nodes
+        return self.moved(names) is not None
+
+    def moved(self, names: Sequence[str]) -> list[Instance] | None:
+        """Return the instances that leave these nodes, at their places then; None if they cannot.
+
+        One with a second node is migrated there, if need be, and gets another second node.
+        """
+        leaving = {each.name: each for name in names for each in self.leaving[name]}
+        state, moved = self.state, list[Instance]()
+        for each in sorted(leaving.values(), key=lambda one: (-one.memory, one.name)):
+            state = state.without_instance(each)
+            found = self._place(state, each, names)
             if not found:
-                return False
-            state = without.with_instance(replace(each, nodes=found))
-        return True
+                return None
+            moved.append(replace(each, nodes=found))
+            state = state.with_instance(moved[-1])
+        return moved
+
+    def _place(
+        self, state: ClusterState, instance: Instance, names: Collection[str]
+    ) -> Sequence[str]:
+        group = state.group_of(instance.primary)
+        if instance.secondary is None:
+            return find_place(group, instance, _RULES, set(names)).nodes
+        stays = instance.secondary if instance.primary in names else instance.primary
+        node = state.nodes[stays]
+        return find_secondary(group, instance, node, _RULES, set(names)).nodes
 
 
 def _ordered(groups: Iterable[Sequence[str]], master: str | None) -> list[list[str]]:
@@ -230,8 +249,8 @@ the group.  The master node comes last.  It changes nothing.""",
         opt.flag("--ignore-non-redundant", "instances without second node need no other place"),
         opt.flag("--one-step-only", "print the first group only, one node per line"),
         opt.flag("-f --force", "go on even if the master node is not known"),
-        opt.flag("--print-moves", "not supported"),
-        opt.flag("--full-evacuation", "not supported"),
+        opt.flag("--print-moves", "print for each group where its instances go meanwhile"),
+        opt.flag("--full-evacuation", "mirrors leave the nodes of a group too"),
         *shared(SOURCES, "offline verbose quiet no-headers save group static-kvm-node-memory"),
     ),
     usage_status=EXIT_FAILURE,

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from ganeti.allocation.capacity.filling import fill
+from ganeti.allocation.capacity.forecast import Forecast, forecast
 from ganeti.allocation.capacity.search import Filled, Search, new_names
 from ganeti.allocation.capacity.tiers import Range, Size, fill_tiered, size_of
 from ganeti.allocation.limits import Obstacle
@@ -23,7 +24,7 @@ from ganeti.base.errors import GenericError
 from ganeti.base.units import parse_unit
 from ganeti.cli.command import EXIT_FAILURE, Context, Options
 from ganeti.cli.declaration.program import single_program
-from ganeti.cli.htools.frame import Run, start
+from ganeti.cli.htools.frame import Run, counted, start
 from ganeti.cli.htools.options import SOURCES, shared
 from ganeti.cli.htools.printing import Column, component_table, shell_value, table
 from ganeti.cli.htools.sources import write_file
@@ -146,11 +147,25 @@ def measure(context: Context, options: Options, _args: list[str]) -> None:
             run.warn(
                 [f"The cluster state after {name} allocation has been written to file '{path}'"]
             )
+    future = _forecast(run, search, standard, template)
     is_machine = options.machine_readable == "yes"
     told = _keys if is_machine else _text
     tiers = ranges[0].largest, results[0][1]
-    for line in told(run, template, tiers, (standard, results[1][1])):
+    for line in told(run, template, tiers, (standard, results[1][1]), future):
         run.say(line)
+
+
+def _forecast(run: Run, search: Search, usual: Size, template: str) -> Forecast | None:
+    """Return for how long there is room, if that was asked."""
+    weeks = run.options.forecast
+    if weeks is None:
+        return None
+    if run.options.luxi is None:
+        raise GenericError("--forecast: only the master daemon knows the growth; use --luxi")
+    if weeks < 1:
+        raise GenericError("--forecast: at least one week is needed")
+    grown = run.context.client.query_growth(int(weeks))
+    return forecast(run.state, search, grown, usual, template)
 
 
 def _size(options: Options, option: str, usual: Size) -> Size:
@@ -220,7 +235,9 @@ def _tiers(filled: Filled) -> Counter[tuple[int, int, int, int]]:
     )
 
 
-def _keys(run: Run, template: str, tiered: _Result, standard: _Result) -> Iterator[str]:
+def _keys(
+    run: Run, template: str, tiered: _Result, standard: _Result, future: Forecast | None
+) -> Iterator[str]:
     nodes = list(run.snapshot.nodes.values())
     vcpus_max = sum(int(node.vcpus_max) for node in nodes)
     totals = {
@@ -258,7 +275,31 @@ def _keys(run: Run, template: str, tiered: _Result, standard: _Result) -> Iterat
     reasons = _reasons(run, standard[1])
     yield _pair("ALLOC_FAIL_REASON", f"FAIL{reasons[0][0].upper()}")
     yield from (_pair(f"ALLOC_FAIL{name.upper()}_CNT", number) for name, number in reasons)
+    if future is not None:
+        yield from _forecast_keys(future)
     yield _pair("OK", 1)
+
+
+def _forecast_keys(future: Forecast) -> Iterator[str]:
+    yield _pair("FORECAST_PER_WEEK", future.pace.per_week if future.pace else 0.0)
+    if future.pace is not None and future.weeks is not None:
+        yield _pair("FORECAST_MEM", future.pace.size.memory)
+        yield _pair("FORECAST_DSK", future.pace.size.disk)
+        yield _pair("FORECAST_INSTANCES", future.count)
+        yield _pair("FORECAST_WEEKS", future.weeks)
+        yield _pair("FORECAST_LACKING", future.lacking or "nothing")
+
+
+def _forecast_text(future: Forecast, weeks: int) -> Iterator[str]:
+    yield f"Growth in the last {counted(weeks, 'week')}:"
+    if future.pace is None or future.weeks is None:
+        yield "  - no more instances than before"
+        return
+    size = future.pace.size
+    each = f"MEM {size.memory}, DSK {size.disk}, CPU {size.vcpus}"
+    yield f"  - {future.pace.per_week:.1f} instances a week more, of {each} each"
+    yield f"  - {future.count} more of these fit: that is enough for {future.weeks:.1f} weeks"
+    yield f"  - what is lacking first: {future.lacking or 'nothing'}"
 
 
 def _spec_keys(prefix: str, size: Size, template: str) -> Iterator[str]:
@@ -273,7 +314,9 @@ def _spec_keys(prefix: str, size: Size, template: str) -> Iterator[str]:
     return (_pair(f"{prefix}_{key}", value) for key, value in rows.items())
 
 
-def _text(run: Run, template: str, tiered: _Result, standard: _Result) -> Iterator[str]:
+def _text(
+    run: Run, template: str, tiered: _Result, standard: _Result, future: Forecast | None
+) -> Iterator[str]:
     nodes = list(run.snapshot.nodes.values())
     yield f"The cluster has {len(nodes)} nodes and the following resources:"
     yield (
@@ -292,6 +335,8 @@ def _text(run: Run, template: str, tiered: _Result, standard: _Result) -> Iterat
     counts = [f"{len(standard[1].placed):3} instances allocated"]
     titles = "Standard (fixed-size)", "Normal (fixed-size) allocation results:"
     yield from _result_text(run, template, standard, titles, counts)
+    if future is not None:
+        yield from _forecast_text(future, int(run.options.forecast))
 
 
 def _result_text(
@@ -323,7 +368,7 @@ changes nothing.""",
         SOURCES,
         "simulate offline max-cpu min-disk static-kvm-node-memory standard-alloc tiered-alloc",
         "disk-template spindle-use max-length independent-groups accept-existing-errors",
-        "no-capacity-checks machine-readable print-nodes save verbose quiet",
+        "no-capacity-checks machine-readable print-nodes save verbose quiet forecast",
     ),
     usage_status=EXIT_FAILURE,
     manual_section=1,

@@ -86,6 +86,7 @@ template | --disk-template=TEMPLATE | disk template of the instances
 number | --spindle-use=N | load of an instance on the spindles of its nodes
 flag | --independent-groups | leave groups out in which a node is not N+1 happy
 flag | --accept-existing-errors | leave only the nodes out that are not N+1 happy
+number | --forecast=WEEKS | tell how long there is room at the growth of the last weeks; with --luxi
 flag | --no-simulation | do not try what balancing would bring
 ratio | --minimal-resources=FACTOR | standard instances for which each node must have room | 2
 ratio | --target-resources=FACTOR | the same once others are switched off | 2

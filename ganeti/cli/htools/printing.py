@@ -55,8 +55,10 @@ def shell_value(text: str) -> str:
 class Shown(Struct, frozen=True):
     """A node to be shown: what it reports, its load and its instances.
 
-    ``lost_memory`` is what neither it nor its running instances took and that was not free, when
-    it was asked.
+    Attributes:
+        lost_memory: what neither it nor its running instances took and that was not free, when it
+            was asked.
+        numbers: the place of each instance in the list of the source.
     """
 
     node: Node
@@ -65,6 +67,7 @@ class Shown(Struct, frozen=True):
     primaries: Sequence[Instance]
     secondaries: Sequence[Instance]
     lost_memory: int
+    numbers: Mapping[str, int]
 
     @property
     def used_memory(self) -> int:
@@ -94,9 +97,20 @@ def shown_nodes(
         for name in each.nodes[1:]:
             secondaries[name].append(each)
     groups = None if only is None else frozenset(only)
-    free, lost = snapshot.free, _lost_memory(snapshot)
+    lost = _lost_memory(snapshot)
+    numbers = {
+        name: number for number, name in enumerate({**snapshot.instances, **state.instances})
+    }
     return [
-        Shown(node, free[name], state.load(name), primaries[name], secondaries[name], lost[name])
+        Shown(
+            node=node,
+            free=snapshot.free[name],
+            load=state.load(name),
+            primaries=primaries[name],
+            secondaries=secondaries[name],
+            lost_memory=lost[name],
+            numbers=numbers,
+        )
         for name, node in snapshot.nodes.items()
         if groups is None or node.group in groups
     ]
@@ -128,8 +142,11 @@ def _rounded(value: float, digits: int) -> str:
     return str(Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-digits)))
 
 
-def _names(instances: Iterable[Instance]) -> str:
-    return ",".join(each.name for each in instances)
+def _listed(shown: Shown, instances: Iterable[Instance]) -> str:
+    """Return the numbers of instances, as 3.0 lists them: the last one first."""
+    made = [each.name for each in instances if not each.is_forthcoming]
+    numbers = sorted((shown.numbers[name] for name in made), reverse=True)
+    return f"[{','.join(map(str, numbers))}]"
 
 
 def _part(value: float, whole: float) -> float:
@@ -165,8 +182,8 @@ NODE_FIELDS: Final[Mapping[str, NodeField]] = {
     "ucpu": _number("vcpu", _vcpus),
     "pcnt": _number("pcnt", lambda shown: shown.load.primaries),
     "scnt": _number("scnt", lambda shown: shown.load.secondaries),
-    "plist": (Column("primaries", True), lambda shown: _names(shown.primaries)),
-    "slist": (Column("secondaries", True), lambda shown: _names(shown.secondaries)),
+    "plist": (Column("primaries", True), lambda shown: _listed(shown, shown.primaries)),
+    "slist": (Column("secondaries", True), lambda shown: _listed(shown, shown.secondaries)),
     "pfmem": _fraction(
         "p_fmem", 4, lambda shown: _part(shown.load.present_free_memory, shown.node.total_memory)
     ),

@@ -153,7 +153,6 @@ def test_a_bad_question_is_one_message_and_exit_status_1(
         ((), "FILE is missing"),
         (("/dev/null", "--nonsense"), "no such option: --nonsense"),
         (("/dev/null", "--mond"), "not used yet"),
-        (("/dev/null", "-p"), "--print-nodes is not supported yet"),
         (("/dev/null", "-t", "x", "--simulate=y"), "only one of --text-data and --simulate"),
         (("/dev/null", "--static-kvm-node-memory=-1"), "memory cannot be negative"),
     ],
@@ -185,6 +184,17 @@ def test_help_version_and_completion(run: Run) -> None:
     lines = run.words("--help-completion")[1].splitlines()
     assert lines[-1] == "file 1 1"
     assert len(lines) == len(OPTIONS) + 2
+
+
+def test_nodes_are_printed_before_and_afterwards(run: Run) -> None:
+    content = question(new(template="plain"), NODES)
+    _, out, err = run(content, "-pname,pcnt")
+    assert '"success":true' in out.replace(" ", "")
+    before, after = (part.split() for part in err.split("Final cluster status:"))
+    assert before[:3] == ["Initial", "cluster", "status:"]
+    assert sum(int(word) for word in after if word.isdigit()) == 1 + sum(
+        int(word) for word in before if word.isdigit()
+    )
 
 
 def test_a_job_does_not_wait_for_arrays() -> None:

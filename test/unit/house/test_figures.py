@@ -30,11 +30,11 @@ TABLES = frozenset(
 # Code lines of each package; 60,000 in all when they were recorded. A package may grow by a
 # twentieth before a reason is due: a correction of a few lines needs none.
 CODE_LINES_MAX = {
-    "allocation": 5_198,
+    "allocation": 5_274,
     "availability": 1_174,
     "base": 630,
     "bootstrap": 1_730,
-    "cli": 11_787,
+    "cli": 11_864,
     "clients": 1_414,
     "collectors": 1_178,
     "config": 3_445,

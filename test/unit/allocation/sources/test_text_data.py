@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 import pytest
 from fakes.allocator_questions import Draw, decoded, group, instance, new, node, question, several
 from fakes.chance import seed
+from fakes.text_clusters import Shape
+from fakes.text_clusters import made_up as cluster_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ganeti.allocation.answers import Question, answer
 from ganeti.allocation.model import Rules
 from ganeti.allocation.questions import snapshot_of, state_of
-from ganeti.allocation.sources.text_data import from_text, made_up, to_text
+from ganeti.allocation.sources.text_data import from_text, made_up, read_text, to_text
 from ganeti.allocation.state import make_state, snapshot_after
 from ganeti.allocation.tags import meanings_of
 from ganeti.base.errors import GenericError
@@ -64,10 +69,16 @@ def test_a_text_is_read() -> None:
     ("text", "message"),
     [
         ("", "1 sections of lines, 5 are needed"),
-        ("a|b\n\n\n\n\n", "line 1: 2 columns, 5 are needed"),
-        (TEXT.replace("a|10000", "a|many"), "line 3: 'a': invalid literal"),
-        (TEXT.replace("i|500", "i|x"), "line 7: 'i': invalid literal"),
-        (TEXT.replace("|3.5|", "|x|"), "line 14: 'default': could not convert"),
+        ("a|b\n\n\n\n\n", "line 1: node group 'a': 2 columns, 5 are needed"),
+        (
+            TEXT.replace("a|10000", "a|many"),
+            "line 3: node 'a': total_memory is 'many', not a number",
+        ),
+        (TEXT.replace("i|500", "i|x"), "line 7: instance 'i': memory is 'x', not a number"),
+        (
+            TEXT.replace("|3.5|", "|x|"),
+            "line 14: instance policy 'default': vcpu-ratio is 'x', not a number",
+        ),
         (TEXT.replace(";9999", ";9999,1;9"), "line 13: "),
     ],
 )
@@ -129,3 +140,41 @@ def test_other_groups_keep_their_names() -> None:
     )
     snapshot = snapshot_of(request)
     assert from_text(to_text(snapshot)).groups == snapshot.groups
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_file_that_is_cut_anywhere_gives_one_line_that_names_the_object(number: int) -> None:
+    content = cluster_text(number, Shape(nodes=(2, 3), groups=1 + number % 2)).encode()
+    messages = [message for size in range(len(content)) if (message := refusal(content[:size]))]
+    form = r"cluster\.data: (\d sections of lines, 5 are needed|line \d+: \w[\w ]* '.*'[: ].+)"
+    assert [message for message in messages if not re.fullmatch(form, message)] == []
+    assert len(messages) > len(content) * 0.9
+
+
+def refusal(content: bytes) -> str:
+    """Return why a file cannot be read; empty if it can."""
+    try:
+        make_state(read_text(content, "cluster.data"))
+    except GenericError as err:
+        return err.message
+    return ""
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 50), st.data())
+def test_a_column_with_anything_in_it_is_read_or_refused(number: int, data: st.DataObject) -> None:
+    lines = cluster_text(number, Shape(nodes=(2, 2), per_node=(1, 2))).splitlines()
+    place = data.draw(st.sampled_from([n for n, line in enumerate(lines) if "|" in line]))
+    columns = lines[place].split("|")
+    column = data.draw(st.integers(0, len(columns) - 1))
+    words = ["", "-1", "x", "nan", "inf", "1e9", "0", "Y", "1,2", ";", "?", "nowhere", "9" * 30]
+    columns[column] = data.draw(st.sampled_from(words))
+    lines[place] = "|".join(columns)
+    content = "\n".join(lines).encode()
+    message = refusal(content)
+    if message:
+        assert "\n" not in message
+        assert message.startswith("cluster.data: ")
+    else:
+        groups = make_state(read_text(content, "cluster.data")).groups.values()
+        assert all(math.isfinite(group.score) for group in groups)
