@@ -26,6 +26,7 @@ from ganeti.allocation.state import ClusterState
 # Gains that differ by less are equal, and a step must bring more.
 ROUNDING: Final = 1e-7
 _WHOLE_CELLS: Final = 40_000  # pairs of instance and node that are all looked at before each step
+_FIRST_CELLS: Final = 4_000_000  # of which so many are looked at for the first steps anyway
 _WATCHED: Final = 1024  # instances whose moves are kept fresh
 _HEAD: Final = 24  # of which so many are looked at together
 _TARGETS: Final = 32  # nodes looked at for each
@@ -135,6 +136,7 @@ class _Table:
         self._arrays = evaluation.arrays
         rows, columns = len(self._arrays.instances), len(self._arrays.nodes)
         self._is_small = rows * columns <= _WHOLE_CELLS
+        self._whole_steps = _FIRST_CELLS // max(1, rows * columns)
         self._rows: Indices = np.arange(rows)
         self._gains: Floats = np.empty((rows, columns + 1))  # at the end the change of roles
         self._best: Floats = np.full(rows, CLOSED)
@@ -165,7 +167,8 @@ class _Table:
         changed = [*self._moves]  # what was refused may be open now
         self._moves.clear()
         self._redundancy = None
-        if self._is_small or self._has_drifted():
+        self._whole_steps -= 1
+        if self._is_small or self._whole_steps > 0 or self._has_drifted():
             self._sweep()
             return
         self._is_swept = False

@@ -158,7 +158,8 @@ def test_each_step_is_the_best_of_all() -> None:
 def test_what_is_kept_in_mind_leads_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = []
     for cells in (10**9, 0):  # all moves before each step; those kept in mind
-        monkeypatch.setattr("ganeti.allocation.balancing.search._WHOLE_CELLS", cells)
+        for name in ("_WHOLE_CELLS", "_FIRST_CELLS"):
+            monkeypatch.setattr(f"ganeti.allocation.balancing.search.{name}", cells)
         found = []
         for number in range(8):
             state, group = cluster(number, Shape(nodes=(8, 12), per_node=(8, 12)))

@@ -30,7 +30,7 @@ TABLES = frozenset(
 # Code lines of each package; 60,000 in all when they were recorded. A package may grow by a
 # twentieth before a reason is due: a correction of a few lines needs none.
 CODE_LINES_MAX = {
-    "allocation": 5_274,
+    "allocation": 5_277,
     "availability": 1_174,
     "base": 630,
     "bootstrap": 1_730,
