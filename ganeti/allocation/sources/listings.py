@@ -7,8 +7,11 @@ Source: query_fields.json; rapi.json, "object_fields".
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
+
+import msgspec
 
 from ganeti.allocation.load import Free
 from ganeti.allocation.model import Group, Instance, InstanceStatus, Node
@@ -43,7 +46,11 @@ OWN_INSTANCE_FIELDS: Final = (*INSTANCE_FIELDS, "forthcoming", "disk.templates")
 Row = Mapping[str, Any]
 _KVM: Final = "kvm"
 _MASTER: Final = "M"
-Wanted = TypeVar("Wanted")
+_Name = str | None
+_Names = list[str] | None
+_Links = list[str | None] | None
+_Amount = int | float | None
+_Amounts = list[int | None] | None
 
 
 def ask_master(
@@ -87,11 +94,12 @@ def from_listings(
     Raises:
         GenericError: a value is missing or cannot be; the text names the object and the field.
     """
-    tags = _value("the cluster", cluster, "tags", list)
+    tags = _value("the cluster", cluster, "tags", list[str])
     meanings = meanings_of(tags, more_exclusion)
     made_groups = dict(_group(row) for row in groups)
     made = dict(_instance(row, meanings) for row in instances)
-    static = kvm_node_memory if _KVM in cluster.get("enabled_hypervisors", ()) else 0
+    hypervisors = _value("the cluster", cluster, "enabled_hypervisors", _Names) or ()
+    static = kvm_node_memory if _KVM in hypervisors else 0
     running: dict[str, int] = {}
     for each in made.values():
         if each.nodes:
@@ -101,19 +109,27 @@ def from_listings(
     return make_snapshot(made_groups, made_nodes, made, tags=tags, ipolicy=ipolicy)
 
 
-def _value(what: str, row: Row, field: str, kind: type[Wanted]) -> Wanted:
+def _value(what: str, row: Row, field: str, kind: Any) -> Any:
+    """Return a value of a type, which may be one of lists.
+
+    Raises:
+        GenericError: it is missing, or of another type.
+    """
+    if not isinstance(row, Mapping):
+        raise GenericError(f"{what}: {reprlib.repr(row)} is no object")
     found = row.get(field)
-    if not isinstance(found, kind):
-        problem = "is missing" if found is None else f"is {found!r}, which cannot be"
-        raise GenericError(f"{what}: {field} {problem}")
-    return found
+    try:
+        return msgspec.convert(found, kind)
+    except msgspec.ValidationError:
+        problem = "is missing" if found is None else f"is {reprlib.repr(found)}, which cannot be"
+        raise GenericError(f"{what}: {field} {problem}") from None
 
 
 def _group(row: Row) -> tuple[str, Group]:
     name = _value("a node group", row, "name", str)
     what = f"node group {name!r}"
     uuid, policy = _value(what, row, "uuid", str), _value(what, row, "alloc_policy", str)
-    ipolicy, tags = _value(what, row, "ipolicy", dict), _value(what, row, "tags", list)
+    ipolicy, tags = _value(what, row, "ipolicy", dict), _value(what, row, "tags", list[str])
     return uuid, make_group(uuid, name, policy, ipolicy, (), tags)
 
 
@@ -130,7 +146,7 @@ def _node(
     is_known = not is_offline and _value(what, row, "vm_capable", bool)
     params = _value(what, row, "ndparams", dict)
     group = _value(what, row, "group.uuid", str)
-    has = Resources._make([row.get(field) for field in _RESOURCES])
+    has = Resources._make([_value(what, row, field, _Amount) for field in _RESOURCES])
     has = has._replace(own_cpus=has.own_cpus or 0, free_spindles=has.free_spindles or 0)
     if static_memory and isinstance(has.total_memory, int):
         free = has.total_memory - static_memory - running.get(name, 0)
@@ -144,7 +160,7 @@ def _node(
         is_offline=is_offline,
         is_known=is_known,
         group_uuid=group,
-        tags=_value(what, row, "tags", list),
+        tags=_value(what, row, "tags", list[str]),
         cpu_speed=params.get("cpu_speed"),
         spindle_count=params.get("spindle_count"),
         exclusive_storage=params.get("exclusive_storage") is True,
@@ -156,7 +172,7 @@ def _node(
 def _template(what: str, row: Row) -> str:
     """Return the template that says where an instance can be, where its disks are of several."""
     found = _value(what, row, "disk_template", str)
-    each = row.get("disk.templates")
+    each = _value(what, row, "disk.templates", _Names)
     return binding_template(each) if each and found == MIXED else found
 
 
@@ -167,9 +183,10 @@ def _instance(row: Row, meanings: TagMeanings) -> tuple[str, Instance]:
     if status not in InstanceStatus.__members__.values():
         raise GenericError(f"{what}: status is {status!r}, which cannot be")
     params = _value(what, row, "beparams", dict)
-    nodes = [row.get("pnode"), *_value(what, row, "snodes", list)]
-    spindles = [each for each in row.get("disk.spindles") or () if isinstance(each, int)]
-    networks = [each for each in row.get("nic.networks") or () if each]
+    nodes = [_value(what, row, "pnode", _Name), *_value(what, row, "snodes", list[str])]
+    given = _value(what, row, "disk.spindles", _Amounts) or ()
+    spindles = [each for each in given if each is not None]
+    networks = _value(what, row, "nic.networks", _Links) or ()
     return name, make_instance(
         name,
         meanings,
@@ -180,11 +197,11 @@ def _instance(row: Row, meanings: TagMeanings) -> tuple[str, Instance]:
         disk_template=_template(what, row),
         nodes=[node for node in nodes if node],
         status=InstanceStatus(status),
-        tags=_value(what, row, "tags", list),
-        disk_sizes=tuple(_value(what, row, "disk.sizes", list)),
+        tags=_value(what, row, "tags", list[str]),
+        disk_sizes=tuple(_value(what, row, "disk.sizes", list[int])),
         spindles=sum(spindles) if spindles else None,
-        nic_count=len(row.get("nic.networks") or ()),
-        networks=frozenset(networks),
+        nic_count=len(networks),
+        networks=frozenset(each for each in networks if each),
         is_forthcoming=row.get("forthcoming") is True,
         is_auto_balanced=params.get("auto_balance") is not False,
     )

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes.allocator_questions import instance, new, node, question
+from fakes.allocator_questions import decoded, instance, new, node, question
 from fakes.run_tool import run_tool
 from fakes.text_clusters import Shape, made_up
 
+from ganeti.allocation.questions import snapshot_of
 from ganeti.allocation.sources.listings import from_listings
 from ganeti.allocation.sources.text_data import from_text, to_text
 from ganeti.allocation.state import make_state
-from ganeti.base.errors import GenericError
+from ganeti.base.errors import GenericError, ProtocolError
 from ganeti.objects.parameters import IPOLICY_DEFAULTS
 
 TEXT = made_up(11, Shape(has_forthcoming=False, has_exclusive=False))
@@ -185,3 +188,68 @@ def test_wrong_answers_name_object_and_field(
     with pytest.raises(GenericError) as caught:
         from_listings(**found)
     assert message in caught.value.message
+
+
+NONSENSE: Sequence[Any] = (None, -1, 1 << 70, 0.5, True, "odd", "", [], {}, [None], {"x": 1}, [-1])
+
+
+def places(value: object, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield where values stand in JSON: the keys and indexes that lead to them."""
+    items: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
+    for key, item in items:
+        yield (*path, key)
+        yield from places(item, (*path, key))
+
+
+def with_value(document: Any, path: tuple[Any, ...], value: object) -> Any:
+    """Return a document with another value in one place."""
+    changed = deepcopy(document)
+    holder = changed
+    for key in path[:-1]:
+        holder = holder[key]
+    if value is GONE:
+        del holder[path[-1]]
+    else:
+        holder[path[-1]] = value
+    return changed
+
+
+GONE = "taken away"
+
+
+@pytest.mark.parametrize("value", [*NONSENSE, GONE], ids=repr)
+def test_nonsense_anywhere_in_the_answers_of_a_cluster_is_one_line(value: object) -> None:
+    document = rows()
+    for path in places(document):
+        if len(path) > 1:  # what is asked for as a list comes as one
+            told(lambda path=path: from_listings(**with_value(document, path, value)))  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("value", [*NONSENSE, GONE], ids=repr)
+def test_nonsense_anywhere_in_a_question_is_one_line(value: object) -> None:
+    document = question(new(), {"a": node(), "b": node()}, {"i": instance(["a", "b"])})
+    for path in places(document):
+        told(lambda path=path: snapshot_of(decoded(with_value(document, path, value))))  # type: ignore[misc]
+
+
+def test_a_question_that_is_cut_anywhere_is_refused_in_one_line(hinfo: Any) -> None:
+    content = json.dumps(question(new(), {"a": node()}, {"i": instance(["a"], "plain")}))
+    for length in range(0, len(content), 7):
+        status, out, err = hinfo("-I", "question", question=content[:length])
+        assert (status, out) == (1, "")
+        assert len(err.splitlines()) == 1
+
+
+def told(read: Callable[[], object]) -> None:
+    """Read something that may be refused, in one line that is no internal error."""
+    message = "none"
+    try:
+        read()
+    except (GenericError, ProtocolError) as err:
+        message = err.message
+    assert message
+    assert "\n" not in message
