@@ -2,7 +2,8 @@
 
 Theory of operation.  An event is a node and the very object that it reports; while the object stays
 the same it is the same event.  It is *noted* at once, *pending* from its first job on, and ends
-*completed* or *failed* with a tag on its node, or is *canceled* by an operator.  It is forgotten
+*completed* or *failed* with a tag on its node, or is *canceled* by an operator: by a call, or by
+the tag `CANCEL_TAG` with its UUID on the node.  It is forgotten
 
 - noted or canceled: when the node reports something else;
 - canceled or completed: also when the node is offline, where nobody looks;
@@ -27,7 +28,14 @@ from ganeti.base.ids import JobId
 from ganeti.jobs.status import FINAL, Status
 from ganeti.maintd.health import Health, canonical
 from ganeti.protocol.maintenance.diagnosis import Action, Diagnosis
-from ganeti.protocol.maintenance.stored import FAILED_TAG, READY_TAG, Incident, RepairStatus
+from ganeti.protocol.maintenance.stored import (
+    CANCEL_TAG,
+    FAILED_TAG,
+    READY_TAG,
+    Incident,
+    RepairStatus,
+    canceled,
+)
 
 OF_A_NODE_MAX: Final = 20  # a command that prints something else each time fills no configuration
 
@@ -153,6 +161,8 @@ def follow(
 
 
 def _followed(incident: Incident, node: NodeFacts, jobs: Mapping[JobId, JobFacts]) -> Incident:
+    if is_active(incident) and CANCEL_TAG + incident.uuid in node.tags:
+        return canceled(incident)
     of_event = [jobs.get(job_id, JobFacts(None)) for job_id in incident.jobs]
     done = [each for each in of_event if each.status is Status.SUCCESS]
     added = node.tags.union(*(each.tags for each in done))

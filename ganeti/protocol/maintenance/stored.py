@@ -25,6 +25,7 @@ from ganeti.protocol.maintenance.diagnosis import Action
 REASON_SOURCE: Final = "gnt:daemon:maintd"
 READY_TAG: Final = "maintd:repairready:"
 FAILED_TAG: Final = "maintd:repairfailed:"
+CANCEL_TAG: Final = "maintd:repaircancel:"  # set by an operator
 ROUND_DELAY_S: Final = 300
 INCIDENTS_MAX: Final = 1000  # of 64 KiB each at most; only those that somebody acted on stay
 

@@ -30,7 +30,7 @@ TABLES = frozenset(
 # Code lines of each package; 60,000 in all when they were recorded. A package may grow by a
 # twentieth before a reason is due: a correction of a few lines needs none.
 CODE_LINES_MAX = {
-    "allocation": 5_277,
+    "allocation": 5_288,
     "availability": 1_174,
     "base": 630,
     "bootstrap": 1_730,
@@ -46,14 +46,14 @@ CODE_LINES_MAX = {
     "locking": 747,
     "logical_units": 15_170,
     "luxid": 2_972,
-    "maintd": 1_378,
+    "maintd": 1_387,
     "mond": 511,
     "netdev": 357,
     "node_ops": 3_978,
     "noded": 623,
     "objects": 2_286,
     "opcodes": 1_006,
-    "protocol": 4_738,
+    "protocol": 4_739,
     "query": 2_267,
     "rapid": 974,
     "rconfd": 497,

@@ -25,7 +25,13 @@ from ganeti.opcodes.node import OpNodeSetParams, OpRepairCommand
 from ganeti.opcodes.summary import summary
 from ganeti.opcodes.tags import OpTagsSet
 from ganeti.protocol.maintenance.diagnosis import Diagnosis, Unknown
-from ganeti.protocol.maintenance.stored import FAILED_TAG, READY_TAG, RepairStatus, canceled
+from ganeti.protocol.maintenance.stored import (
+    CANCEL_TAG,
+    FAILED_TAG,
+    READY_TAG,
+    RepairStatus,
+    canceled,
+)
 
 Reports = Mapping[str, str]  # status by node; "?" for unknown
 
@@ -117,6 +123,21 @@ def test_a_node_is_emptied_set_offline_and_tagged(play: Play) -> None:
     count = len(play.cluster.queue)
     play.turns(5, FINE | {"n2": Unknown("it is offline")})
     assert len(play.cluster.queue) == count
+
+
+@pytest.mark.parametrize("turns", [1, 2, 3])
+def test_a_tag_on_the_node_cancels_its_event(play: Play, turns: int) -> None:
+    play.turns(turns, FINE | {"n2": "evacuate"})
+    tags = frozenset({CANCEL_TAG + play.cluster.incident().uuid})
+    play.cluster.known["n2"] = dataclasses.replace(play.cluster.known["n2"], tags=tags)
+    play.turn(FINE | {"n2": "evacuate"})
+    assert play.cluster.incident().repair_status is RepairStatus.CANCELED
+    count = len(play.cluster.queue)
+    play.turns(4, FINE | {"n2": "evacuate"})
+    assert len(play.cluster.queue) == count
+    play.turns(2, FINE)
+    assert play.cluster.stored is not None
+    assert play.cluster.stored.incidents == []
 
 
 @pytest.mark.shows("maintd/status/evacuate-failover")
