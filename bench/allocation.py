@@ -72,10 +72,11 @@ class Cluster:
         return question(new(template=self.template, memory=2000), nodes, instances)
 
     def text(self) -> str:
-        nodes, instances = [], []
+        nodes: list[str] = []
+        instances: list[str] = []
         for name, (memory, disk) in self.free.items():
-            columns = (MEMORY, 0, memory, DISK, disk, CPUS, "N", "uuid-1", SPINDLES)
-            nodes.append("|".join(map(str, (name, *columns))))
+            row = (name, MEMORY, 0, memory, DISK, disk, CPUS, "N", "uuid-1", SPINDLES)
+            nodes.append("|".join(map(str, row)))
         for each in self.instances:
             secondary = each.nodes[1] if len(each.nodes) > 1 else ""
             columns = (each.memory, each.disk, each.vcpus, "running", "Y", each.nodes[0])
@@ -83,6 +84,7 @@ class Cluster:
                 "|".join(map(str, (each.name, *columns, secondary, self.template, "", 1)))
             )
         policy = f"|{SPECS}|{self.template}|4.0|32.0"
+        sections: tuple[list[str], ...]
         sections = (["default|uuid-1|preferred||"], nodes, instances, [], [policy])
         return "\n".join("".join(f"{line}\n" for line in section) for section in sections)
 
