@@ -1,0 +1,429 @@
+"""The agent of a node: shows that the node lives, and finds out whether others do.
+
+Theory of operation.  Two loops.  `feed` looks at the clock several times a second, and feeds the
+watchdog while `Keeper` allows it; it waits for nothing else.  `beat` renews the node's lease in etcd
+once a second, or makes the node present there first; asks the other agents where that is needed;
+and, on a master candidate, decides about the master's lease, and on the master about nodes that are
+missed.  What is decided, and why, is in `ganeti.availability`; here it is carried out.
+
+Whatever is written to etcd names what it is based on, so that it is refused if that has changed:
+a presence the loss that was read before, all orders of the master the key that makes it one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+
+from ganeti.availability.keeper import Keeper, is_dead
+from ganeti.availability.mastership import Claim, Claimant, Outlook
+from ganeti.availability.proof import Act, Judge, NodeView, Order, Power, View
+from ganeti.availability.records import (
+    ACTING,
+    ALONE_KEY,
+    GUARDS,
+    LOSSES,
+    MASTER_KEY,
+    NODES,
+    PAUSE_KEY,
+    Guard,
+    Loss,
+    Mastership,
+    Pause,
+    Presence,
+    Proof,
+)
+from ganeti.availability.timing import Timing
+from ganeti.base.errors import GenericError, ProtocolError, TransportError
+from ganeti.base.json import dumps
+from ganeti.clients.etcd import Delete, EtcdClient, Put, Snapshot, Unchanged
+from ganeti.ha.friends import Ask, Friends, Question, names_of
+from ganeti.ha.watchdog import Watchdog
+from ganeti.objects.record import Record
+
+logger = logging.getLogger(__name__)
+
+FEEDS_PER_BEAT: Final = 4
+_FRIEND_S: Final = 0.5  # an agent answers at once, or is away
+
+RecordT = TypeVar("RecordT", bound=Record)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the node's own files say of the cluster.
+
+    Attributes:
+        addresses: {name: IP address} of all nodes.
+        helped: nodes that have an out-of-band helper.
+    """
+
+    master: str
+    addresses: Mapping[str, str]
+    candidates: Collection[str]
+    offline: Collection[str] = ()
+    helped: Collection[str] = ()
+
+
+class Hands(Protocol):
+    """What an agent does outside of etcd; none of it may keep the caller waiting for long."""
+
+    def now(self) -> float:
+        """Return the time of the monotonic clock."""
+
+    def time(self) -> float:
+        """Return the time since the epoch."""
+
+    def is_master(self) -> bool:
+        """Tell whether the daemons of the master run here."""
+
+    def has_jobs(self) -> bool:
+        """Tell whether jobs of a master run here."""
+
+    def arm(self, timeout_s: float) -> Watchdog | None:
+        """Let the watchdog run, if the node has one."""
+
+    def condemned(self) -> None:
+        """This boot was proved dead: let the node be reset, watchdog or not."""
+
+    async def fail_over(self) -> bool:
+        """Make this node the master; returns whether it is."""
+
+    async def switch_off(self, node: str) -> tuple[Power, str]:
+        """Have a node switched off; returns what the helper says then, and its trouble."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shelf:
+    """What etcd holds, by kind."""
+
+    snapshot: Snapshot
+
+    def one(self, key: str, kind: type[RecordT]) -> RecordT | None:
+        """Return a record; None where there is none, or none that can be read."""
+        entry = self.snapshot.entries.get(key)
+        if entry is None:
+            return None
+        try:
+            return msgspec.json.decode(entry.value, type=kind)
+        except msgspec.MsgspecError:
+            logger.warning("What etcd has for %s cannot be read", key)
+            return None
+
+    def revision(self, key: str) -> int:
+        """Return the revision that wrote a key; 0 where there is none."""
+        entry = self.snapshot.entries.get(key)
+        return 0 if entry is None else entry.revision
+
+
+@dataclass(slots=True)
+class Agent:
+    """The agent's memory, and what it does with it.
+
+    Attributes:
+        shelf: what etcd held at the last beat; None if it did not answer.
+    """
+
+    own: str
+    boot_id: str
+    timing: Timing
+    facts: Facts
+    etcd: EtcdClient
+    hands: Hands
+    friends: Friends | None = None
+    shelf: _Shelf | None = None
+    keeper: Keeper = field(init=False)
+    judge: Judge = field(init=False)
+    claimant: Claimant = field(init=False)
+    _watchdog: Watchdog | None = None
+    _lease: int = 0
+    _answered_s: dict[str, float] = field(default_factory=dict)
+    _fail_over: asyncio.Task[bool] | None = None
+    _switching: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _said: str = ""
+
+    def __post_init__(self) -> None:
+        self.keeper = Keeper(self.timing, self.own, self.boot_id, self.hands.now())
+        self.judge, self.claimant = Judge(self.timing), Claimant(self.timing)
+
+    def answer(self, question: Question) -> bool:
+        """Answer another agent."""
+        now_s = self.hands.now()
+        self._answered_s[question.node] = now_s  # for whom it asks is alive, if it asks for itself
+        if question.ask is Ask.CONDEMN:
+            self._answered_s.pop(question.node, None)
+            self.keeper.condemn(question.node, question.boot_id, now_s)
+            return True
+        return self.keeper.vouches_for(question.node, question.boot_id, now_s)
+
+    async def feed(self) -> None:
+        """Feed the watchdog, for ever."""
+        while True:
+            if self._watchdog is not None and self.keeper.may_feed(self.hands.now()):
+                self._watchdog.feed()
+            await asyncio.sleep(self.timing.beat_s / FEEDS_PER_BEAT)
+
+    async def beats(self) -> None:
+        """Beat, for ever."""
+        while True:
+            started_s = self.hands.now()
+            await self.beat()
+            await asyncio.sleep(max(started_s + self.timing.beat_s - self.hands.now(), 0.0))
+
+    async def beat(self) -> None:
+        """Show that the node lives; decide what there is to decide."""
+        is_candidate = self.own in self.facts.candidates
+        asking = asyncio.create_task(self._ask_friends()) if is_candidate else None
+        try:
+            await self._renew()
+            self.shelf = _Shelf(await self.etcd.read())
+            self._say("")
+        except (TransportError, ProtocolError) as err:
+            self.shelf = None
+            self._say(err.message)
+        if asking is not None:
+            await asking
+        elif self.keeper.needs_friends(self.hands.now()):
+            await self._ask_friends()
+        if is_candidate and self.shelf is not None:
+            try:
+                await self._claim(self.shelf)
+                if self._is_own(self.shelf):
+                    await self._lead(self.shelf)
+            except (TransportError, ProtocolError) as err:
+                self._say(err.message)
+
+    async def leave(self) -> None:
+        """Take the node out of etcd, and stop its watchdog.
+
+        Raises:
+            TransportError, ProtocolError: it stays as it is.
+        """
+        changes = [Delete(NODES + self.own), Delete(GUARDS + self.own), Delete(ACTING + self.own)]
+        if self.shelf is not None and self._is_own(self.shelf):
+            changes.append(Delete(MASTER_KEY))
+        await self.etcd.change([], *changes)
+        if self._watchdog is not None:
+            self._watchdog.end()
+            self._watchdog = None
+
+    # --- present in etcd
+
+    async def _renew(self) -> None:
+        sent_s = self.hands.now()
+        if self._lease and await self.etcd.keep_alive(self._lease):
+            self.keeper.renewed(sent_s)
+            return
+        self._lease = 0
+        shelf = _Shelf(await self.etcd.read())
+        loss = shelf.one(LOSSES + self.own, Loss)
+        if is_dead(loss, self.boot_id):
+            self.keeper.is_condemned = True
+            self.hands.condemned()
+            return
+        if self._watchdog is None:
+            self._watchdog = self.hands.arm(self.timing.watchdog_s)
+            if self._watchdog is not None:
+                self.keeper.armed(self.hands.now())
+        await self._appear(shelf, loss)
+
+    async def _appear(self, shelf: _Shelf, loss: Loss | None) -> None:
+        """Make the node present, unless its loss has changed meanwhile."""
+        sent_s = self.hands.now()  # the lease counts from when it was granted
+        lease = await self.etcd.grant(round(self.timing.lease_s))
+        watchdog_s = None if self._watchdog is None else self._watchdog.timeout_s
+        guard = Guard(boot_id=self.boot_id, watchdog_s=watchdog_s)
+        changes: list[Put | Delete] = [
+            Put(GUARDS + self.own, _encode(guard)),
+            Put(NODES + self.own, _encode(Presence(boot_id=self.boot_id)), lease),
+        ]
+        if loss is not None and loss.proof is None:
+            changes.append(Delete(LOSSES + self.own))
+        if shelf.one(ACTING + self.own, Mastership) is not None and not self.hands.has_jobs():
+            changes.append(Delete(ACTING + self.own))
+        unchanged = Unchanged(LOSSES + self.own, shelf.revision(LOSSES + self.own))
+        if await self.etcd.change([unchanged], *changes):
+            self._lease = lease
+            self.keeper.renewed(sent_s)
+            logger.info("This node is present, in boot %s", self.boot_id)
+
+    # --- other agents
+
+    async def _ask_friends(self) -> None:
+        if self.friends is None:
+            return
+        sent_s = self.hands.now()
+        others = {n: a for n, a in self.facts.addresses.items() if n != self.own}
+        answers = await self.friends.ask(Ask.VOUCH, self.own, self.boot_id, others, _FRIEND_S)
+        for name in answers:
+            self._answered_s[name] = max(sent_s, self._answered_s.get(name, sent_s))
+        self.keeper.vouched(sent_s, set(names_of(answers)), set(self.facts.addresses))
+
+    def _seen(self) -> set[str]:
+        fresh_s = self.hands.now() - self.timing.answer_s
+        return {n for n, sent_s in self._answered_s.items() if sent_s > fresh_s} | {self.own}
+
+    # --- the master's lease
+
+    def _is_own(self, shelf: _Shelf) -> bool:
+        holder = shelf.one(MASTER_KEY, Mastership)
+        return holder is not None and holder.boot_id == self.boot_id
+
+    def _pause(self, shelf: _Shelf) -> str:
+        pause = shelf.one(PAUSE_KEY, Pause)
+        if pause is None or pause.until <= self.hands.time():
+            return ""
+        return f"high availability is paused by {pause.by}: {pause.why}"
+
+    async def _claim(self, shelf: _Shelf) -> None:
+        """Do what is to be done about the key ``master``."""
+        alone = shelf.one(ALONE_KEY, Mastership)
+        seen, own = self._seen(), Mastership(node=self.own, boot_id=self.boot_id)
+        outlook = Outlook(
+            self.hands.now(),
+            self.own,
+            self.boot_id,
+            shelf.one(MASTER_KEY, Mastership),
+            self._lease != 0,
+            self.hands.is_master(),
+            self._fail_over is not None,
+            self.facts.master in seen - {self.own},
+            len(seen),
+            len(self.facts.addresses),
+            "" if alone is None else alone.node,
+            self._pause(shelf),
+        )
+        unchanged = Unchanged(MASTER_KEY, shelf.revision(MASTER_KEY))
+        match self.claimant.look(outlook):
+            case Claim.TAKE:
+                await self.etcd.change(
+                    [unchanged],
+                    Put(MASTER_KEY, _encode(own), self._lease),
+                    Put(ACTING + self.own, _encode(own)),
+                )
+            case Claim.GIVE_BACK:
+                await self.etcd.change([unchanged], Delete(MASTER_KEY))
+            case Claim.FAIL_OVER:
+                logger.warning("The master is lost: this node begins to take over")
+                self._fail_over = asyncio.create_task(self._take_over())
+            case Claim.KEEP | Claim.NOTHING:
+                await self._retire(shelf, outlook)
+
+    async def _retire(self, shelf: _Shelf, outlook: Outlook) -> None:
+        """Say that no job of a master runs here any more."""
+        was_master = shelf.one(ACTING + self.own, Mastership) is not None
+        is_at_work = outlook.is_master or outlook.is_failing_over or self.hands.has_jobs()
+        if was_master and not is_at_work:
+            key = ACTING + self.own
+            await self.etcd.change([Unchanged(key, shelf.revision(key))], Delete(key))
+
+    async def _take_over(self) -> bool:
+        try:
+            done = await self.hands.fail_over()
+        except GenericError as err:
+            logger.error("This node cannot take over: %s", err.message)
+            done = False
+        if not done:
+            self.claimant.failed(self.hands.now())
+        self._fail_over = None
+        return done
+
+    # --- nodes that are missed
+
+    async def _lead(self, shelf: _Shelf) -> None:
+        view = self._view(shelf)
+        for order in self.judge.look(view):
+            await self._carry_out(order, shelf, view)
+
+    def _view(self, shelf: _Shelf) -> View:
+        nodes = {
+            name: NodeView(
+                is_present=NODES + name in shelf.snapshot.entries,
+                is_offline=name in self.facts.offline,
+                answered_s=self._answered_s.get(name),
+                guard=shelf.one(GUARDS + name, Guard),
+                loss=shelf.one(LOSSES + name, Loss),
+                revision=shelf.revision(LOSSES + name),
+                has_helper=name in self.facts.helped,
+            )
+            for name in self.facts.addresses
+        }
+        is_current = self.hands.is_master()
+        return View(self.hands.now(), self.own, nodes, is_current, self._pause(shelf))
+
+    async def _carry_out(self, order: Order, shelf: _Shelf, view: View) -> None:
+        """Do what was ordered; what etcd refuses is decided anew with the next beat."""
+        name = order.node
+        conditions = [
+            Unchanged(MASTER_KEY, shelf.revision(MASTER_KEY)),
+            Unchanged(NODES + name, 0),
+            Unchanged(LOSSES + name, order.revision),
+        ]
+        loss = view.nodes[name].loss
+        match order.act:
+            case Act.SUSPECT:
+                loss = Loss(
+                    uuid=f"{order.boot_id or name}@{shelf.snapshot.revision}",
+                    node=name,
+                    boot_id=order.boot_id,
+                    since=self.hands.time(),
+                )
+                if await self.etcd.change(conditions, Put(LOSSES + name, _encode(loss))):
+                    logger.warning("Node %s is missed", name)
+            case Act.ABSOLVE:
+                del conditions[1]
+                if await self.etcd.change(conditions, Delete(LOSSES + name)):
+                    logger.info("Node %s is there again", name)
+            case Act.CONDEMN:
+                await self._condemn(order, view)
+            case Act.PROVE if loss is not None and order.proof is not None:
+                proved = msgspec.structs.replace(loss, proof=order.proof, by=self.own)
+                if await self.etcd.change(conditions, Put(LOSSES + name, _encode(proved))):
+                    logger.warning("Node %s is proved dead: %s", name, order.proof)
+            case Act.SWITCH_OFF if name not in self._switching:
+                self._switching[name] = asyncio.create_task(self._switch_off(name))
+            case _:
+                pass
+
+    async def _condemn(self, order: Order, view: View) -> None:
+        sent_s = self.hands.now()
+        self.keeper.condemn(order.node, order.boot_id, sent_s)
+        others = {n: self.facts.addresses[n] for n in order.to if n != self.own}
+        answers = {self.own: True}
+        if self.friends is not None:
+            answers |= await self.friends.ask(
+                Ask.CONDEMN, order.node, order.boot_id, others, _FRIEND_S
+            )
+        for name in names_of(answers):
+            self.judge.condemned(order.node, order.revision, name, sent_s, view)
+
+    async def _switch_off(self, name: str) -> None:
+        try:
+            power, trouble = await self.hands.switch_off(name)
+        except GenericError as err:
+            power, trouble = Power.UNKNOWN, err.message
+        finally:
+            del self._switching[name]
+        self.judge.told(name, power, trouble)
+
+    def _say(self, trouble: str) -> None:
+        """Log what keeps the agent from working, once."""
+        if trouble and not self._said:
+            logger.warning("%s", trouble)
+        elif self._said and not trouble:
+            logger.info("Etcd answers again")
+        self._said = trouble
+
+
+def _encode(record: Record) -> bytes:
+    return dumps(record.to_wire())
+
+
+def confirmation(shelf_loss: Loss, by: str) -> Loss:
+    """Return the record of a loss that a person confirms."""
+    return msgspec.structs.replace(shelf_loss, proof=Proof.CONFIRMED, by=by)

@@ -1,0 +1,117 @@
+"""The watchdog of a node: a device that resets it when nobody writes to it for a while.
+
+A named pipe may stand for the device where there is none to try things with: whoever reads it then
+resets the node.  The device goes on when it is closed without the letter V, also by the death of
+the agent; that is what makes it a proof.
+
+Source: the Linux Watchdog API (kernel documentation, watchdog/watchdog-api).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import stat
+import struct
+from typing import Final, Self
+
+from ganeti.base.errors import OpPrereqError
+
+logger = logging.getLogger(__name__)
+
+_SET_TIMEOUT: Final = 0xC0045706  # WDIOC_SETTIMEOUT
+_GET_SUPPORT: Final = 0x80285700  # WDIOC_GETSUPPORT
+_SUPPORT: Final = struct.Struct("=II32s")
+_CAN_SET_TIMEOUT: Final = 0x0080  # WDIOF_SETTIMEOUT
+_CAN_END: Final = 0x0100  # WDIOF_MAGICCLOSE
+_FEED: Final = b"\0"
+_END: Final = b"V"
+
+
+class Watchdog:
+    """One that runs.
+
+    Attributes:
+        identity: what the driver calls it.
+        timeout_s: from the last feeding to the reset.
+    """
+
+    def __init__(self, descriptor: int, identity: str, timeout_s: float) -> None:
+        self._descriptor = descriptor
+        self.identity = identity
+        self.timeout_s = timeout_s
+
+    @classmethod
+    def arm(cls, path: str, timeout_s: float) -> Self:
+        """Let it run.
+
+        Raises:
+            OpPrereqError: there is none, it is in use, or it cannot be as quick as that.
+        """
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as err:
+            raise OpPrereqError(_explain(path, err)) from err
+        try:
+            if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+                return cls(descriptor, "named pipe", timeout_s)
+            identity, given_s = _set_timeout(descriptor, path, timeout_s)
+            return cls(descriptor, identity, given_s)
+        except OSError as err:
+            os.close(descriptor)
+            raise OpPrereqError(f"watchdog {path}: {err.strerror}") from err
+        except OpPrereqError:
+            with contextlib.suppress(OSError):
+                os.write(descriptor, _END)
+            os.close(descriptor)
+            raise
+
+    def feed(self) -> None:
+        """Let it wait from now on again."""
+        try:
+            os.write(self._descriptor, _FEED)
+        except OSError as err:
+            logger.error("Cannot feed the watchdog: %s", err.strerror)
+
+    def end(self) -> None:
+        """Stop it, where the driver lets it be stopped, and close it."""
+        with contextlib.suppress(OSError):
+            os.write(self._descriptor, _END)
+        os.close(self._descriptor)
+
+
+def _set_timeout(descriptor: int, path: str, timeout_s: float) -> tuple[str, float]:
+    """Set the time of a device; returns its name and the time that it took.
+
+    Raises:
+        OSError: it is no watchdog.
+        OpPrereqError: it takes longer than that.
+    """
+    buffer = bytearray(_SUPPORT.size)
+    fcntl.ioctl(descriptor, _GET_SUPPORT, buffer)
+    options, _firmware, name = _SUPPORT.unpack(buffer)
+    identity = name.split(b"\0")[0].decode("ascii", "replace")
+    if not options & _CAN_SET_TIMEOUT:
+        raise OpPrereqError(f"watchdog {path} ({identity}): its time cannot be set")
+    time = bytearray(struct.pack("=i", int(timeout_s)))
+    fcntl.ioctl(descriptor, _SET_TIMEOUT, time)
+    [given_s] = struct.unpack("=i", time)
+    if given_s > timeout_s:
+        raise OpPrereqError(
+            f"watchdog {path} ({identity}): its shortest time is {given_s} s, and"
+            f" {timeout_s:g} s are asked for"
+        )
+    return identity, float(given_s)
+
+
+def _explain(path: str, error: OSError) -> str:
+    match error.errno:
+        case errno.ENOENT | errno.ENXIO | errno.ENODEV:
+            return f"there is no watchdog at {path}; load its driver, or softdog"
+        case errno.EBUSY:
+            return f"watchdog {path} is in use; stop what uses it (systemd: RuntimeWatchdogSec=0)"
+        case _:
+            return f"watchdog {path}: {error.strerror}"

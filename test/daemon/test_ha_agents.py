@@ -1,0 +1,314 @@
+"""Agents of high availability with a real etcd: real leases, real datagrams, real time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from rig import etcd
+from rig.etcd import Member
+
+from ganeti.availability.proof import Power
+from ganeti.availability.records import ACTING, LOSSES, MASTER_KEY, NODES, Loss, Mastership, Proof
+from ganeti.availability.timing import Timing
+from ganeti.base.errors import GenericError
+from ganeti.clients.etcd import Delete, EtcdClient, Put, Unchanged
+from ganeti.ha.agent import Agent, Facts
+from ganeti.ha.friends import PORT, Friends
+from ganeti.ha.watchdog import Watchdog
+
+pytestmark = pytest.mark.skipif(not etcd.is_there(), reason="needs etcd")
+
+TIMING = Timing(lease_s=2.0, beat_s=0.25, answer_s=1.0, watchdog_s=1.0, margin_s=0.5, retry_s=1.0)
+DEADLINE_S = 60.0
+NAMES = ("n1", "n2", "n3", "n4", "n5")
+PREFIX = "/ganeti/test/"
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sequence[Member]]:
+    with etcd.members(tmp_path_factory.mktemp("etcd")) as members:
+        yield members
+
+
+class Dog(Watchdog):
+    """Barks when it was not fed for too long."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self.identity, self.timeout_s = "dog", timeout_s
+        self.fed_s = time.monotonic()
+        self.is_over = False
+
+    def feed(self) -> None:
+        if not self.is_over and not self.has_reset:
+            self.fed_s = time.monotonic()
+
+    def end(self) -> None:
+        self.is_over = True
+
+    @property
+    def has_reset(self) -> bool:
+        return not self.is_over and time.monotonic() > self.fed_s + self.timeout_s
+
+
+@dataclass
+class FakeHands:
+    """The world of one agent."""
+
+    own: str
+    world: World
+    dog: Dog | None = None
+    has_watchdog: bool = True
+    was_condemned: bool = False
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def time(self) -> float:
+        return time.time()
+
+    def is_master(self) -> bool:
+        return self.world.master == self.own
+
+    def has_jobs(self) -> bool:
+        return self.is_master()
+
+    def arm(self, timeout_s: float) -> Watchdog | None:
+        if self.has_watchdog:
+            self.dog = Dog(timeout_s)
+        return self.dog
+
+    def condemned(self) -> None:
+        self.was_condemned = True
+
+    async def fail_over(self) -> bool:
+        await asyncio.sleep(0.2)
+        self.world.master = self.own
+        self.world.tell_all()
+        return True
+
+    async def switch_off(self, node: str) -> tuple[Power, str]:
+        self.world.kill(node)
+        return Power.OFF, ""
+
+
+@dataclass
+class World:
+    """Five nodes and their agents."""
+
+    urls: list[str]
+    master: str = "n1"
+    helped: frozenset[str] = frozenset()
+    agents: dict[str, Agent] = field(default_factory=dict)
+    hands: dict[str, FakeHands] = field(default_factory=dict)
+    tasks: dict[str, list[asyncio.Task[None]]] = field(default_factory=dict)
+
+    def facts(self) -> Facts:
+        addresses = {name: f"127.0.77.{number}" for number, name in enumerate(NAMES, 1)}
+        return Facts(self.master, addresses, NAMES[:3], (), self.helped)
+
+    def tell_all(self) -> None:
+        for agent in self.agents.values():
+            agent.facts = self.facts()
+
+    async def start(self, name: str, boot_id: str = "", **more: bool) -> Agent:
+        await asyncio.sleep(0)  # the socket of the one before is closed in the next turn
+        hands = self.hands[name] = FakeHands(name, self, **more)
+        client = EtcdClient(self.urls, None, PREFIX, 1.0)
+        agent = Agent(name, boot_id or f"{name}.1", TIMING, self.facts(), client, hands)
+        friends = Friends(name, b"key", secrets.token_hex, agent.answer)
+        address = self.facts().addresses[name]
+        loop = asyncio.get_running_loop()
+        await loop.create_datagram_endpoint(lambda: friends, local_addr=(address, PORT))
+        agent.friends = friends
+        self.agents[name] = agent
+        self.tasks[name] = [asyncio.create_task(agent.feed()), asyncio.create_task(agent.beats())]
+        return agent
+
+    def kill(self, name: str) -> None:
+        """The node loses its power."""
+        for task in self.tasks.pop(name, []):
+            task.cancel()
+        agent = self.agents.pop(name, None)
+        if agent is not None and agent.friends is not None:
+            agent.friends.close()
+
+    async def until(self, what: Callable[[], object]) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while not what():
+                for tasks in self.tasks.values():
+                    for task in tasks:
+                        if task.done() and not task.cancelled():
+                            task.result()
+                await asyncio.sleep(0.05)
+
+    async def shelf(self) -> dict[str, bytes]:
+        async with EtcdClient(self.urls, None, PREFIX, 2.0) as client:
+            return {key: each.value for key, each in (await client.read()).entries.items()}
+
+
+@contextlib.asynccontextmanager
+async def five(three: Sequence[Member], **more: frozenset[str]) -> AsyncIterator[World]:
+    """Five agents, all present."""
+    world = World([member.url for member in three], **more)
+    async with EtcdClient(world.urls, None, PREFIX, 2.0) as client:
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                try:
+                    left = (await client.read()).entries
+                    break
+                except GenericError:
+                    await asyncio.sleep(0.1)
+            await client.change([], *(Delete(key) for key in left))
+    for name in NAMES:
+        await world.start(name)
+    try:
+        await world.until(lambda: is_present(world, NAMES) and holder(world) == "n1")
+        yield world
+    finally:
+        for name in NAMES:
+            world.kill(name)
+        await asyncio.sleep(0)
+
+
+def is_present(world: World, names: Sequence[str]) -> bool:
+    shelf = world.agents["n2"].shelf
+    return shelf is not None and all(NODES + name in shelf.snapshot.entries for name in names)
+
+
+def holder(world: World) -> str:
+    for agent in world.agents.values():
+        if agent.shelf is not None and (found := agent.shelf.one(MASTER_KEY, Mastership)):
+            return found.node
+    return ""
+
+
+def loss_of(world: World, name: str, by: str = "n1") -> Loss | None:
+    shelf = world.agents[by].shelf
+    return None if shelf is None else shelf.one(LOSSES + name, Loss)
+
+
+def proof_of(world: World, name: str, by: str = "n1") -> Proof | None:
+    loss = loss_of(world, name, by)
+    return None if loss is None else loss.proof
+
+
+def run(play: Awaitable[None]) -> None:
+    async def whole() -> None:
+        await play
+
+    asyncio.run(whole())
+
+
+def test_a_node_without_power_is_proved_dead_after_its_watchdog(three: Sequence[Member]) -> None:
+    async def play() -> None:
+        async with five(three) as world:
+            dog = world.hands["n5"].dog
+            world.kill("n5")
+            await world.until(lambda: proof_of(world, "n5") is not None)
+            assert proof_of(world, "n5") is Proof.WATCHDOG
+            assert dog is not None
+            assert dog.has_reset
+            # The same boot never comes back; the next one does.
+            again = await world.start("n5", "n5.1")
+            await world.until(lambda: world.hands["n5"].was_condemned)
+            assert not again.keeper.may_feed(time.monotonic())
+            world.kill("n5")
+            await world.start("n5", "n5.2")
+            await world.until(lambda: is_present(world, NAMES))
+
+    run(play())
+
+
+def test_a_helper_switches_a_silent_node_off(three: Sequence[Member]) -> None:
+    async def play() -> None:
+        async with five(three, helped=frozenset({"n4"})) as world:
+            for task in world.tasks["n4"]:
+                task.cancel()  # it hangs, and its port is silent
+            friends = world.agents["n4"].friends
+            assert friends is not None
+            friends.close()
+            await world.until(lambda: proof_of(world, "n4") is not None)
+            assert proof_of(world, "n4") is Proof.FENCED
+            assert "n4" not in world.agents
+
+    run(play())
+
+
+def test_a_lost_master_is_followed_by_one_candidate(three: Sequence[Member]) -> None:
+    async def play() -> None:
+        async with five(three) as world:
+            world.kill("n1")
+            world.master = "nobody"
+            await world.until(lambda: world.master in ("n2", "n3"))
+            new = world.master
+            await world.until(lambda: proof_of(world, "n1", new) is Proof.WATCHDOG)
+            assert world.master == new
+            keys = await world.shelf()
+            assert ACTING + new in keys
+
+    run(play())
+
+
+def test_without_etcd_the_nodes_live_and_nobody_is_judged(three: Sequence[Member]) -> None:
+    async def play() -> None:
+        async with five(three) as world:
+            settled_s = time.monotonic() + TIMING.dead_after_s  # they vouch from then on
+            await world.until(lambda: time.monotonic() > settled_s)
+            for member in three:
+                member.hang()
+            try:
+                await world.until(lambda: all(a.shelf is None for a in world.agents.values()))
+                until_s = time.monotonic() + 2 * TIMING.lease_s + TIMING.watchdog_s
+                await world.until(lambda: time.monotonic() > until_s)
+                dogs = [hands.dog for hands in world.hands.values()]
+                assert not any(dog is None or dog.has_reset for dog in dogs)
+            finally:
+                for member in three:
+                    member.go_on()
+            await world.until(lambda: is_present(world, NAMES) and holder(world) == "n1")
+            assert not any(loss_of(world, name) for name in NAMES)
+
+    run(play())
+
+
+def test_a_node_that_is_cut_off_from_everything_is_not_fed(three: Sequence[Member]) -> None:
+    async def play() -> None:
+        async with five(three) as world:
+            agent, dog = world.agents["n5"], world.hands["n5"].dog
+            assert agent.friends is not None
+            assert dog is not None
+            agent.friends.close()
+            agent.etcd.endpoints[:] = ["http://127.0.0.1:1"]
+            await world.until(lambda: dog.has_reset)
+            await world.until(lambda: proof_of(world, "n5") is Proof.WATCHDOG)
+
+    run(play())
+
+
+def test_conditions_leases_and_keys(three: Sequence[Member]) -> None:
+    async def play() -> None:
+        urls = [member.url for member in three]
+        async with EtcdClient(urls, None, "/ganeti/other/", 5.0) as client:
+            lease = await client.grant(5)
+            assert await client.change([Unchanged("a", 0)], Put("a", b"\0\xff", lease))
+            assert not await client.change([Unchanged("a", 0)], Put("a", b"2"))
+            found = (await client.read()).entries["a"]
+            assert (found.value, found.lease) == (b"\0\xff", lease)
+            assert await client.keep_alive(lease)
+            await client.revoke(lease)
+            await client.revoke(lease)
+            assert not await client.keep_alive(lease)
+            assert (await client.read()).entries == {}
+            assert all(each.leader for each in (await client.health()).values())
+        async with EtcdClient(["http://127.0.0.1:1", *urls], None, "/x/", 5.0) as client:
+            await client.read()
+            assert client.endpoints[0] in urls
+
+    run(play())

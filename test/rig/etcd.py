@@ -1,0 +1,73 @@
+"""An etcd of three members on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rig.ceph import free_ports
+
+
+def is_there() -> bool:
+    """Tell whether this machine has etcd."""
+    return shutil.which("etcd") is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member: its URL for clients, and its process."""
+
+    url: str
+    process: subprocess.Popen[bytes]
+
+    def stop(self) -> None:
+        """Kill it."""
+        self.process.kill()
+        self.process.wait()
+
+    def hang(self) -> None:
+        """Let it stand still."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it go on."""
+        self.process.send_signal(signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def members(directory: Path, count: int = 3) -> Iterator[Sequence[Member]]:
+    """Run an etcd; it answers a moment later."""
+    first = free_ports(2 * count)
+    ports = [(first + 2 * turn, first + 2 * turn + 1) for turn in range(count)]
+    names = [f"member{number}" for number in range(count)]
+    peers = [f"http://127.0.0.1:{peer}" for _, peer in ports]
+    cluster = ",".join(f"{name}={url}" for name, url in zip(names, peers, strict=True))
+    found = []
+    try:
+        for name, (port, _), peer in zip(names, ports, peers, strict=True):
+            url = f"http://127.0.0.1:{port}"
+            options = {
+                "name": name,
+                "data-dir": str(directory / name),
+                "listen-client-urls": url,
+                "advertise-client-urls": url,
+                "listen-peer-urls": peer,
+                "initial-advertise-peer-urls": peer,
+                "initial-cluster": cluster,
+                "initial-cluster-state": "new",
+                "initial-cluster-token": directory.name,
+            }
+            words = [f"--{option}={value}" for option, value in options.items()]
+            with (directory / f"{name}.log").open("wb") as log:
+                process = subprocess.Popen(["etcd", *words], stdout=log, stderr=log)
+            found.append(Member(url, process))
+        yield found
+    finally:
+        for member in found:
+            member.go_on()
+            member.stop()
