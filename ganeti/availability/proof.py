@@ -135,7 +135,7 @@ class Judge:
         if not view.is_current:
             return []
         gone = [name for name in view.nodes if not self._is_alive(view, name)]
-        missed = [name for name in gone if not view.nodes[name].is_offline]
+        missed = [name for name in gone if self._is_watched(view, name)]
         for name in self._suspects.keys() - missed:
             del self._suspects[name]
         orders = [
@@ -146,7 +146,7 @@ class Judge:
         seen = len(view.nodes) - len(gone)
         if view.pause or seen < votes_needed(len(view.nodes)):
             why = view.pause or f"only {seen} of {len(view.nodes)} nodes are there"
-            self.says = dict.fromkeys(missed, why)
+            self.says |= dict.fromkeys(missed, why)
             return orders
         for name in missed:
             orders += self._about(view, name)
@@ -176,6 +176,15 @@ class Judge:
         if name == view.own or node.is_present:
             return True
         return node.answered_s is not None and view.now_s < node.answered_s + self.timing.answer_s
+
+    def _is_watched(self, view: View, name: str) -> bool:
+        node = view.nodes[name]
+        if node.is_offline:
+            return False
+        if node.guard is not None and node.guard.has_left:
+            self.says[name] = "its agent was stopped; nobody watches over it"
+            return False
+        return True
 
     def _about(self, view: View, name: str) -> Iterator[Order]:
         """Yield what is to be done about a node that is missed."""

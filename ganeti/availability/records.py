@@ -54,10 +54,12 @@ class Guard(Record, frozen=True, kw_only=True):
 
     Attributes:
         watchdog_s: from the last time that its watchdog was fed to the reset; None where none runs.
+        has_left: its agent was stopped in order; nobody watches over the node.
     """
 
     boot_id: str
     watchdog_s: float | None = None
+    has_left: bool = False
 
 
 class Loss(Record, frozen=True, kw_only=True):

@@ -199,12 +199,16 @@ class Agent:
                 self._say(err.message)
 
     async def leave(self) -> None:
-        """Take the node out of etcd, and stop its watchdog.
+        """Stop in order: say so in etcd, and only then end the watchdog.
 
         Raises:
-            TransportError, ProtocolError: it stays as it is.
+            TransportError, ProtocolError: the watchdog runs on, and will reset the node.
         """
-        changes = [Delete(NODES + self.own), Delete(GUARDS + self.own), Delete(ACTING + self.own)]
+        left = Guard(boot_id=self.boot_id, has_left=True)
+        changes: list[Put | Delete] = [
+            Delete(NODES + self.own),
+            Put(GUARDS + self.own, _encode(left)),
+        ]
         if self.shelf is not None and self._is_own(self.shelf):
             changes.append(Delete(MASTER_KEY))
         await self.etcd.change([], *changes)

@@ -1,0 +1,101 @@
+"""What the agent does on its node, outside of etcd: daemons, fail-over, helpers, the watchdog."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from typing import Final
+
+from ganeti.availability.proof import Power
+from ganeti.base.daemons import MASTER_DAEMONS
+from ganeti.base.errors import GenericError, ProtocolError
+from ganeti.base.json import loads
+from ganeti.base.paths import Paths
+from ganeti.ha.settings import Settings
+from ganeti.ha.watchdog import Watchdog
+from ganeti.store import master_facts
+from ganeti.system import clock, daemon_control, process
+
+logger = logging.getLogger(__name__)
+
+FAIL_OVER_S: Final = 300.0
+_REBOOT: Final = "/proc/sysrq-trigger"
+
+
+class NodeHands:
+    """As `ganeti.ha.agent.Hands` declares."""
+
+    def __init__(self, paths: Paths, settings: Settings) -> None:
+        self._paths, self._settings = paths, settings
+
+    def now(self) -> float:
+        """As declared."""
+        return clock.monotonic()
+
+    def time(self) -> float:
+        """As declared."""
+        return clock.now()
+
+    def is_master(self) -> bool:
+        """As declared."""
+        return any(daemon_control.running_pid(self._paths, name) for name in MASTER_DAEMONS)
+
+    def has_jobs(self) -> bool:
+        """As declared."""
+        return bool(master_facts.running_jobs(self._paths))
+
+    def arm(self, timeout_s: float) -> Watchdog | None:
+        """As declared: a watchdog that cannot be used is none, and the log says why."""
+        if not self._settings.watchdog:
+            return None
+        try:
+            watchdog = Watchdog.arm(self._settings.watchdog, timeout_s)
+        except GenericError as err:
+            logger.warning("No watchdog guards this node: %s", err.message)
+            return None
+        logger.info("Watchdog %s resets this node after %g s", watchdog.identity, timeout_s)
+        return watchdog
+
+    def condemned(self) -> None:
+        """As declared: where no watchdog does it, the kernel boots at once, without a sync."""
+        logger.critical("This boot of the node was proved dead: it is reset")
+        if self._paths.root:
+            return  # a virtual node has no kernel of its own
+        try:
+            with open(_REBOOT, "w", encoding="ascii") as file:
+                file.write("b")
+        except OSError as err:
+            logger.critical("The kernel cannot be told to boot: %s", err.strerror)
+
+    async def fail_over(self) -> bool:
+        """As declared."""
+        argv = daemon_control.command("gnt-cluster", ["master-failover"])
+        result = await asyncio.to_thread(
+            process.run, argv, timeout_s=FAIL_OVER_S, env=daemon_control.environment_of(self._paths)
+        )
+        if result.status != 0:
+            logger.error("The fail-over failed: %s", result.output_tail())
+        return result.status == 0
+
+    async def switch_off(self, node: str) -> tuple[Power, str]:
+        """As declared: it is off when the helper says so after it was told to switch it off."""
+        program = self._paths.localize(self._settings.helpers[node])
+        limit_s = self._settings.timing.helper_s
+        for words in (["power-off", node], ["power-status", node]):
+            try:
+                result = await asyncio.to_thread(
+                    process.run, [program, *words], timeout_s=limit_s / 2
+                )
+            except GenericError as err:
+                return Power.UNKNOWN, err.message
+            if result.status != 0 or result.timed_out:
+                return Power.UNKNOWN, f"{os.path.basename(program)}: {process.describe_end(result)}"
+        try:
+            said = loads(result.stdout)
+        except ProtocolError as err:
+            return Power.UNKNOWN, f"{os.path.basename(program)}: {err.message}"
+        is_on = said.get("powered") if isinstance(said, dict) else None
+        if is_on is False:
+            return Power.OFF, ""
+        return (Power.ON if is_on else Power.UNKNOWN), "it does not say that the node is off"

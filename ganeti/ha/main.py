@@ -1,0 +1,88 @@
+"""The agent of high availability, on every node where it is switched on.
+
+Small, with few imports, kept in memory; the loop that feeds the watchdog waits for nothing.  What it
+decides, and when, is told in `ganeti.availability` and in `ganeti.ha.agent`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from ganeti.base.errors import ConfigurationError, GenericError, OpPrereqError
+from ganeti.clients.etcd import EtcdClient
+from ganeti.daemon.context import DaemonContext
+from ganeti.daemon.main import DaemonSpec
+from ganeti.daemon.options import Options
+from ganeti.ha import settings as files_of
+from ganeti.ha.agent import Agent
+from ganeti.ha.friends import PORT, Friends
+from ganeti.ha.hands import NodeHands
+from ganeti.ha.settings import Settings
+from ganeti.system import clock, files
+from ganeti.transport.curl_pool import TlsIdentity
+
+logger = logging.getLogger(__name__)
+
+LOOK_S: Final = 2.0  # between two looks at the node's own files
+_KEY_BYTES_MAX: Final = 4096
+_BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+_ETCD_S: Final = 1.0
+
+
+async def serve(context: DaemonContext) -> None:
+    """Run until told to stop.
+
+    Raises:
+        OpPrereqError: high availability is off.
+        ConfigurationError: the node's files cannot be read.
+    """
+    paths = context.paths
+    settings = files_of.read(paths)
+    if settings is None:
+        raise OpPrereqError("high availability is off ('gnt-cluster ha-enable' switches it on)")
+    hands = NodeHands(paths, settings)
+    identity = None
+    if settings.certificate:
+        identity = TlsIdentity(settings.certificate, settings.authority)
+    async with EtcdClient(settings.endpoints, identity, settings.prefix, _ETCD_S) as etcd:
+        facts = files_of.read_facts(paths, settings)
+        agent = Agent(context.hostname, _boot_id(), settings.timing, facts, etcd, hands)
+        key = files.read_bytes(paths.hmac_key, _KEY_BYTES_MAX)
+        agent.friends = friends = Friends(context.hostname, key, clock.new_uuid, agent.answer)
+        address = facts.addresses.get(context.hostname)
+        if address is None:
+            raise ConfigurationError(f"the cluster has no node {context.hostname}")
+        loop = asyncio.get_running_loop()
+        await loop.create_datagram_endpoint(lambda: friends, local_addr=(address, PORT))
+        context.spawn(agent.feed(), "feeding the watchdog")
+        context.spawn(agent.beats(), "beat")
+        context.spawn(_follow(context, agent, settings), "looking at the node's files")
+        context.ready()
+        await context.stopping.wait()
+        await agent.leave()
+
+
+async def _follow(context: DaemonContext, agent: Agent, settings: Settings) -> None:
+    """Keep the facts up to date; the files may be on a disk that does not answer."""
+    while True:
+        await asyncio.sleep(LOOK_S)
+        try:
+            agent.facts = await asyncio.to_thread(files_of.read_facts, context.paths, settings)
+        except GenericError as err:
+            logger.warning("Going on with what was known of the cluster: %s", err.message)
+
+
+def _boot_id() -> str:
+    with open(_BOOT_ID, encoding="ascii") as file:
+        return file.read().strip()
+
+
+SPEC: Final = DaemonSpec(
+    name="ganeti-ha",
+    description="Shows that the node lives, and finds out whether others do.",
+    serve=serve,
+    options=Options,
+    runs_as_root=True,
+)
