@@ -9,19 +9,25 @@ Source: etcd 3.4, "gRPC gateway", `/v3/kv`, `/v3/lease`, `/v3/maintenance`.
 from __future__ import annotations
 
 import asyncio
+import logging
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
 from ganeti.base.errors import ProtocolError, TransportError
 from ganeti.base.json import dumps
+from ganeti.objects.record import Record
+from ganeti.store.availability import Settings
 from ganeti.system import clock
 from ganeti.transport.async_curl_pool import AsyncCurlPool
 from ganeti.transport.curl_pool import CurlRequest, CurlResponse, TlsIdentity
 
+logger = logging.getLogger(__name__)
+
+RecordT = TypeVar("RecordT", bound=Record)
 _OK: Final = 200
 _NOT_FOUND: Final = 5  # the code of gRPC: a lease that has ended
 _UNAVAILABLE: Final = 14  # no leader, or it does not answer
@@ -42,6 +48,30 @@ class Snapshot:
 
     entries: Mapping[str, Entry]
     revision: int
+
+    def one(self, key: str, kind: type[RecordT]) -> RecordT | None:
+        """Return a record; None where there is none, or none that can be read."""
+        entry = self.entries.get(key)
+        if entry is None:
+            return None
+        try:
+            return msgspec.json.decode(entry.value, type=kind)
+        except msgspec.MsgspecError:
+            logger.warning("What etcd has for %s cannot be read", key)
+            return None
+
+    def below(self, prefix: str, kind: type[RecordT]) -> dict[str, RecordT]:
+        """Return the records whose keys begin so, by what follows."""
+        found = {}
+        for key in self.entries:
+            if key.startswith(prefix) and (record := self.one(key, kind)) is not None:
+                found[key.removeprefix(prefix)] = record
+        return found
+
+    def revision_of(self, key: str) -> int:
+        """Return the revision that wrote a key; 0 where there is none."""
+        entry = self.entries.get(key)
+        return 0 if entry is None else entry.revision
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +172,14 @@ class EtcdClient:
         self._prefix = prefix
         self._timeout_s = timeout_s
         self._pool = AsyncCurlPool(identity)
+
+    @classmethod
+    def of(cls, settings: Settings, timeout_s: float) -> Self:
+        """Return the client of the etcd that high availability uses."""
+        identity = None
+        if settings.certificate:
+            identity = TlsIdentity(settings.certificate, settings.authority)
+        return cls(settings.endpoints, identity, settings.prefix, timeout_s)
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,8 +1,8 @@
 """The agent of a node: shows that the node lives, and finds out whether others do.
 
 Theory of operation.  Two loops.  `feed` looks at the clock several times a second, and feeds the
-watchdog while `Keeper` allows it; it waits for nothing else.  `beat` renews the node's lease in etcd
-once a second, or makes the node present there first; asks the other agents where that is needed;
+watchdog while `Keeper` allows it; it waits for nothing else.  `beat` renews the node's lease in
+etcd once a second, or makes the node present there first; asks the other agents where that is needed;
 and, on a master candidate, decides about the master's lease, and on the master about nodes that are
 missed.  What is decided, and why, is in `ganeti.availability`; here it is carried out.
 
@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 import msgspec
 
@@ -42,6 +41,7 @@ from ganeti.availability.timing import Timing
 from ganeti.base.errors import GenericError, ProtocolError, TransportError
 from ganeti.base.json import dumps
 from ganeti.clients.etcd import Delete, EtcdClient, Put, Snapshot, Unchanged
+from ganeti.ha.facts import Facts
 from ganeti.ha.friends import Ask, Friends, Question, names_of
 from ganeti.ha.watchdog import Watchdog
 from ganeti.objects.record import Record
@@ -50,24 +50,6 @@ logger = logging.getLogger(__name__)
 
 FEEDS_PER_BEAT: Final = 4
 _FRIEND_S: Final = 0.5  # an agent answers at once, or is away
-
-RecordT = TypeVar("RecordT", bound=Record)
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What the node's own files say of the cluster.
-
-    Attributes:
-        addresses: {name: IP address} of all nodes.
-        helped: nodes that have an out-of-band helper.
-    """
-
-    master: str
-    addresses: Mapping[str, str]
-    candidates: Collection[str]
-    offline: Collection[str] = ()
-    helped: Collection[str] = ()
 
 
 class Hands(Protocol):
@@ -98,29 +80,6 @@ class Hands(Protocol):
         """Have a node switched off; returns what the helper says then, and its trouble."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Shelf:
-    """What etcd holds, by kind."""
-
-    snapshot: Snapshot
-
-    def one(self, key: str, kind: type[RecordT]) -> RecordT | None:
-        """Return a record; None where there is none, or none that can be read."""
-        entry = self.snapshot.entries.get(key)
-        if entry is None:
-            return None
-        try:
-            return msgspec.json.decode(entry.value, type=kind)
-        except msgspec.MsgspecError:
-            logger.warning("What etcd has for %s cannot be read", key)
-            return None
-
-    def revision(self, key: str) -> int:
-        """Return the revision that wrote a key; 0 where there is none."""
-        entry = self.snapshot.entries.get(key)
-        return 0 if entry is None else entry.revision
-
-
 @dataclass(slots=True)
 class Agent:
     """The agent's memory, and what it does with it.
@@ -136,7 +95,7 @@ class Agent:
     etcd: EtcdClient
     hands: Hands
     friends: Friends | None = None
-    shelf: _Shelf | None = None
+    shelf: Snapshot | None = None
     keeper: Keeper = field(init=False)
     judge: Judge = field(init=False)
     claimant: Claimant = field(init=False)
@@ -181,7 +140,7 @@ class Agent:
         asking = asyncio.create_task(self._ask_friends()) if is_candidate else None
         try:
             await self._renew()
-            self.shelf = _Shelf(await self.etcd.read())
+            self.shelf = await self.etcd.read()
             self._say("")
         except (TransportError, ProtocolError) as err:
             self.shelf = None
@@ -224,7 +183,7 @@ class Agent:
             self.keeper.renewed(sent_s)
             return
         self._lease = 0
-        shelf = _Shelf(await self.etcd.read())
+        shelf = await self.etcd.read()
         loss = shelf.one(LOSSES + self.own, Loss)
         if is_dead(loss, self.boot_id):
             self.keeper.is_condemned = True
@@ -236,7 +195,7 @@ class Agent:
                 self.keeper.armed(self.hands.now())
         await self._appear(shelf, loss)
 
-    async def _appear(self, shelf: _Shelf, loss: Loss | None) -> None:
+    async def _appear(self, shelf: Snapshot, loss: Loss | None) -> None:
         """Make the node present, unless its loss has changed meanwhile."""
         sent_s = self.hands.now()  # the lease counts from when it was granted
         lease = await self.etcd.grant(round(self.timing.lease_s))
@@ -250,7 +209,7 @@ class Agent:
             changes.append(Delete(LOSSES + self.own))
         if shelf.one(ACTING + self.own, Mastership) is not None and not self.hands.has_jobs():
             changes.append(Delete(ACTING + self.own))
-        unchanged = Unchanged(LOSSES + self.own, shelf.revision(LOSSES + self.own))
+        unchanged = Unchanged(LOSSES + self.own, shelf.revision_of(LOSSES + self.own))
         if await self.etcd.change([unchanged], *changes):
             self._lease = lease
             self.keeper.renewed(sent_s)
@@ -274,17 +233,17 @@ class Agent:
 
     # --- the master's lease
 
-    def _is_own(self, shelf: _Shelf) -> bool:
+    def _is_own(self, shelf: Snapshot) -> bool:
         holder = shelf.one(MASTER_KEY, Mastership)
         return holder is not None and holder.boot_id == self.boot_id
 
-    def _pause(self, shelf: _Shelf) -> str:
+    def _pause(self, shelf: Snapshot) -> str:
         pause = shelf.one(PAUSE_KEY, Pause)
         if pause is None or pause.until <= self.hands.time():
             return ""
         return f"high availability is paused by {pause.by}: {pause.why}"
 
-    async def _claim(self, shelf: _Shelf) -> None:
+    async def _claim(self, shelf: Snapshot) -> None:
         """Do what is to be done about the key ``master``."""
         alone = shelf.one(ALONE_KEY, Mastership)
         seen, own = self._seen(), Mastership(node=self.own, boot_id=self.boot_id)
@@ -302,7 +261,7 @@ class Agent:
             "" if alone is None else alone.node,
             self._pause(shelf),
         )
-        unchanged = Unchanged(MASTER_KEY, shelf.revision(MASTER_KEY))
+        unchanged = Unchanged(MASTER_KEY, shelf.revision_of(MASTER_KEY))
         match self.claimant.look(outlook):
             case Claim.TAKE:
                 await self.etcd.change(
@@ -318,19 +277,19 @@ class Agent:
             case Claim.KEEP | Claim.NOTHING:
                 await self._retire(shelf, outlook)
 
-    async def _retire(self, shelf: _Shelf, outlook: Outlook) -> None:
+    async def _retire(self, shelf: Snapshot, outlook: Outlook) -> None:
         """Say that no job of a master runs here any more."""
         was_master = shelf.one(ACTING + self.own, Mastership) is not None
         is_at_work = outlook.is_master or outlook.is_failing_over or self.hands.has_jobs()
         if was_master and not is_at_work:
             key = ACTING + self.own
-            await self.etcd.change([Unchanged(key, shelf.revision(key))], Delete(key))
+            await self.etcd.change([Unchanged(key, shelf.revision_of(key))], Delete(key))
 
     async def _take_over(self) -> bool:
         try:
             done = await self.hands.fail_over()
         except GenericError as err:
-            logger.error("This node cannot take over: %s", err.message)
+            logger.warning("This node cannot take over: %s", err.message)
             done = False
         if not done:
             self.claimant.failed(self.hands.now())
@@ -339,20 +298,20 @@ class Agent:
 
     # --- nodes that are missed
 
-    async def _lead(self, shelf: _Shelf) -> None:
+    async def _lead(self, shelf: Snapshot) -> None:
         view = self._view(shelf)
         for order in self.judge.look(view):
             await self._carry_out(order, shelf, view)
 
-    def _view(self, shelf: _Shelf) -> View:
+    def _view(self, shelf: Snapshot) -> View:
         nodes = {
             name: NodeView(
-                is_present=NODES + name in shelf.snapshot.entries,
+                is_present=NODES + name in shelf.entries,
                 is_offline=name in self.facts.offline,
                 answered_s=self._answered_s.get(name),
                 guard=shelf.one(GUARDS + name, Guard),
                 loss=shelf.one(LOSSES + name, Loss),
-                revision=shelf.revision(LOSSES + name),
+                revision=shelf.revision_of(LOSSES + name),
                 has_helper=name in self.facts.helped,
             )
             for name in self.facts.addresses
@@ -360,11 +319,11 @@ class Agent:
         is_current = self.hands.is_master()
         return View(self.hands.now(), self.own, nodes, is_current, self._pause(shelf))
 
-    async def _carry_out(self, order: Order, shelf: _Shelf, view: View) -> None:
+    async def _carry_out(self, order: Order, shelf: Snapshot, view: View) -> None:
         """Do what was ordered; what etcd refuses is decided anew with the next beat."""
         name = order.node
         conditions = [
-            Unchanged(MASTER_KEY, shelf.revision(MASTER_KEY)),
+            Unchanged(MASTER_KEY, shelf.revision_of(MASTER_KEY)),
             Unchanged(NODES + name, 0),
             Unchanged(LOSSES + name, order.revision),
         ]
@@ -372,7 +331,7 @@ class Agent:
         match order.act:
             case Act.SUSPECT:
                 loss = Loss(
-                    uuid=f"{order.boot_id or name}@{shelf.snapshot.revision}",
+                    uuid=f"{order.boot_id or name}@{shelf.revision}",
                     node=name,
                     boot_id=order.boot_id,
                     since=self.hands.time(),

@@ -12,9 +12,9 @@ from ganeti.base.daemons import MASTER_DAEMONS
 from ganeti.base.errors import GenericError, ProtocolError
 from ganeti.base.json import loads
 from ganeti.base.paths import Paths
-from ganeti.ha.settings import Settings
 from ganeti.ha.watchdog import Watchdog
 from ganeti.store import master_facts
+from ganeti.store.availability import Settings
 from ganeti.system import clock, daemon_control, process
 
 logger = logging.getLogger(__name__)

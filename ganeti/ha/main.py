@@ -1,7 +1,7 @@
 """The agent of high availability, on every node where it is switched on.
 
-Small, with few imports, kept in memory; the loop that feeds the watchdog waits for nothing.  What it
-decides, and when, is told in `ganeti.availability` and in `ganeti.ha.agent`.
+Small, with few imports, kept in memory; the loop that feeds the watchdog waits for nothing.  What
+it decides, and when, is told in `ganeti.availability` and in `ganeti.ha.agent`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from ganeti.clients.etcd import EtcdClient
 from ganeti.daemon.context import DaemonContext
 from ganeti.daemon.main import DaemonSpec
 from ganeti.daemon.options import Options
-from ganeti.ha import settings as files_of
 from ganeti.ha.agent import Agent
+from ganeti.ha.facts import read_facts
 from ganeti.ha.friends import PORT, Friends
 from ganeti.ha.hands import NodeHands
-from ganeti.ha.settings import Settings
+from ganeti.store import availability
+from ganeti.store.availability import Settings
 from ganeti.system import clock, files
-from ganeti.transport.curl_pool import TlsIdentity
 
 logger = logging.getLogger(__name__)
 
@@ -39,15 +39,12 @@ async def serve(context: DaemonContext) -> None:
         ConfigurationError: the node's files cannot be read.
     """
     paths = context.paths
-    settings = files_of.read(paths)
+    settings = availability.read(paths)
     if settings is None:
         raise OpPrereqError("high availability is off ('gnt-cluster ha-enable' switches it on)")
     hands = NodeHands(paths, settings)
-    identity = None
-    if settings.certificate:
-        identity = TlsIdentity(settings.certificate, settings.authority)
-    async with EtcdClient(settings.endpoints, identity, settings.prefix, _ETCD_S) as etcd:
-        facts = files_of.read_facts(paths, settings)
+    async with EtcdClient.of(settings, _ETCD_S) as etcd:
+        facts = read_facts(paths, settings)
         agent = Agent(context.hostname, _boot_id(), settings.timing, facts, etcd, hands)
         key = files.read_bytes(paths.hmac_key, _KEY_BYTES_MAX)
         agent.friends = friends = Friends(context.hostname, key, clock.new_uuid, agent.answer)
@@ -69,7 +66,7 @@ async def _follow(context: DaemonContext, agent: Agent, settings: Settings) -> N
     while True:
         await asyncio.sleep(LOOK_S)
         try:
-            agent.facts = await asyncio.to_thread(files_of.read_facts, context.paths, settings)
+            agent.facts = await asyncio.to_thread(read_facts, context.paths, settings)
         except GenericError as err:
             logger.warning("Going on with what was known of the cluster: %s", err.message)
 

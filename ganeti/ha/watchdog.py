@@ -74,7 +74,7 @@ class Watchdog:
         try:
             os.write(self._descriptor, _FEED)
         except OSError as err:
-            logger.error("Cannot feed the watchdog: %s", err.strerror)
+            logger.warning("Cannot feed the watchdog: %s", err.strerror)
 
     def end(self) -> None:
         """Stop it, where the driver lets it be stopped, and close it."""

@@ -8,7 +8,6 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 from rig import etcd
@@ -19,7 +18,8 @@ from ganeti.availability.records import ACTING, LOSSES, MASTER_KEY, NODES, Loss,
 from ganeti.availability.timing import Timing
 from ganeti.base.errors import GenericError
 from ganeti.clients.etcd import Delete, EtcdClient, Put, Unchanged
-from ganeti.ha.agent import Agent, Facts
+from ganeti.ha.agent import Agent
+from ganeti.ha.facts import Facts
 from ganeti.ha.friends import PORT, Friends
 from ganeti.ha.watchdog import Watchdog
 
@@ -179,7 +179,7 @@ async def five(three: Sequence[Member], **more: frozenset[str]) -> AsyncIterator
 
 def is_present(world: World, names: Sequence[str]) -> bool:
     shelf = world.agents["n2"].shelf
-    return shelf is not None and all(NODES + name in shelf.snapshot.entries for name in names)
+    return shelf is not None and all(NODES + name in shelf.entries for name in names)
 
 
 def holder(world: World) -> str:

@@ -1,7 +1,7 @@
 """What a node knows of high availability: where etcd is, the times, the watchdog, the helpers.
 
 The master writes the file on every node when high availability is switched on, and takes it away
-when it is switched off; without it no agent runs.
+when it is switched off; without it no agent runs.  Agents, LuxiD and maintd read it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from ganeti.availability.timing import Timing
 from ganeti.base.errors import ConfigurationError
 from ganeti.base.json import loads_as
 from ganeti.base.paths import Paths
-from ganeti.ha.agent import Facts
-from ganeti.store import ssconf
 from ganeti.system import files
 
 _BYTES_MAX: Final = 1 << 20
@@ -63,23 +61,3 @@ def read(paths: Paths) -> Settings | None:
         return None if data is None else loads_as(Settings, data)
     except Exception as err:
         raise ConfigurationError(f"{path}: {err}") from err
-
-
-def read_facts(paths: Paths, settings: Settings) -> Facts:
-    """Return what the node's own files say of the cluster.
-
-    Raises:
-        ConfigurationError: they cannot be read, or this node is part of no cluster.
-    """
-    addresses = dict(line.split(maxsplit=1) for line in _lines(paths, "node_primary_ips"))
-    return Facts(
-        master=ssconf.read_key(paths, "master_node"),
-        addresses=addresses,
-        candidates=frozenset(_lines(paths, "master_candidates")),
-        offline=frozenset(_lines(paths, "offline_nodes")),
-        helped=frozenset(settings.helpers),
-    )
-
-
-def _lines(paths: Paths, key: str) -> list[str]:
-    return (ssconf.read_key_or_none(paths, key) or "").splitlines()
