@@ -47,6 +47,7 @@ PROGRAMS = (
     Program("qemu-storage-daemon", ("qemu-system-common",), "disks in images, as raw files"),
     Program("ceph-mon", ("ceph-mon", "ceph-osd", "ceph-mgr", "ceph-common"), "disks in Ceph"),
     Program("glusterd", ("glusterfs-server", "glusterfs-client"), "disks in Gluster"),
+    Program("etcd", ("etcd-server",), "the lease of high availability"),
     Program(
         "/usr/lib/x86_64-linux-gnu/qemu/block-rbd.so",
         ("qemu-block-extra",),

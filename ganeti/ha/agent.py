@@ -2,9 +2,9 @@
 
 Theory of operation.  Two loops.  `feed` looks at the clock several times a second, and feeds the
 watchdog while `Keeper` allows it; it waits for nothing else.  `beat` renews the node's lease in
-etcd once a second, or makes the node present there first; asks the other agents where that is needed;
-and, on a master candidate, decides about the master's lease, and on the master about nodes that are
-missed.  What is decided, and why, is in `ganeti.availability`; here it is carried out.
+etcd once a second, or makes the node present there first; asks the other agents where that is
+needed; and, on a master candidate, decides about the master's lease, and on the master about nodes
+that are missed.  What is decided, and why, is in `ganeti.availability`; here it is carried out.
 
 Whatever is written to etcd names what it is based on, so that it is refused if that has changed:
 a presence the loss that was read before, all orders of the master the key that makes it one.

@@ -1,8 +1,8 @@
 """What agents say to each other, without etcd: who is there, who is condemned.  Signed datagrams.
 
 A question has a nonce, which its answer repeats; so an old answer is worth nothing.  An old
-question that somebody shows again does no harm: it only makes an agent answer, or condemn a node once more,
-which counts for nothing while etcd renews that node's lease.
+question that somebody shows again does no harm: it only makes an agent answer, or condemn a node
+once more, which counts for nothing while etcd renews that node's lease.
 
     {"ask": "vouch", "nonce": ..., "node": ..., "boot_id": ...}    may that boot live on?
     {"ask": "condemn", "nonce": ..., "node": ..., "boot_id": ...}  vouch for it no more
