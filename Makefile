@@ -13,6 +13,8 @@ UNITDIR ?= $(PREFIX)/lib/systemd/system
 PYTEST_ARGS ?=
 TEST_PROCESSES ?= 2
 TEST_NODES ?=
+TEST_MINUTES ?= 40
+BEGUN := $(shell date +%s)
 INSTALL ?= yes
 WITHOUT := test/unit/bootstrap $(addprefix test/cluster/test_,config_commands.py instances.py disks.py cluster_identity.py)
 BENCHES := $(filter-out bench/compare.py bench/confd.py bench/mond.py bench/rapi.py,$(wildcard bench/*.py))  # sections of faces.py
@@ -93,12 +95,13 @@ test: lint  ## Run everything that must pass: style, types, contracts, all tests
 	@$(BIN)/pytest --numprocesses=$(TEST_PROCESSES) --dist=loadfile $(PYTEST_ARGS)
 	@echo "--- tests as on a machine without QEMU, Chromium and the htools of Ganeti 3.0"
 	@env -u GANETI_TEST_REQUIRE_QEMU -u GANETI_TEST_REQUIRE_BROWSER GANETI_TEST_WITHOUT=1 $(BIN)/pytest --numprocesses=$(TEST_PROCESSES) --dist=loadfile $(WITHOUT)
+	@$(MAKE) --no-print-directory test-nodes LIMITS="$(BEGUN) $(TEST_MINUTES)"
 
 test-real: $(VENV)/.installed-for-tests  ## Install it on real machines (containers, virtual ones) and try it there; needs root
 	@GANETI_TEST_REAL=1 $(BIN)/pytest test/real --ignore-glob='*/test_storage*' $(PYTEST_ARGS)
 
 test-nodes: $(VENV)/.installed-for-tests  ## The shortest form of test-storage, where this machine can have real nodes
-	@if why=$$(PYTHONPATH=test $(BIN)/python -m rig.nodes possible); then \
+	@if why=$$(PYTHONPATH=test $(BIN)/python -m rig.nodes possible $(LIMITS)); then \
 		echo "--- tests on three real nodes: DRBD, live migration, power cuts"; \
 		GANETI_TEST_REAL=1 $(BIN)/pytest -m short test/real/test_storage.py; \
 	else echo "--- no tests on real nodes: $$why"; fi
