@@ -30,6 +30,8 @@ CLUSTER_NAME: Final = "cluster.example.com"
 TIMEOUT_S: Final = 900.0
 UP_TIMEOUT_S: Final = 120.0
 _PAUSE_S: Final = 0.1
+NAMESPACE: Final = "gnt"
+NAMESPACES: Final = "/run/netns"
 _CONTROL_GROUPS: Final = "/sys/fs/cgroup"
 _networks = itertools.count(1)
 _SSH_OPTIONS: Final = (
@@ -134,7 +136,7 @@ class Network:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.namespace = f"gnt{os.getpid()}-{next(_networks)}"
+        self.namespace = f"{store.own_name(NAMESPACE)}{next(_networks)}"
         self.key = directory / "key"
         self.bridges = {BRIDGE: NETWORK}
 
@@ -216,7 +218,7 @@ class Containers:
         )
         # This way, and not by an option of nspawn, /sys shows the machine's own network.
         argv = (
-            *("nsenter", f"--net=/run/netns/{namespace}"),
+            *("nsenter", f"--net={NAMESPACES}/{namespace}"),
             *("unshare", "--mount", "--propagation=private", "sh", "-ec", _START, "start"),
         )
         groups = " ".join(self._control_groups(machine))
@@ -241,16 +243,14 @@ class Containers:
 
     def _unplug(self, machine: Machine, namespace: str) -> None:
         """Forget the addresses and devices of a machine that is off."""
-        if Path(f"/run/netns/{namespace}").exists():
+        if Path(f"{NAMESPACES}/{namespace}").exists():
             with contextlib.suppress(RuntimeError):  # it goes by itself, but later
                 self.network.ip(f"link delete v{machine.number}")
             store.run("ip", "netns", "delete", namespace)
 
     def _control_groups(self, machine: Machine) -> list[str]:
         """Return the control groups of a machine: one for each hierarchy that systemd uses."""
-        tops = [f"{_CONTROL_GROUPS}/{name}" for name in ("systemd", "unified")]
-        found = [top for top in tops if os.path.isdir(top)] or [_CONTROL_GROUPS]
-        return [f"{top}/{self.network.namespace}-{machine.number}" for top in found]
+        return [f"{top}/{self.network.namespace}-{machine.number}" for top in _hierarchies()]
 
     def pull_plug(self, machine: Machine) -> None:
         """Kill everything on a machine at once."""
@@ -260,18 +260,7 @@ class Containers:
                 for child in psutil.Process(process.pid).children():
                     child.kill()  # the first process of the machine, and so all others
             process.wait(TIMEOUT_S)
-        self._remove_control_groups(machine)
-
-    def _remove_control_groups(self, machine: Machine) -> None:
-        """Remove what systemd left; the kernel may still be busy with the dead in it."""
-        until = time.monotonic() + UP_TIMEOUT_S
-        for top in self._control_groups(machine):
-            while os.path.isdir(top):
-                for directory, _, _ in os.walk(top, topdown=False):
-                    with contextlib.suppress(OSError):
-                        os.rmdir(directory)
-                assert time.monotonic() < until, f"{top} cannot be removed"
-                time.sleep(_PAUSE_S)
+        remove_control_groups(f"{self.network.namespace}-{machine.number}")
 
     def switch_off(self, machine: Machine) -> None:
         """Let a machine shut down in order."""
@@ -292,6 +281,23 @@ class Containers:
             self._unplug(machine, f"{self.network.namespace}-{machine.number}")
 
 
+def _hierarchies() -> list[str]:
+    tops = [f"{_CONTROL_GROUPS}/{name}" for name in ("systemd", "unified")]
+    return [top for top in tops if os.path.isdir(top)] or [_CONTROL_GROUPS]
+
+
+def remove_control_groups(pattern: str) -> None:
+    """Remove the groups that systemd left; the kernel may still be busy with the dead in them."""
+    until = time.monotonic() + UP_TIMEOUT_S
+    for group in (group for top in _hierarchies() for group in Path(top).glob(pattern)):
+        while group.is_dir():
+            for directory, _, _ in os.walk(group, topdown=False):
+                with contextlib.suppress(OSError):
+                    os.rmdir(directory)
+            assert time.monotonic() < until, f"{group} cannot be removed"
+            time.sleep(_PAUSE_S)
+
+
 def let_in(root: Path, key: Path) -> None:
     """Give a machine SSH host keys of its own, and let the owner of a key in as root."""
     store.run("ssh-keygen", "-A", "-f", root)
@@ -306,7 +312,9 @@ def containers(count: int, *more: Path) -> Iterator[Containers]:
     """Yield running machines; ``more`` are directories over the plain Debian, the topmost first."""
     store.DIRECTORY.mkdir(parents=True, exist_ok=True)
     with (
-        tempfile.TemporaryDirectory(prefix="run-", dir=store.DIRECTORY) as directory,
+        tempfile.TemporaryDirectory(
+            prefix=store.own_name(store.RUN), dir=store.DIRECTORY
+        ) as directory,
         Containers(count, (*more, store.root()), Path(directory)) as running,
     ):
         yield running

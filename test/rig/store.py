@@ -23,6 +23,7 @@ DIRECTORY: Final = Path(
     os.environ.get("GANETI_TEST_RIG") or os.path.expanduser("~/.cache/ganeti-test-rig")
 )
 TIMEOUT_S: Final = 900
+RUN: Final = "run-"  # directories for the time of a run
 SUITE: Final = "bookworm"
 
 # Debian packages that are unpacked beside the root file system, for the machine that runs the rig.
@@ -71,6 +72,11 @@ def run(*words: object, cwd: Path | None = None, **environment: str) -> str:
     if outcome.returncode:
         raise RuntimeError(f"{' '.join(map(str, words))}: {outcome.stdout}{outcome.stderr}")
     return outcome.stdout
+
+
+def own_name(kind: str, process: int = 0) -> str:
+    """Return how the names of directories and networks begin that a process makes, by default this one."""
+    return f"{kind}{process or os.getpid()}-"
 
 
 _KEPT: Final = 3  # versions of what has a fingerprint in its name

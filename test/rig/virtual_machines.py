@@ -24,7 +24,7 @@ from typing import Final, Self
 import psutil
 
 from . import store
-from .containers import BRIDGE, TIMEOUT_S, Machine, Network
+from .containers import BRIDGE, NAMESPACES, TIMEOUT_S, Machine, Network
 from .installed import machine_files
 
 SECONDARY_BRIDGE: Final = "br1"
@@ -274,7 +274,7 @@ class VirtualMachines:
         """Switch all machines off, and remove their networks."""
         for machine in self.machines:
             self.pull_plug(machine)
-        if Path(f"/run/netns/{self.network.namespace}").exists():
+        if Path(f"{NAMESPACES}/{self.network.namespace}").exists():
             self.network.__exit__()
 
     def __enter__(self) -> Self:
@@ -320,5 +320,7 @@ def virtual_machines(count: int) -> Iterator[VirtualMachines]:
 def run_directory() -> Iterator[Path]:
     """Yield a directory for machines, removed afterwards."""
     store.DIRECTORY.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="run-", dir=store.DIRECTORY) as directory:
+    with tempfile.TemporaryDirectory(
+        prefix=store.own_name(store.RUN), dir=store.DIRECTORY
+    ) as directory:
         yield Path(directory)
