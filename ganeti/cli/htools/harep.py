@@ -28,8 +28,8 @@ from ganeti.base.json import dumps
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options
 from ganeti.cli.declaration.program import single_program
 from ganeti.cli.htools.options import shared
-from ganeti.cli.htools.sources import from_luxi
 from ganeti.cli.run.jobs import changes
+from ganeti.clients.snapshots import from_luxi
 from ganeti.jobs.status import Status
 from ganeti.objects.tags import TagKind
 from ganeti.opcodes.opcode import OpCode
@@ -50,10 +50,10 @@ def repair(context: Context, options: Options, _args: list[str]) -> int:
     """
     if options.job_delay < 0:
         raise GenericError("--job-delay: a delay cannot be negative")
-    snapshot = from_luxi(context, (), 0)
+    snapshot = from_luxi(context.client)
     jobs = _statuses(context, jobs_under_way(patients_of(snapshot)))
     if jobs:  # their statuses must be older than what is known about instances
-        snapshot = from_luxi(context, (), 0)
+        snapshot = from_luxi(context.client)
     decisions = decide(
         patients_of(snapshot),
         node_states(snapshot),

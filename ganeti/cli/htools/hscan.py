@@ -16,7 +16,8 @@ from ganeti.cli.command import ArgKind, Context, Options, opt
 from ganeti.cli.declaration.program import single_program
 from ganeti.cli.htools.options import shared
 from ganeti.cli.htools.printing import GIB, count_hit, node_table, shown_nodes
-from ganeti.cli.htools.sources import from_luxi, from_rapi, write_file
+from ganeti.cli.htools.sources import write_file
+from ganeti.clients.snapshots import from_luxi, from_rapi
 
 EXIT_UNREADABLE: Final = 2
 _OWN: Final = "LOCAL"
@@ -59,8 +60,8 @@ def scan(context: Context, options: Options, clusters: list[str]) -> int | None:
 def _load(context: Context, options: Options, address: str | None) -> Snapshot:
     memory = options.static_kvm_node_memory
     if address is None:
-        return from_luxi(context, (), memory)
-    return from_rapi(address, (), memory)
+        return from_luxi(context.client, kvm_node_memory=memory)
+    return from_rapi(address, kvm_node_memory=memory)
 
 
 def _totals(snapshot: Snapshot, state: ClusterState) -> str:

@@ -107,12 +107,15 @@ def _option(line: str) -> Option:
 
 
 _DEBUG: Final = replace(DEBUG, flags=("--debug",))  # -d is another option of some of them
-SHARED: Final = {made.long: made for made in map(_option, _TABLE.strip().splitlines())}
+# By long name without the dashes; only those of the tool that runs are made.
+_LINES: Final = {
+    line.split("--")[1].partition("=")[0].split()[0]: line for line in _TABLE.strip().splitlines()
+}
 
 
 def shared(*names: str) -> tuple[Option, ...]:
     """Return options by their long names, given in any number of texts, and those of every tool."""
-    found = [SHARED[f"--{name}"] for text in names for name in text.split()]
+    found = [_option(_LINES[name]) for text in names for name in text.split()]
     return (*found, VERSION, _DEBUG)
 
 

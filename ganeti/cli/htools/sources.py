@@ -1,52 +1,52 @@
 """Where the tools for placement get their snapshot of a cluster, and what options change in it.
 
+A job waits for ``hail``, which reads a question only: what asks daemons is imported where they are
+asked.
+
 Source: manual pages htools(1), "Backend specification", and hbal(1).
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
-from contextlib import closing
-from typing import Any, Final
-from urllib.parse import urlsplit
+from typing import Final
 
-from msgspec import ValidationError, convert
 from msgspec.structs import replace
 
 from ganeti.allocation.model import Node
 from ganeti.allocation.questions import snapshot_of
 from ganeti.allocation.snapshot import Snapshot
-from ganeti.allocation.sources import listings, utilisation
+from ganeti.allocation.sources import utilisation
 from ganeti.allocation.sources.text_data import made_up, read_text
-from ganeti.base.daemons import MOND_PORT
-from ganeti.base.errors import GenericError, ProtocolError, TransportError
-from ganeti.base.json import loads, loads_as
+from ganeti.base.errors import GenericError, ProtocolError
 from ganeti.cli.command import Context, Options
-from ganeti.clients.rapi import RapiClient
-from ganeti.protocol.iallocator import decode_request
-from ganeti.protocol.rapi.values import DEFAULT_PORT
-from ganeti.transport.curl_pool import CurlPool, CurlRequest, TlsTrust
+from ganeti.protocol.iallocator import AllocatorRequest, decode_request
 
 FILE_BYTES_MAX: Final = 256 << 20  # 10,000 instances with 16 disks and networks each are 50 MB
+_STANDARD_INPUT: Final = "-"
 _BACKENDS: Final = ("luxi", "master", "text_data", "ialloc_src", "simulate")
-_MOND_TIMEOUT_S: Final = 10.0
-_OK: Final = 200
 
 
-def load(context: Context, options: Options) -> Snapshot:
+def load(context: Context, options: Options, question: AllocatorRequest | None = None) -> Snapshot:
     """Return the cluster that the options tell, with the changes that they make in it.
+
+    Args:
+        question: tells the cluster if the options do not.
 
     Raises:
         GenericError: no source or more than one is given, or it cannot be read.
     """
-    snapshot = with_options(_from_backend(context, options), options)
+    snapshot = with_options(_from_backend(context, options, question), options)
     return _with_load(context, options, snapshot)
 
 
-def _from_backend(context: Context, options: Options) -> Snapshot:
+def _from_backend(
+    context: Context, options: Options, question: AllocatorRequest | None
+) -> Snapshot:
     given = [name for name in _BACKENDS if options.get(name) not in (None, ())]
     flags = [f"--{name.replace('_', '-')}" for name in given]
-    if not given:
+    if not given and question is None:
         raise GenericError("no source of data is given; use -L on the master node, -m, -t or -I")
     if len(given) > 1:
         raise GenericError(f"only one of {' and '.join(flags)} can be given")
@@ -54,28 +54,34 @@ def _from_backend(context: Context, options: Options) -> Snapshot:
     memory = options.get("static_kvm_node_memory") or 0
     if memory < 0:
         raise GenericError("--static-kvm-node-memory: memory cannot be negative")
+    if not given and question is not None:
+        return snapshot_of(question, kvm_node_memory=memory, more_exclusion=tags)
     match given[0]:
-        case "luxi":
-            return from_luxi(context, tags, memory)
-        case "master":
-            return from_rapi(options.master, tags, memory)
         case "text_data":
             return read_text(read_file(options.text_data), options.text_data, tags)
         case "ialloc_src":
             return _from_question(options.ialloc_src, tags, memory)
-        case _:
+        case "simulate":
             return made_up(options.simulate)
+    from ganeti.clients import snapshots
+
+    if given == ["master"]:
+        return snapshots.from_rapi(options.master, more_exclusion=tags, kvm_node_memory=memory)
+    return snapshots.from_luxi(context.client, more_exclusion=tags, kvm_node_memory=memory)
 
 
 def read_file(path: str) -> bytes:
-    """Return the content of a file.
+    """Return the content of a file; ``-`` is the standard input.
 
     Raises:
         GenericError: it cannot be read, or is larger than anything that makes sense.
     """
     try:
-        with open(path, "rb") as file:
-            content = file.read(FILE_BYTES_MAX + 1)
+        if path == _STANDARD_INPUT:
+            content = sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
+        else:
+            with open(path, "rb") as file:
+                content = file.read(FILE_BYTES_MAX + 1)
     except OSError as err:
         raise GenericError(f"{path}: {err.strerror}") from err
     if len(content) > FILE_BYTES_MAX:
@@ -97,80 +103,19 @@ def write_file(path: str, text: str) -> None:
 
 
 def _from_question(path: str, tags: Sequence[str], memory: int) -> Snapshot:
+    return snapshot_of(read_question(path), kvm_node_memory=memory, more_exclusion=tags)
+
+
+def read_question(path: str) -> AllocatorRequest:
+    """Return the question to an allocator that is in a file.
+
+    Raises:
+        GenericError: it cannot be read, or is something else.
+    """
     try:
-        request = decode_request(read_file(path))
-        return snapshot_of(request, kvm_node_memory=memory, more_exclusion=tags)
+        return decode_request(read_file(path))
     except ProtocolError as err:
         raise GenericError(f"{path}: no question to an allocator: {err.message}") from err
-
-
-Rows = list[dict[str, Any]]
-
-
-def from_luxi(context: Context, tags: Sequence[str], memory: int) -> Snapshot:
-    """Return the cluster that the master daemon tells.
-
-    Args:
-        tags: beginnings of exclusion tags besides those of the cluster.
-        memory: MiB that a KVM node needs itself; 0 is what it reports.
-
-    Raises:
-        GenericError: it does not answer, or the answers make no sense.
-    """
-    client = context.client
-    return listings.ask_master(client, more_exclusion=tags, kvm_node_memory=memory)
-
-
-def from_rapi(address: str, tags: Sequence[str], memory: int) -> Snapshot:
-    """Return the cluster that a remote API tells.
-
-    Args:
-        address: host, host and port, or URL; one of a directory (``file://``) with the answers
-            ``groups.json``, ``nodes.json``, ``instances.json`` and ``info.json``.
-        tags: beginnings of exclusion tags besides those of the cluster.
-        memory: MiB that a KVM node needs itself; 0 is what it reports.
-
-    Raises:
-        GenericError: it does not answer, or the answers make no sense.
-    """
-    ask = _read_answers if address.startswith(_FILES) else _ask_rapi
-    try:
-        info, *rows = ask(address)
-        found = convert(info, dict[str, Any])
-        groups, nodes, instances = (convert(each, Rows) for each in rows)
-        more: dict[str, Any] = {"more_exclusion": tags, "kvm_node_memory": memory}
-        return listings.from_listings(found, groups, nodes, instances, **more)
-    except ValidationError as err:
-        raise GenericError(f"{address}: no answer of a remote API: {err}") from err
-    except (ProtocolError, TransportError) as err:
-        raise GenericError(f"{address}: {err.message}") from err
-
-
-_FILES: Final = "file://"
-
-
-def _read_answers(url: str) -> list[object]:
-    directory = url.removeprefix(_FILES)
-    names = ("info", "groups", "nodes", "instances")
-    return [loads(read_file(f"{directory}/{name}.json")) for name in names]
-
-
-def _ask_rapi(address: str) -> list[object]:
-    host, port = _address(address)
-    # As with 3.0, anybody is believed to be the cluster: nothing secret is sent.
-    with RapiClient(host, port, trust=TlsTrust(checks_certificate=False)) as client:
-        kinds = client.get_groups, client.get_nodes, client.get_instances
-        return [client.get_info(), *(ask(bulk=1) for ask in kinds)]
-
-
-def _address(text: str) -> tuple[str, int]:
-    """Return host and port of an address or URL."""
-    try:
-        parts = urlsplit(text if "://" in text else f"https://{text}")
-        port = parts.port or DEFAULT_PORT
-    except ValueError as err:
-        raise GenericError(f"--master: {text!r} is no address: {err}") from err
-    return parts.hostname or "", port
 
 
 def with_options(snapshot: Snapshot, options: Options) -> Snapshot:
@@ -241,30 +186,15 @@ def _with_load(context: Context, options: Options, snapshot: Snapshot) -> Snapsh
     if options.get("mond") != "yes":
         return snapshot
     path = options.get("mond_data")
-    reports = utilisation.read_reports(read_file(path)) if path else _asked(snapshot)
+    if path:
+        reports = utilisation.read_reports(read_file(path))
+    else:
+        from ganeti.clients import snapshots
+
+        reports = snapshots.reports_of(snapshot.nodes.values())
     measured = utilisation.with_reports(snapshot, reports, is_xen=bool(options.get("mond_xen")))
     for collector in measured.incomplete:
         context.terminal.error(f"not every node tells {collector}; none of it is used")
     if measured.incomplete and options.get("exit_on_missing_mond_data"):
         raise GenericError("not all data of the monitoring daemons are there")
     return measured.snapshot
-
-
-def _asked(snapshot: Snapshot) -> dict[str, list[utilisation.Report]]:
-    """Ask the monitoring daemon of each node that is online; who does not answer is left out."""
-    names = [name for name, node in snapshot.nodes.items() if not node.is_offline]
-    requests = [
-        CurlRequest(_reports_url(snapshot.nodes[name]), b"", _MOND_TIMEOUT_S, method="GET")
-        for name in names
-    ]
-    found = {}
-    with closing(CurlPool(None)) as pool:
-        for name, answer in zip(names, pool.perform(requests), strict=True):
-            if answer.error is None and answer.status == _OK:
-                found[name] = loads_as(list[utilisation.Report], answer.body)
-    return found
-
-
-def _reports_url(node: Node) -> str:
-    host = node.address or node.name
-    return f"http://{f'[{host}]' if ':' in host else host}:{MOND_PORT}/1/report/all"

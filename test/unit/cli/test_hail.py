@@ -6,7 +6,10 @@ import io
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -45,6 +48,7 @@ class Run:
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
     monkeypatch.setattr("gc.disable", lambda: None)
+    monkeypatch.setattr("gc.freeze", lambda: None)
     return Run(monkeypatch, capsys, tmp_path)
 
 
@@ -152,9 +156,6 @@ def test_a_bad_question_is_one_message_and_exit_status_1(
         (("/does/not/exist",), "/does/not/exist: No such file or directory"),
         ((), "FILE is missing"),
         (("/dev/null", "--nonsense"), "no such option: --nonsense"),
-        (("/dev/null", "--mond"), "not used yet"),
-        (("/dev/null", "-t", "x", "--simulate=y"), "only one of --text-data and --simulate"),
-        (("/dev/null", "--static-kvm-node-memory=-1"), "memory cannot be negative"),
     ],
 )
 def test_a_bad_command_line_says_what_is_wrong(
@@ -163,6 +164,14 @@ def test_a_bad_command_line_says_what_is_wrong(
     status, out, err = run.words(*words)
     assert (status, out) == (1, "")
     assert message in err
+
+
+def test_a_source_beside_the_question_that_makes_no_sense_is_refused(run: Run) -> None:
+    content = question(new(), NODES)
+    status, _, err = run(content, "-t", "x", "--simulate=y")
+    assert (status, err) == (1, "hail: only one of --text-data and --simulate can be given\n")
+    status, _, err = run(content, "--static-kvm-node-memory=-1")
+    assert (status, err) == (1, "hail: --static-kvm-node-memory: memory cannot be negative\n")
 
 
 def test_files_beside_the_question_are_named_in_errors(run: Run, tmp_path: Path) -> None:
@@ -197,6 +206,79 @@ def test_nodes_are_printed_before_and_afterwards(run: Run) -> None:
     )
 
 
-def test_a_job_does_not_wait_for_arrays() -> None:
-    words = "import sys, ganeti.cli.htools.hail; sys.exit('numpy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", words], check=False).returncode == 0
+BUSY, IDLE = "127.0.0.1", "127.0.0.2"
+
+
+@pytest.fixture
+def monitoring(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, object]]:
+    """Monitoring daemons of nodes; gives their reports by address, to be filled in."""
+    reports: dict[str, object] = {}
+
+    class Daemon(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            address = self.connection.getsockname()[0]
+            known = address in reports and self.path == "/1/report/all"
+            self.send_response(200 if known else 404)
+            self.end_headers()
+            self.wfile.write(json.dumps(reports.get(address, [])).encode())
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing of what was asked."""
+
+    with ThreadingHTTPServer(("0.0.0.0", 0), Daemon) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        monkeypatch.setattr("ganeti.clients.snapshots.MOND_PORT", server.server_port)
+        try:
+            yield reports
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _cpu_load(load: float) -> list[Json]:
+    return [{"name": "cpu-avg-load", "data": {"cpus": [load], "cpu_total": load}}]
+
+
+def _two_nodes() -> Json:
+    """A question with two nodes that differ in nothing but the load that is measured."""
+    nodes = {"a": node(primary_ip=BUSY), "b": node(primary_ip=IDLE)}
+    there = {"i": instance(["a"], "plain"), "j": instance(["b"], "plain")}
+    return question(new(template="plain"), nodes, there)
+
+
+def test_the_load_that_monitoring_daemons_measure_decides(
+    run: Run, monitoring: dict[str, object]
+) -> None:
+    monitoring |= {BUSY: _cpu_load(7.0), IDLE: _cpu_load(0.1)}
+    content = _two_nodes()
+    assert run.answer(content)["result"] == ["a"]
+    assert run.answer(content, "--mond=no")["result"] == ["a"]
+    assert run.answer(content, "--mond")["result"] == ["b"]
+    assert run.answer(content, "--mond", "--ignore-dynu")["result"] == ["a"]
+
+
+def test_the_load_of_xen_domains_counts_on_demand(run: Run, monitoring: dict[str, object]) -> None:
+    xen = {"a": {"i": 0.1}, "b": {"j": 7.0}}
+    for address, name in ((BUSY, "a"), (IDLE, "b")):
+        of_domains = {"name": "xen-cpu-avg-load", "data": xen[name]}
+        monitoring[address] = [*_cpu_load(7.0 if name == "a" else 0.1), of_domains]
+    assert run.answer(_two_nodes(), "--mond")["result"] == ["b"]
+    assert run.answer(_two_nodes(), "--mond", "--mond-xen")["result"] == ["a"]
+
+
+def test_a_node_that_tells_no_load_makes_a_warning_and_the_answer_does_without(
+    run: Run, monitoring: dict[str, object]
+) -> None:
+    monitoring[BUSY] = _cpu_load(7.0)
+    status, out, err = run(_two_nodes(), "--mond")
+    assert (status, json.loads(out)["result"]) == (0, ["a"])
+    assert err == "not every node tells cpu-avg-load; none of it is used\n"
+
+
+def test_a_job_does_not_wait_for_what_it_does_not_need() -> None:
+    """Arrays, a client of anything, and other sources than a question take longer than hail."""
+    idle = "numpy", "pycurl", "ganeti.clients", "ganeti.protocol.luxi"
+    words = f"import sys, ganeti.cli.htools.hail; sys.exit(str(set({idle}) & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", words], check=False, capture_output=True)
+    assert done.stderr.decode() == "set()\n"
