@@ -473,6 +473,29 @@ def test_copies_of_disks_are_shown_with_their_secondary_node(page: Browser) -> N
     page.screenshot("copies-of-one")
 
 
+def test_migration_is_offered_where_every_disk_can_be_reached(page: Browser) -> None:
+    pair, nodes = "node1.example.com", "node0.example.com"
+    made = {
+        "pair": (pair, ["drbd", "drbd"]),
+        "pair-and-file": (pair, ["drbd", "file"]),
+        "pair-and-shared": (pair, ["drbd", "rbd"]),
+        "shared": ("", ["rbd", "sharedfile"]),
+        "shared-and-plain": ("", ["rbd", "plain"]),
+    }
+    found = []
+    for name, (second, templates) in made.items():
+        one = len(set(templates)) == 1
+        row = instance(name, nodes, second, disk_template=templates[0] if one else "mixed")
+        found.append({**row, "snodes": [second] if second else [], "disk.templates": templates})
+    offered = []
+    for name in made:
+        show(page, {**many(2, 0), INSTANCES: found}, f"instance/{name}")
+        page.wait_for(f"button[aria-label='Stop {name}']")
+        if page.count(f"button[aria-label='Migrate {name}']"):
+            offered.append(name)
+    assert offered == ["pair", "pair-and-shared", "shared"]
+
+
 def made_up_job(number: int, status: str = "success") -> dict[str, object]:
     stamp = [1700000000 + number, 0]
     times = {"received_ts": stamp, "start_ts": stamp, "end_ts": stamp}

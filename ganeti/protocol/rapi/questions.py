@@ -33,7 +33,9 @@ _LOCK: Final = QueryArgument(
     "lock", Switch, help="1 is refused: queries take no locks", schema={"enum": [0]}
 )
 _COPIES: Final = QueryArgument(
-    "copies", Switch, help="1 for the states of disks' copies too: 'disk.copies', 'disk.copied'"
+    "copies",
+    Switch,
+    help="1 for what is to be said of disks too: 'disk.copies', 'disk.copied', 'disk.templates'",
 )
 _LIMIT: Final = QueryArgument("limit", Number, help="only so many of them, the newest")
 _BEFORE: Final = QueryArgument("before", Number, help="only those whose id is smaller")

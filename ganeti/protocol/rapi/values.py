@@ -38,7 +38,7 @@ NODE_ROLES: Final[Mapping[str, str]] = {
 }
 
 _STAMPS: Final = "ctime mtime uuid serial_no tags"
-_COPIES: Final = "disk.copies disk.copied"
+_COPIES: Final = "disk.copies disk.copied disk.templates"
 _INSTANCE: Final = (
     "name admin_state os pnode snodes disk_template nic.ips nic.macs nic.modes"
     " nic.uuids nic.names nic.links nic.networks nic.networks.names nic.bridges network_port"

@@ -9,7 +9,8 @@ const ROLE_TONES = { M: "blue", C: "green", R: "green", D: "amber", O: "red" };
 const SHARED = new Set(["blockdev", "diskless", "ext", "gluster", "rbd", "sharedfile"]);
 
 const isUp = (instance) => instance.oper_state === true;
-const canMigrate = (instance) => isUp(instance) && (instance.snodes.length > 0 || SHARED.has(instance.disk_template));
+const templatesOf = (instance) => instance["disk.templates"] ?? [instance.disk_template];
+const canMigrate = (instance) => isUp(instance) && templatesOf(instance).every((each) => each === "drbd" || SHARED.has(each));
 const targets = (instance, nodes) => {
   const home = nodes.find((node) => node.name === instance.pnode);
   const fits = (node) => node !== home && !node.offline && !node.drained && node.vm_capable && node["group.uuid"] === home?.["group.uuid"];

@@ -22,7 +22,9 @@ OUR_ARGUMENTS = {
     "GET /2/jobs": {"limit", "before"},
     "GET /2/instances": {"copies"},
 }
-OUR_FIELDS = {"instance_copies": ["disk.copies", "disk.copied"]}  # of lists, where asked for
+OUR_FIELDS = {
+    "instance_copies": ["disk.copies", "disk.copied", "disk.templates"]
+}  # of lists, where asked for
 # The one may be in the body or in the query, the other is what the server makes of the body.
 SET_OTHERWISE = {
     "POST /2/instances/{instance}/replace-disks": {"disks"},
