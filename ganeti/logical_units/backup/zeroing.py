@@ -5,6 +5,9 @@ Its first disk is a copy of the cluster's zeroing image, which goes with it; the
 instance come after that, and it has no network.  The system on the image knows what free space is.
 It powers the machine off when its work is done.
 
+A job that is killed leaves the copy behind.  Its name is made of the instance's identity, so the
+next job that fills free space, or that removes the instance, finds it and removes it first.
+
 Source: opcodes.json, OP_BACKUP_EXPORT "zero_free_space"; constants.json, HELPER_VM_STARTUP and
 ZEROING_TIMEOUT_PER_MIB.
 """
@@ -28,11 +31,13 @@ from ganeti.objects.disk_templates import Adoption, DiskTemplate
 from ganeti.objects.hypervisors import HVPARAMS, Hypervisor
 from ganeti.objects.model import Disk
 from ganeti.opcodes.backup import OpBackupExport
+from ganeti.protocol.node_calls import NodeCalls
 
 TIMEOUT_FIXED_S: Final = 300
 TIMEOUT_PER_MIB_S: Final = 0.05
 _LOOK_S: Final = 1.0
 _MIB: Final = 1 << 20
+_INDEX: Final = 0  # it is the first disk of the machine
 # It boots from its first disk, whatever the instance boots from.
 _BOOTS: Final = {
     "boot_order": "disk",
@@ -131,12 +136,13 @@ def fill(context: JobContext, view: InstanceView, op: OpBackupExport) -> None:
 
 def _with_image(context: JobContext, view: InstanceView, size_mib: int, undo: Undo) -> InstanceView:
     """Return the instance with a copy of the image as its first disk, and without a network."""
-    index, node = len(view.disks), view.primary
-    disk = _planned(context, view, index, size_mib)
+    node = view.primary
+    [disk] = planning.check_on_nodes(context, [node], [_image_disk(view, size_mib)])
+    remove_left(context, view)
     for directory in directories([disk]):
         if directory not in directories(view.disks):
             make_directory(context, node, directory, undo)
-    made = make_disk(context, view, node, index, disk, undo)
+    made = make_disk(context, view, node, _INDEX, disk, undo)
     doing = f"copy the zeroing image for instance {view.name!r}"
     image = view.cluster.zeroing_image
     wire = view.disk_wire(made, node)
@@ -145,7 +151,18 @@ def _with_image(context: JobContext, view: InstanceView, size_mib: int, undo: Un
     return view.with_instance(instance, [made, *view.disks])
 
 
-def _planned(context: JobContext, view: InstanceView, index: int, size_mib: int) -> Disk:
+def remove_left(context: JobContext, view: InstanceView) -> None:
+    """Remove the copy of the image that a killed job has left; a failure is told."""
+    if not (view.cluster.zeroing_image and view.disks):
+        return
+    doing = f"remove the zeroing image that is left beside the disks of instance {view.name!r}"
+    wire = view.disk_wire(_image_disk(view, 1), view.primary)
+    found = context.nodes.call_one(NodeCalls.blockdev_find, view.primary, wire)
+    if found.error is None and found.payload is not None:
+        context.attempt(doing, NodeCalls.blockdev_remove, view.primary, wire)
+
+
+def _image_disk(view: InstanceView, size_mib: int) -> Disk:
     """Return the disk for the image: of the instance's kind, or one that a node makes alone."""
     enabled = [DiskTemplate(each) for each in view.cluster.enabled_disk_templates]
     own = [DiskTemplate(each) for each in view.templates]
@@ -164,9 +181,9 @@ def _planned(context: JobContext, view: InstanceView, index: int, size_mib: int)
         settings["format"] = "raw"
     new = planning.plan_disk(view.cluster, template, "zeroing image", settings, view.group)
     place = file_place(view.cluster, view.group, template, view.name, None, None)
-    disk = planning.describe_disk(new, index, place, [view.primary], context.new_uuid)
-    [checked] = planning.check_on_nodes(context, [view.primary], [disk])
-    return checked
+    return planning.describe_disk(
+        new, _INDEX, place, [view.primary], lambda: f"{view.instance.uuid}-zeroing"
+    )
 
 
 def _wait_off(context: JobContext, helper: InstanceView, limit_s: float) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.cuts import every_kill
 from fakes.fake_cluster import FakeCluster
 
 from ganeti.base.errors import GenericError, NotSupportedError, OpExecError, OpPrereqError
@@ -19,6 +22,10 @@ def zeroing(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> FakeCluste
     """A running instance on node1, and an image; a machine with it powers itself off."""
     traits = Hypervisor.FAKE.traits
     monkeypatch.setattr(Hypervisor.FAKE, "traits", replace(traits, boots_disks=True))
+    return with_image(cluster)
+
+
+def with_image(cluster: FakeCluster) -> FakeCluster:
     cluster.add_instance(disks=[{"size": 1000}, {"size": 24}], disk_template="file")
     cluster.config.cluster["zeroing_image"] = IMAGE
     cluster.rpc.images[IMAGE] = 5 * MIB + 1
@@ -95,6 +102,32 @@ def test_a_failure_at_any_call_leaves_the_instance_running(zeroing: FakeCluster)
             assert zeroing.said("the instance is down") or zeroing.said("it broke"), number
             zeroing.execute("OP_INSTANCE_STARTUP", instance_name=NAME)
         zeroing.messages.clear()
+
+
+def remove(cluster: FakeCluster) -> None:
+    cluster.execute("OP_INSTANCE_REMOVE", instance_name="web1", ignore_failures=False)
+
+
+@pytest.mark.usefixtures("zeroing")
+@pytest.mark.parametrize("then", [export, remove])
+def test_killed_anywhere_it_leaves_a_disk_that_the_next_job_removes(
+    tmp_path: Path, then: Callable[[FakeCluster], object]
+) -> None:
+    own: set[str] = set()
+    left = []
+
+    def make() -> FakeCluster:
+        cluster = with_image(FakeCluster(str(tmp_path)))
+        own.clear()
+        own.update(cluster.rpc.node("node1").disks)
+        return cluster
+
+    for cluster in every_kill(make, export):
+        node = cluster.rpc.node("node1")
+        left.append(len(node.disks - own))
+        then(cluster)
+        assert node.disks == (own if then is export else set())
+    assert set(left) == {0, 1}
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError, wrong_state
+from ganeti.logical_units.backup.zeroing import remove_left
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance import guest
@@ -304,6 +305,7 @@ def remove_instance(
         judge(why_not_stopped(context, view, shutdown_timeout_s, reason))
         if view.disks:
             context.info(f"removing block devices for instance {view.name}")
+        remove_left(context, view)
         judge(next(iter(disks.remove(context, view)), None))
     context.config.delete(ObjectKind.INSTANCE, view.instance.uuid)
 
