@@ -45,6 +45,7 @@ from ganeti.ha.facts import Facts
 from ganeti.ha.friends import Ask, Friends, Question, names_of
 from ganeti.ha.watchdog import Watchdog
 from ganeti.objects.record import Record
+from ganeti.store.availability import State
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +71,9 @@ class Hands(Protocol):
     def arm(self, timeout_s: float) -> Watchdog | None:
         """Let the watchdog run, if the node has one."""
 
+    async def publish(self, state: State) -> None:
+        """Let the daemons of this node know."""
+
     def condemned(self) -> None:
         """This boot was proved dead: let the node be reset, watchdog or not."""
 
@@ -86,6 +90,7 @@ class Agent:
 
     Attributes:
         shelf: what etcd held at the last beat; None if it did not answer.
+        state: what the daemons of this node were told last.
     """
 
     own: str
@@ -96,11 +101,14 @@ class Agent:
     hands: Hands
     friends: Friends | None = None
     shelf: Snapshot | None = None
+    state: State = field(default_factory=lambda: State(time=0.0))
     keeper: Keeper = field(init=False)
     judge: Judge = field(init=False)
     claimant: Claimant = field(init=False)
     _watchdog: Watchdog | None = None
     _lease: int = 0
+    _renewed_s: float = 0.0
+    _publishing: asyncio.Task[None] | None = None
     _answered_s: dict[str, float] = field(default_factory=dict)
     _fail_over: asyncio.Task[bool] | None = None
     _switching: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -156,6 +164,7 @@ class Agent:
                     await self._lead(self.shelf)
             except (TransportError, ProtocolError) as err:
                 self._say(err.message)
+        self._publish()
 
     async def leave(self) -> None:
         """Stop in order: say so in etcd, and only then end the watchdog.
@@ -170,17 +179,42 @@ class Agent:
         ]
         if self.shelf is not None and self._is_own(self.shelf):
             changes.append(Delete(MASTER_KEY))
+        await self.hands.publish(State(time=self.hands.now(), alone=self.state.alone))
         await self.etcd.change([], *changes)
         if self._watchdog is not None:
             self._watchdog.end()
             self._watchdog = None
+
+    # --- what the daemons of this node hear
+
+    def _publish(self) -> None:
+        """Tell them, unless they are still being told the last time."""
+        self.state = self._state()
+        if self._publishing is None or self._publishing.done():
+            self._publishing = asyncio.create_task(self.hands.publish(self.state))
+
+    def _state(self) -> State:
+        now_s, shelf = self.hands.now(), self.shelf
+        if shelf is None:
+            etcd = self._said or "it was not asked yet"
+            return msgspec.structs.replace(self.state, time=now_s, etcd=etcd)
+        holder, alone = shelf.one(MASTER_KEY, Mastership), shelf.one(ALONE_KEY, Mastership)
+        entry = shelf.entries.get(MASTER_KEY)
+        is_bound = entry is not None and entry.lease == self._lease != 0
+        return State(
+            time=now_s,
+            master_until=self._renewed_s + self.timing.lease_s if is_bound else None,
+            holder="" if holder is None else holder.node,
+            alone="" if alone is None else alone.node,
+            pause=self._pause(shelf),
+        )
 
     # --- present in etcd
 
     async def _renew(self) -> None:
         sent_s = self.hands.now()
         if self._lease and await self.etcd.keep_alive(self._lease):
-            self.keeper.renewed(sent_s)
+            self._was_renewed(sent_s)
             return
         self._lease = 0
         shelf = await self.etcd.read()
@@ -212,8 +246,12 @@ class Agent:
         unchanged = Unchanged(LOSSES + self.own, shelf.revision_of(LOSSES + self.own))
         if await self.etcd.change([unchanged], *changes):
             self._lease = lease
-            self.keeper.renewed(sent_s)
+            self._was_renewed(sent_s)
             logger.info("This node is present, in boot %s", self.boot_id)
+
+    def _was_renewed(self, sent_s: float) -> None:
+        self._renewed_s = sent_s
+        self.keeper.renewed(sent_s)
 
     # --- other agents
 

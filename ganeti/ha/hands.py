@@ -13,8 +13,8 @@ from ganeti.base.errors import GenericError, ProtocolError
 from ganeti.base.json import loads
 from ganeti.base.paths import Paths
 from ganeti.ha.watchdog import Watchdog
-from ganeti.store import master_facts
-from ganeti.store.availability import Settings
+from ganeti.store import availability, master_facts
+from ganeti.store.availability import Settings, State
 from ganeti.system import clock, daemon_control, process
 
 logger = logging.getLogger(__name__)
@@ -28,6 +28,7 @@ class NodeHands:
 
     def __init__(self, paths: Paths, settings: Settings) -> None:
         self._paths, self._settings = paths, settings
+        self._is_mute = False
 
     def now(self) -> float:
         """As declared."""
@@ -56,6 +57,17 @@ class NodeHands:
             return None
         logger.info("Watchdog %s resets this node after %g s", watchdog.identity, timeout_s)
         return watchdog
+
+    async def publish(self, state: State) -> None:
+        """As declared: the file is in memory, except where a node is virtual."""
+        try:
+            await asyncio.to_thread(availability.write_state, self._paths, state)
+        except OSError as err:
+            if not self._is_mute:
+                logger.warning("The daemons here do not hear of the agent: %s", err)
+            self._is_mute = True
+        else:
+            self._is_mute = False
 
     def condemned(self) -> None:
         """As declared: where no watchdog does it, the kernel boots at once, without a sync."""

@@ -46,6 +46,7 @@ async def serve(context: DaemonContext) -> None:
     async with EtcdClient.of(settings, _ETCD_S) as etcd:
         facts = read_facts(paths, settings)
         agent = Agent(context.hostname, _boot_id(), settings.timing, facts, etcd, hands)
+        agent.state = availability.read_state(paths) or agent.state
         key = files.read_bytes(paths.hmac_key, _KEY_BYTES_MAX)
         agent.friends = friends = Friends(context.hostname, key, clock.new_uuid, agent.answer)
         address = facts.addresses.get(context.hostname)

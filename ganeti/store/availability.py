@@ -1,7 +1,10 @@
-"""What a node knows of high availability: where etcd is, the times, the watchdog, the helpers.
+"""What a node knows of high availability: its settings, and what its agent sees.
 
-The master writes the file on every node when high availability is switched on, and takes it away
-when it is switched off; without it no agent runs.  Agents, LuxiD and maintd read it.
+The master writes the settings on every node when high availability is switched on, and takes them
+away when it is switched off; without them no agent runs.  Agents, LuxiD and maintd read them.
+
+With each beat the agent writes its state for the daemons of the same node, which do not ask etcd
+themselves.  That file does not outlive the boot.
 """
 
 from __future__ import annotations
@@ -13,12 +16,13 @@ import msgspec
 from msgspec import field
 
 from ganeti.availability.timing import Timing
-from ganeti.base.errors import ConfigurationError
-from ganeti.base.json import loads_as
+from ganeti.base.errors import ConfigurationError, ProtocolError
+from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
-from ganeti.system import files
+from ganeti.system import clock, files
 
 _BYTES_MAX: Final = 1 << 20
+_STATE_MODE: Final = 0o644
 _WATCHDOG: Final = "/dev/watchdog"
 
 
@@ -46,7 +50,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 def path_of(paths: Paths) -> str:
     """Return the path of the file."""
-    return f"{paths.data_dir}/high-availability"
+    return paths.high_availability
 
 
 def read(paths: Paths) -> Settings | None:
@@ -61,3 +65,50 @@ def read(paths: Paths) -> Settings | None:
         return None if data is None else loads_as(Settings, data)
     except Exception as err:
         raise ConfigurationError(f"{path}: {err}") from err
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """What the agent of this node sees; times are of the monotonic clock, in seconds.
+
+    Attributes:
+        time: when the agent wrote this.
+        master_until: until when etcd keeps the key ``master`` for this node at least; None where
+            another node, or nobody, holds it.
+        holder: the node that holds that key; "" for nobody.
+        alone: of two candidates the one that goes on without the other; "" for none.
+        pause: why nobody is to act; "" if they may.
+        etcd: why etcd could not be read; then the rest is what was known before.
+    """
+
+    time: float
+    master_until: float | None = None
+    holder: str = ""
+    alone: str = ""
+    pause: str = ""
+    etcd: str = ""
+
+    def is_master(self, now_s: float) -> bool:
+        """Tell whether this node holds the lease of the master."""
+        return self.master_until is not None and now_s < self.master_until
+
+
+def read_state(paths: Paths) -> State | None:
+    """Return what the agent wrote last; None if it has written nothing in this boot.
+
+    A file that cannot be read, or understood, is none.
+    """
+    try:
+        data = files.read_bytes_or_none(paths.ha_state, _BYTES_MAX)
+        state = None if data is None else loads_as(State, data)
+    except (OSError, ProtocolError):
+        return None
+    return None if state is None or state.time > clock.monotonic() else state
+
+
+def write_state(paths: Paths, state: State) -> None:
+    """Let the daemons of this node know.
+
+    Raises:
+        OSError: they go on with what was written before.
+    """
+    files.write_atomic(paths.ha_state, dumps(state), _STATE_MODE)

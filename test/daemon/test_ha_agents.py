@@ -22,6 +22,7 @@ from ganeti.ha.agent import Agent
 from ganeti.ha.facts import Facts
 from ganeti.ha.friends import PORT, Friends
 from ganeti.ha.watchdog import Watchdog
+from ganeti.store.availability import State
 
 pytestmark = pytest.mark.skipif(not etcd.is_there(), reason="needs etcd")
 
@@ -66,6 +67,7 @@ class FakeHands:
     dog: Dog | None = None
     has_watchdog: bool = True
     was_condemned: bool = False
+    published: State | None = None
 
     def now(self) -> float:
         return time.monotonic()
@@ -83,6 +85,9 @@ class FakeHands:
         if self.has_watchdog:
             self.dog = Dog(timeout_s)
         return self.dog
+
+    async def publish(self, state: State) -> None:
+        self.published = state
 
     def condemned(self) -> None:
         self.was_condemned = True
@@ -189,6 +194,12 @@ def holder(world: World) -> str:
     return ""
 
 
+def is_told_master(world: World, name: str) -> bool:
+    """Tell whether the daemons of a node hear that it holds the master's lease."""
+    state = world.hands[name].published
+    return state is not None and state.is_master(time.monotonic())
+
+
 def loss_of(world: World, name: str, by: str = "n1") -> Loss | None:
     shelf = world.agents[by].shelf
     return None if shelf is None else shelf.one(LOSSES + name, Loss)
@@ -248,6 +259,8 @@ def test_a_lost_master_is_followed_by_one_candidate(three: Sequence[Member]) -> 
             world.master = "nobody"
             await world.until(lambda: world.master in ("n2", "n3"))
             new = world.master
+            await world.until(lambda: is_told_master(world, new))
+            assert not any(is_told_master(world, name) for name in ("n2", "n3") if name != new)
             await world.until(lambda: proof_of(world, "n1", new) is Proof.WATCHDOG)
             assert world.master == new
             keys = await world.shelf()
@@ -267,6 +280,10 @@ def test_without_etcd_the_nodes_live_and_nobody_is_judged(three: Sequence[Member
                 await world.until(lambda: all(a.shelf is None for a in world.agents.values()))
                 until_s = time.monotonic() + 2 * TIMING.lease_s + TIMING.watchdog_s
                 await world.until(lambda: time.monotonic() > until_s)
+                state = world.hands["n1"].published
+                assert state is not None
+                assert (state.holder, bool(state.etcd)) == ("n1", True)
+                assert not is_told_master(world, "n1")  # nobody knows
                 dogs = [hands.dog for hands in world.hands.values()]
                 assert not any(dog is None or dog.has_reset for dog in dogs)
             finally:
