@@ -8,8 +8,8 @@ import pytest
 from fakes.run_tool import run_tool
 
 from ganeti.allocation.sources.text_data import made_up
-from ganeti.cli.htools import sources
 from ganeti.cli.run.context import Context
+from ganeti.clients import snapshots
 from ganeti.protocol.luxi import Week
 
 GROWN = [Week(0, created=3, removed=1, memory=4096, disk=4096)]
@@ -28,7 +28,7 @@ def tell(
         return grown * weeks
 
     snapshot = made_up(["p,2,200g,16g,8,4"])
-    monkeypatch.setattr(sources, "from_luxi", lambda *_args: snapshot)
+    monkeypatch.setattr(snapshots, "from_luxi", lambda *_args, **_more: snapshot)
     monkeypatch.setattr(Context, "client", SimpleNamespace(query_growth=query_growth))
     words = ("--disk-template=plain", "--standard-alloc=1g,1g,1", *words)
     status, out, err = run_tool(monkeypatch, capsys, "hspace", "-L", *words)
@@ -91,6 +91,6 @@ def test_a_forecast_needs_weeks_and_the_master_daemon(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(sources, "from_luxi", lambda *_args: made_up(["p,2,9g,9g,8,4"]))
+    monkeypatch.setattr(snapshots, "from_luxi", lambda *_args, **_more: made_up(["p,2,9g,9g,8,4"]))
     status, _, err = run_tool(monkeypatch, capsys, "hspace", *words)
     assert (status, message in err) == (1, True)
