@@ -43,6 +43,7 @@ class Keeper:
 
     Attributes:
         is_condemned: this boot was proved dead; that does not end.
+        vouched_s: when the question was sent to which most nodes said that it is not condemned.
     """
 
     timing: Timing
@@ -50,6 +51,7 @@ class Keeper:
     boot_id: str
     started_s: float
     is_condemned: bool = False
+    vouched_s: float = 0.0
     _good_s: float = -math.inf
     _condemned: dict[str, _Condemned] = field(default_factory=dict)
 
@@ -72,6 +74,7 @@ class Keeper:
             self.own, self.boot_id, sent_s
         ):
             self._good_s = max(self._good_s, sent_s)
+            self.vouched_s = max(self.vouched_s, sent_s)
 
     def dies_at(self) -> float:
         """Return when the watchdog may not be fed any more."""

@@ -7,6 +7,8 @@
     CLUSTER/guards/NODE     Guard: the last boot that was present, and its watchdog
     CLUSTER/losses/NODE     Loss: the node is missed, and later proved dead
     CLUSTER/pause           Pause: nobody is to act
+    CLUSTER/outdated/NODE/PORT  Outdated: that node's copy of the disk whose halves talk by that
+                            port lacks writes; nobody is to use it
 
 Presence is written only while no proved loss names this boot of the node; a loss is written
 only by the holder of ``master``, in a transaction that says so.
@@ -26,6 +28,7 @@ ACTING: Final = "acting/"
 NODES: Final = "nodes/"
 GUARDS: Final = "guards/"
 LOSSES: Final = "losses/"
+OUTDATED: Final = "outdated/"
 
 
 class Proof(StrEnum):
@@ -86,3 +89,20 @@ class Pause(Record, frozen=True, kw_only=True):
     until: float
     by: str = ""
     why: str = ""
+
+
+class Outdated(Record, frozen=True, kw_only=True):
+    """A copy that lacks writes of the other one, or will from now on.
+
+    Attributes:
+        by: the node with the other copy.
+        since: in seconds since the epoch.
+    """
+
+    by: str
+    since: float = 0.0
+
+
+def outdated_key(node: str, port: int) -> str:
+    """Return the key of the record of a copy."""
+    return f"{OUTDATED}{node}/{port}"

@@ -164,6 +164,7 @@ TOOLS: Final[Mapping[str, str]] = {
     "cfgupgrade": "tools.cfgupgrade",
     "confd-client": "tools.confd_client",
     "demo": "tools.demo",
+    "drbd-fence-peer": "tools.drbd_fence_peer",
     "ensure-dirs": "tools.ensure_dirs",
     "hail": "htools.hail",
     "harep": "htools.harep",

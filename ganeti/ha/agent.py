@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -29,10 +30,12 @@ from ganeti.availability.records import (
     LOSSES,
     MASTER_KEY,
     NODES,
+    OUTDATED,
     PAUSE_KEY,
     Guard,
     Loss,
     Mastership,
+    Outdated,
     Pause,
     Presence,
     Proof,
@@ -50,6 +53,7 @@ from ganeti.store.availability import State
 logger = logging.getLogger(__name__)
 
 FEEDS_PER_BEAT: Final = 4
+_SETTLE_S: Final = 5.0
 _FRIEND_S: Final = 0.5  # an agent answers at once, or is away
 
 
@@ -83,6 +87,9 @@ class Hands(Protocol):
     async def switch_off(self, node: str) -> tuple[Power, str]:
         """Have a node switched off; returns what the helper says then, and its trouble."""
 
+    async def settle(self) -> bool:
+        """Tell etcd which copies were written off or are good again; returns whether it knows."""
+
 
 @dataclass(slots=True)
 class Agent:
@@ -113,6 +120,9 @@ class Agent:
     _fail_over: asyncio.Task[bool] | None = None
     _switching: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _said: str = ""
+    _settling: asyncio.Task[None] | None = None
+    _settled_s: float = -math.inf
+    _is_settled: bool = False
 
     def __post_init__(self) -> None:
         self.keeper = Keeper(self.timing, self.own, self.boot_id, self.hands.now())
@@ -150,6 +160,7 @@ class Agent:
             await self._renew()
             self.shelf = await self.etcd.read()
             self._say("")
+            self._settle(self.shelf)
         except (TransportError, ProtocolError) as err:
             self.shelf = None
             self._say(err.message)
@@ -185,6 +196,25 @@ class Agent:
             self._watchdog.end()
             self._watchdog = None
 
+    # --- copies that are written off
+
+    def _settle(self, shelf: Snapshot) -> None:
+        """Have it told to etcd what is not there yet, and taken back what is over."""
+        records = shelf.below(OUTDATED, Outdated).values()
+        has_something = not self._is_settled or any(each.by == self.own for each in records)
+        now_s = self.hands.now()
+        if has_something and self._settling is None and now_s >= self._settled_s + _SETTLE_S:
+            self._settled_s = now_s
+            self._settling = asyncio.create_task(self._settle_now())
+
+    async def _settle_now(self) -> None:
+        try:
+            self._is_settled = await self.hands.settle()
+        except GenericError as err:
+            logger.warning("Cannot settle which copies are outdated: %s", err.message)
+        finally:
+            self._settling = None
+
     # --- what the daemons of this node hear
 
     def _publish(self) -> None:
@@ -197,7 +227,8 @@ class Agent:
         now_s, shelf = self.hands.now(), self.shelf
         if shelf is None:
             etcd = self._said or "it was not asked yet"
-            return msgspec.structs.replace(self.state, time=now_s, etcd=etcd)
+            vouched_s = self.keeper.vouched_s
+            return msgspec.structs.replace(self.state, time=now_s, etcd=etcd, vouched=vouched_s)
         holder, alone = shelf.one(MASTER_KEY, Mastership), shelf.one(ALONE_KEY, Mastership)
         entry = shelf.entries.get(MASTER_KEY)
         is_bound = entry is not None and entry.lease == self._lease != 0
@@ -207,6 +238,7 @@ class Agent:
             holder="" if holder is None else holder.node,
             alone="" if alone is None else alone.node,
             pause=self._pause(shelf),
+            vouched=self.keeper.vouched_s,
         )
 
     # --- present in etcd
@@ -414,6 +446,8 @@ class Agent:
 
     def _say(self, trouble: str) -> None:
         """Log what keeps the agent from working, once."""
+        if trouble:
+            self._is_settled = False  # DRBD may have lost a copy meanwhile
         if trouble and not self._said:
             logger.warning("%s", trouble)
         elif self._said and not trouble:

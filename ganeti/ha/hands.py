@@ -19,6 +19,7 @@ from ganeti.system import clock, daemon_control, process
 
 logger = logging.getLogger(__name__)
 
+_SETTLE_S: Final = 30.0
 FAIL_OVER_S: Final = 300.0
 _REBOOT: Final = "/proc/sysrq-trigger"
 
@@ -88,6 +89,16 @@ class NodeHands:
         )
         if result.status != 0:
             logger.error("The fail-over failed: %s", result.output_tail())
+        return result.status == 0
+
+    async def settle(self) -> bool:
+        """As declared."""
+        argv = daemon_control.command(availability.DRBD_HELPER, ["settle"])
+        result = await asyncio.to_thread(
+            process.run, argv, timeout_s=_SETTLE_S, env=daemon_control.environment_of(self._paths)
+        )
+        if result.status != 0:
+            logger.warning("Cannot settle which copies are outdated: %s", result.output_tail())
         return result.status == 0
 
     async def switch_off(self, node: str) -> tuple[Power, str]:

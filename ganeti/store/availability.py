@@ -21,6 +21,7 @@ from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
 from ganeti.system import clock, files
 
+DRBD_HELPER: Final = "drbd-fence-peer"
 _BYTES_MAX: Final = 1 << 20
 _STATE_MODE: Final = 0o644
 _WATCHDOG: Final = "/dev/watchdog"
@@ -78,6 +79,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         alone: of two candidates the one that goes on without the other; "" for none.
         pause: why nobody is to act; "" if they may.
         etcd: why etcd could not be read; then the rest is what was known before.
+        vouched: when this node last asked, and most nodes said that nobody condemned it.
     """
 
     time: float
@@ -86,6 +88,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     alone: str = ""
     pause: str = ""
     etcd: str = ""
+    vouched: float = 0.0
 
     def is_master(self, now_s: float) -> bool:
         """Tell whether this node holds the lease of the master."""

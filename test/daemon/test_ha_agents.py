@@ -98,6 +98,9 @@ class FakeHands:
         self.world.tell_all()
         return True
 
+    async def settle(self) -> bool:
+        return True
+
     async def switch_off(self, node: str) -> tuple[Power, str]:
         self.world.kill(node)
         return Power.OFF, ""

@@ -16,6 +16,7 @@ from ganeti.system.process import CommandResult
 JUST_CREATED = "0000000000000004"
 DISK_DEFAULTS = {
     "on-io-error": "detach",
+    "fencing": "dont-care",
     "disk-barrier": "no",
     "disk-flushes": "yes",
     "disk-drain": "yes",

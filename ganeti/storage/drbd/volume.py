@@ -21,7 +21,7 @@ from typing import Final, TypeVar
 from ganeti.base.errors import BlockDeviceError, GenericError, failing_as
 from ganeti.protocol.node_rpc_values import CopySide
 from ganeti.storage.data import wipe
-from ganeti.storage.drbd import drbdsetup, options, states, steps
+from ganeti.storage.drbd import drbdsetup, fencing, options, states, steps
 from ganeti.storage.drbd.plan import (
     Found,
     Owner,
@@ -129,7 +129,8 @@ class DrbdVolume(Volume):
         """
         params = self._params
         net = options.net_options(params, self._secret, dual_primary=dual_primary)
-        return replace(self.place, disk_options=options.disk_options(params), net_options=net)
+        disk = {**fencing.options(self._env.paths), **options.disk_options(params)}
+        return replace(self.place, disk_options=disk, net_options=net)
 
     def found_in(self, seen: drbdsetup.View) -> Found:
         """Return the minor of this disk, whoever has it."""
@@ -195,6 +196,7 @@ class DrbdVolume(Volume):
 
     def assemble(self) -> Assembled:
         """Make the device, or complete it; without its own half it works by the other copy."""
+        fencing.prepare(self._env.paths)
         found = self._look()
         wanted = self.wanted(dual_primary=may_become_second_primary(found))
         steps.carry_out(wanted, found, plan(wanted, found))
@@ -231,8 +233,9 @@ class DrbdVolume(Volume):
             drbdsetup.run(("drbdsetup", "primary", str(self._minor), *force))
         except BlockDeviceError as err:
             _found, device = self._ours()
+            hint = f"; {fencing.HINT}" if fencing.REFUSAL in err.message else ""
             raise BlockDeviceError(
-                f"{self.device} cannot be written on this node: {err.message} ({device})"
+                f"{self.device} cannot be written on this node: {err.message} ({device}){hint}"
             ) from err
 
     def close(self) -> None:
