@@ -300,8 +300,7 @@ class EtcdClient:
             except TransportError as err:
                 troubles.append(f"{endpoint}: {err.message}")
                 continue
-            self.endpoints.remove(endpoint)
-            self.endpoints.insert(0, endpoint)
+            self.endpoints.sort(key=endpoint.__ne__)
             return found
         raise TransportError("etcd does not answer: " + ("; ".join(troubles) or "no member"))
 
