@@ -5,6 +5,11 @@ time is over.  Nodes marked offline are asked only if the others are too few.  L
 the other master candidates, a prompt, having been paused, or the end of the other daemon leads to a
 new vote; a daemon that is outvoted ends, and so does one whose own node follows another master.
 
+Where high availability is on, the node of the master holds a lease in etcd.  While it does, nobody
+else becomes the master.  When it loses it, or etcd is lost, the nodes are asked at once; and
+nothing begins that only the master may begin, unless they have just said that it is still this
+node.
+
 Source: ARCHITECTURE, invariant 9; constants.json, MASTER_VOTING_RETRIES.
 """
 
@@ -14,6 +19,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -27,8 +33,8 @@ from ganeti.clients.node_rpc import Target
 from ganeti.daemon.context import DaemonContext
 from ganeti.daemon.main import EXIT_NOTMASTER
 from ganeti.daemon.options import MasterOptions
-from ganeti.jobs.votes import Answer, Poll, Standing, judge
-from ganeti.store import master_facts, renewal, ssconf
+from ganeti.jobs.votes import Answer, Poll, Standing, Verdict, judge
+from ganeti.store import lease, master_facts, renewal, ssconf
 from ganeti.system import clock
 
 logger = logging.getLogger(__name__)
@@ -38,6 +44,8 @@ VOTING_RETRY_INTERVAL_S: Final = 10.0  # constants.json, MASTER_VOTING_RETRY_INT
 _FIRST_RETRIES_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)  # nodes that start together meet soon
 OBJECTIONS_S: Final = 1.0  # the wait for further votes once there are enough
 LOOK_INTERVAL_S: Final = 30.0
+UNHELD_LOOK_S: Final = 5.0  # the same while the master's lease is not held
+VOTE_S: Final = 1.0  # how long a vote is good for
 TICK_S: Final = 1.5
 PAUSE_S_MIN: Final = 1.0  # a daemon that sleeps so much too long was paused; others may have acted
 
@@ -205,6 +213,9 @@ class MasterWatch:
         self._rpc = rpc
         self._prompted = asyncio.Event()
         self._running = frozenset[str]()
+        self._holds_lease = True
+        self._voting = asyncio.Lock()
+        self._confirmed_s = -math.inf
 
     def prompt(self) -> None:
         """Have the nodes asked soon: one does not behave as if this node were the master."""
@@ -220,8 +231,9 @@ class MasterWatch:
             now = clock.monotonic()
             is_prompted = self._prompted.is_set() or now > began + TICK_S + PAUSE_S_MIN
             self._prompted.clear()
-            is_prompted |= self._has_other_ended()
-            if not is_prompted and now < looked_at + LOOK_INTERVAL_S:
+            is_prompted |= self._has_other_ended() | self._has_lost_lease()
+            interval_s = LOOK_INTERVAL_S if self._holds_lease else UNHELD_LOOK_S
+            if not is_prompted and now < looked_at + interval_s:
                 continue
             looked_at = now
             try:
@@ -253,6 +265,12 @@ class MasterWatch:
             logger.warning("Cannot look after the other daemon: %s; ignoring", err)
         return not before <= self._running
 
+    def _has_lost_lease(self) -> bool:
+        """Tell whether the lease of the master was lost since the last look."""
+        held_it = self._holds_lease
+        self._holds_lease = lease.is_held(self._context.paths)
+        return held_it and not self._holds_lease
+
     def _end(self, reason: str) -> None:
         if not self._context.stopping.is_set():
             logger.error("This node is not the master any more: %s; ending", reason)
@@ -266,11 +284,33 @@ class MasterWatch:
         Raises:
             ConfigurationError: this node knows no nodes any more.
         """
+        return not (await self._vote()).is_deposed
+
+    async def _vote(self) -> Verdict:
         context = self._context
         verdict = judge(await take_vote(self._rpc, context.paths, context.hostname))
         if verdict.is_deposed:
             self._end(verdict.reason)
-        return not verdict.is_deposed
+        return verdict
+
+    async def may_act(self) -> bool:
+        """Tell whether this node may begin something as the master now.
+
+        It may while it holds the lease, or where there is none; otherwise most nodes have to say
+        that it is the master.
+
+        Raises:
+            ConfigurationError: this node knows no nodes any more.
+        """
+        if lease.is_held(self._context.paths):
+            return True
+        async with self._voting:  # those who wait for the same vote share it
+            if clock.monotonic() >= self._confirmed_s + VOTE_S:
+                asked_s = clock.monotonic()
+                if (await self._vote()).standing is not Standing.CONFIRMED:
+                    return False
+                self._confirmed_s = asked_s
+        return True
 
     async def _is_doubtful(self) -> bool:
         """Tell whether a master candidate that answers follows somebody else."""

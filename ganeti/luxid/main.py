@@ -104,7 +104,9 @@ class LuxiDaemon:
             paths, self._known_jobs, self._store, self._exits, tasks, self._on_ended, self._on_moved
         )
         self._pool = Pool(paths, WARM_DEFAULT, tasks, self._exits)
-        self._starter = JobStarter(self._known_jobs, self._store, self._pool, self._follower, tasks)
+        self._starter = JobStarter(
+            self._known_jobs, self._store, self._pool, self._follower, tasks, self._may_start
+        )
         self._submissions = Submissions(
             self._known_jobs, self._store, self._starter, self._follower, tasks
         )
@@ -180,6 +182,9 @@ class LuxiDaemon:
 
     async def _confirm(self) -> bool:
         return self._context.options_as(MasterOptions).no_voting or await self._watch.check()
+
+    async def _may_start(self) -> bool:
+        return self._context.options_as(MasterOptions).no_voting or await self._watch.may_act()
 
     def _on_quorum_changed(self, is_lost: bool) -> None:
         self._starter.tell(QuorumChanged(is_lost))

@@ -12,7 +12,7 @@ import asyncio
 import functools
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -53,13 +53,14 @@ STEP_BACK_AGAIN_S: Final = 1.0  # a signal just before a system call begins may 
 
 @dataclass(eq=False, slots=True)
 class JobStarter:
-    """Starts jobs when their time has come."""
+    """Starts jobs when their time has come, and while this node is the master for sure."""
 
     _known_jobs: KnownJobs
     _store: JobStore
     _pool: Pool
     _follower: Follower
     _tasks: Tasks
+    _may_start: Callable[[], Awaitable[bool]]
     _events: list[Event] = field(default_factory=list)
     _turns: dict[JobId, asyncio.TimerHandle] = field(default_factory=dict)
     _is_stopping: bool = False
@@ -175,6 +176,8 @@ class JobStarter:
                 return  # it was canceled meanwhile, and the scheduler told so
             known.set_phase(Phase.STARTING)
             try:
+                if not await self._may_start():
+                    raise OpExecError("nothing says that this node is still the master")
                 await self._hand_over(known)
             except GenericError as err:
                 logger.warning("Job %s cannot be started now: %s", job_id, err)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,9 @@ from ganeti.daemon.master_watch import MasterWatch, confirm, poll_everybody, tak
 from ganeti.daemon.options import MasterOptions
 from ganeti.jobs.votes import Standing, judge
 from ganeti.protocol.node_rpc import NodeCall, encode_result
-from ganeti.store import renewal, ssconf
+from ganeti.store import availability, renewal, ssconf
+from ganeti.store.availability import State
+from ganeti.system import clock
 
 OWN = "n1"
 Says = Callable[[], Awaitable[object]]
@@ -298,3 +302,86 @@ def test_a_vote_without_enough_answers_is_undecided(tmp_path: Path, rpc: FakeRpc
     context = make_context(tmp_path)
     poll = asyncio.run(take_vote(rpc, context.paths, OWN))
     assert judge(poll).standing is Standing.UNDECIDED
+
+
+# --- high availability
+
+
+def switch_on(paths: Paths, *, held_s: float) -> None:
+    """Switch high availability on, with a lease that is held for so long, or lost since."""
+    os.makedirs(paths.run_dir, exist_ok=True)
+    Path(paths.high_availability).write_text("{}")
+    now_s = clock.monotonic()
+    availability.write_state(paths, State(time=now_s, master_until=now_s + held_s))
+
+
+def may_act(context: DaemonContext, rpc: FakeRpc, times: int = 1) -> list[bool]:
+    async def scene() -> list[bool]:
+        watch = MasterWatch(context, rpc)
+        return list(await asyncio.gather(*(watch.may_act() for _ in range(times))))
+
+    return asyncio.run(scene())
+
+
+def test_without_a_lease_most_nodes_have_to_confirm_the_master(
+    tmp_path: Path, rpc: FakeRpc
+) -> None:
+    context = make_context(tmp_path)
+    assert may_act(context, rpc) == [True]  # high availability is off
+    switch_on(context.paths, held_s=3600)
+    assert may_act(context, rpc) == [True]
+    assert not rpc.asked, "who holds the lease asks nobody"
+    switch_on(context.paths, held_s=0)
+    assert may_act(context, rpc) == [False], "nobody answers"
+    rpc.asked.clear()
+    rpc.says = {"n2": facts(OWN)}
+    assert may_act(context, rpc, 8) == [True] * 8, "etcd is lost, and the cluster goes on"
+    assert [name for name, _ in rpc.asked].count("n2") == 1, "one vote for all who wait"
+    os.unlink(context.paths.ha_state)  # the agent does not run
+    rpc.says = {}
+    assert may_act(context, rpc) == [False]
+    assert not context.stopping.is_set()
+
+
+def test_who_lost_the_lease_to_another_one_ends(tmp_path: Path, rpc: FakeRpc) -> None:
+    context = make_context(tmp_path)
+    switch_on(context.paths, held_s=0)
+    rpc.says = {"n2": facts("n2"), "n3": facts("n2")}
+    assert may_act(context, rpc) == [False]
+    assert context.exit_status == 11
+
+
+def test_the_loss_of_the_lease_leads_to_a_vote(
+    tmp_path: Path, rpc: FakeRpc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(master_watch, "LOOK_INTERVAL_S", 3600)
+    context = make_context(tmp_path)
+    switch_on(context.paths, held_s=0.1)
+    rpc.says = {"n2": facts("n2"), "n3": facts("n2")}
+    run_watch(context, rpc, prompt=False)
+    assert context.exit_status == 11
+
+
+def test_while_the_lease_is_held_or_where_there_is_none_nobody_is_asked(
+    tmp_path: Path, rpc: FakeRpc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(master_watch, "UNHELD_LOOK_S", 0.01)
+    context = make_context(tmp_path)
+    rpc.says = {"n2": facts("n2"), "n3": facts("n2")}
+    run_watch(context, rpc, prompt=False, timeout_s=0.1)
+    switch_on(context.paths, held_s=3600)
+    run_watch(context, rpc, prompt=False, timeout_s=0.1)
+    assert not rpc.asked
+
+
+@pytest.mark.parametrize(
+    "daemon", ["ganeti.luxid.main", "ganeti.wconfd.main", "ganeti.maintd.main"]
+)
+def test_nothing_of_it_is_loaded_where_it_is_off(tmp_path: Path, daemon: str) -> None:
+    code = (
+        f"import sys, {daemon}; from ganeti.store import lease; from ganeti.base.paths import Paths\n"
+        f"assert lease.is_held(Paths({str(tmp_path)!r}))\n"
+        "print([n for n in sys.modules if 'availability' in n or 'etcd' in n])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert found.stdout.strip() == "[]"
