@@ -15,17 +15,20 @@ Source: ARCHITECTURE, invariant 9.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
 from ganeti.availability.records import Mastership
 from ganeti.availability.timing import Timing
 from ganeti.copies.quorum import copies_needed
-from ganeti.jobs.votes import votes_needed
+from ganeti.jobs.votes import answers_needed, votes_needed
 
 PAIR: Final = 2
+REPORTERS: Final = 2  # WConfD and LuxiD
+REPORT_S: Final = 10.0  # how long a report is good for
+REJOIN_S_MAX: Final = 10.0  # from where both count to the last report
 
 
 class Claim(StrEnum):
@@ -140,10 +143,18 @@ def copies_wanted(candidates: Collection[str], alone: str, own: str) -> int:
     return copies_needed(len(candidates))
 
 
-def answers_wanted(candidates: Collection[str], alone: str, own: str) -> int:
-    """Return how many candidates, this one included, have to answer one that takes over."""
+def answers_wanted(
+    candidates: Collection[str], alone: str, own: str, *, holds_key: bool = True
+) -> int:
+    """Return how many candidates, this one included, have to answer one that takes over.
+
+    Args:
+        holds_key: it holds the key ``master``, so nobody else writes ``alone`` meanwhile.
+    """
     if alone == own:
         return 1  # the other one cannot know more
+    if alone or not holds_key:
+        return answers_needed(candidates)
     return len(candidates) - copies_wanted(candidates, alone, own) + 1
 
 
@@ -152,10 +163,100 @@ def judge_lone(
 ) -> Lone:
     """Decide whether a master that holds its key goes on without the other candidate.
 
+    A single candidate is alone, so that a second one counts from when it has everything.
+
     Args:
         up_to_date: the candidates that answer and have everything that is acknowledged.
     """
-    is_pair_apart = len(candidates) == PAIR and not set(candidates) <= {*up_to_date, own}
-    if is_pair_apart:
+    having = {*up_to_date, own} & {*candidates}
+    if len(candidates) == 1 or (len(candidates) == PAIR and len(having) < PAIR):
         return Lone.NOTHING if alone == own else Lone.WRITE
-    return Lone.ERASE if alone == own else Lone.NOTHING
+    is_enough = len(having) >= copies_wanted(candidates, "", own)
+    return Lone.ERASE if alone and is_enough else Lone.NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a daemon of the master says of the copies that it makes.
+
+    Attributes:
+        seen_s: the time of the agent's state that its rule was based on, for all that it has
+            acknowledged since it looked for what is missing.
+        lacking: candidates that lack something that was wanted by then.
+    """
+
+    seen_s: float
+    lacking: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class Companion:
+    """The memory of a master's agent about the other one of two candidates.
+
+    Theory of operation.  The key ``alone`` is written as soon as the other one does not answer, or
+    lacks something for long.  It is erased in three steps: all daemons say that the other one has
+    everything; they are told that both count again (`rejoins_s`), while the key still stands; and
+    they say once more that it has everything, all of which was acknowledged by the rule for both
+    or is there by now.  If that takes too long they are told again that one is enough.
+
+    Attributes:
+        rejoins_s: since when both count again although the key stands; None if they do not.
+    """
+
+    timing: Timing
+    rejoins_s: float | None = None
+    _rests_until_s: float = 0.0
+    _candidates: frozenset[str] = frozenset()
+    _changed_s: float = 0.0
+    _lacks_s: dict[str, float] = field(default_factory=dict)
+
+    def look(
+        self,
+        now_s: float,
+        own: str,
+        candidates: Collection[str],
+        alone: str,
+        answering: Collection[str],
+        reports: Collection[Report],
+    ) -> Lone:
+        """Decide what is to be done now about the key.
+
+        Args:
+            answering: the candidates that answer.
+            reports: of the daemons of this node that copy something.
+        """
+        if self._candidates != frozenset(candidates):
+            self._changed_s = now_s if self._candidates else 0.0
+            self._candidates = frozenset(candidates)
+        having = [
+            name
+            for name in candidates
+            if name != own and name in answering and self._has_all(name, now_s, alone, reports)
+        ]
+        verdict = judge_lone(candidates, own, alone, having)
+        if verdict is not Lone.ERASE:
+            self.rejoins_s = None
+            return verdict
+        if self.rejoins_s is None:
+            self.rejoins_s = now_s if now_s >= self._rests_until_s else None
+        elif min(each.seen_s for each in reports) >= self.rejoins_s:
+            return Lone.ERASE
+        elif now_s >= self.rejoins_s + REJOIN_S_MAX:
+            self.rejoins_s, self._rests_until_s = None, now_s + self.timing.retry_s
+        return Lone.NOTHING
+
+    def _has_all(self, name: str, now_s: float, alone: str, reports: Collection[Report]) -> bool:
+        """Tell whether a candidate counts as one that has everything."""
+        oldest_s = max(now_s - REPORT_S, self._changed_s)
+        current = [each for each in reports if each.seen_s >= oldest_s]
+        lacks = any(name in each.lacking for each in current)
+        is_told = len(current) == REPORTERS and not lacks
+        if is_told:
+            self._changed_s = 0.0
+        if alone or self._changed_s:
+            return is_told
+        # Both count, so it has what was acknowledged; but nothing goes on while it takes nothing.
+        if not lacks:
+            self._lacks_s.pop(name, None)
+            return True
+        return now_s < self._lacks_s.setdefault(name, now_s) + self.timing.lease_s

@@ -62,6 +62,7 @@ _WELL_KNOWN: Final = {
     "socket_dir": "/var/run/ganeti/socket",
     "query_socket": "/var/run/ganeti/socket/ganeti-query",
     "wconfd_socket": "/var/run/ganeti/socket/ganeti-wconfd",
+    "ha_copies": "/var/run/ganeti/ha-copies",
     "ha_state": "/var/run/ganeti/ha-state",
     "livelock_dir": "/var/run/ganeti/livelocks",
     "luxid_message_dir": "/var/run/ganeti/luxidmessages",

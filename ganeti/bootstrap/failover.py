@@ -16,7 +16,7 @@ Source: ARCHITECTURE, invariant 9.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -38,7 +38,7 @@ from ganeti.node_ops.machine.node import Node
 from ganeti.objects.model import Cluster, master_network_parameters
 from ganeti.protocol.luxi import DrainedBy
 from ganeti.protocol.node_calls import NodeCalls
-from ganeti.store import config_file, master_facts
+from ganeti.store import config_file, lease, master_facts
 from ganeti.store.job_files import JobFiles
 from ganeti.store.master_facts import Claim
 from ganeti.system import clock, daemon_control
@@ -228,13 +228,18 @@ class Failover:
         targets = master_poll.other_nodes(self._paths, self._own_name)
         for _ in range(_LOOKS_MAX):
             poll = self._ask(targets)
-            plan = votes.plan_takeover(poll, no_voting=self._options.no_voting)
+            plan = votes.plan_takeover(
+                poll, no_voting=self._options.no_voting, needed=self._answers_needed
+            )
             config = self._read_config(plan.config_from, targets)
             newest = master_poll.nodes_of(config, self._own_name)
             if set(newest) == set(targets):
                 break
             targets = newest
         return Outlook(poll, plan, config, {target.name: target for target in targets})
+
+    def _answers_needed(self, candidates: Collection[str]) -> int:
+        return lease.answers_needed(self._paths, self._own_name, candidates)
 
     def _ask(self, targets: list[Target]) -> votes.Poll:
         facts = master_facts.own_facts(self._paths)

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 
 from ganeti.base.errors import GenericError
 from ganeti.clients.node_rpc import Target
-from ganeti.copies.node import OVERDUE_S, PATIENCE_S, NodeCopies, Trip, Versions
+from ganeti.copies.node import OVERDUE_S, PATIENCE_S, NodeCopies, Trip, Versions, Wanted
 from ganeti.system import clock
 
 logger = logging.getLogger(__name__)
@@ -143,6 +143,20 @@ class Couriers:
         if courier.timer is not None:
             courier.timer.cancel()
         self.wake()
+
+    def wanted(self) -> Wanted:
+        """Return the versions that nodes should have and have not."""
+        return {courier.name: dict(courier.copies.wanted) for courier in self}
+
+    def lacking(self, wanted: Wanted) -> list[str]:
+        """Return the nodes that do not answer, or still lack some of these versions."""
+        return [
+            courier.name
+            for courier in self
+            if courier.target.offline
+            or courier.copies.is_missing
+            or courier.copies.lacks_any(wanted.get(courier.name, {}))
+        ]
 
     # Sending.
 
@@ -279,14 +293,20 @@ class Couriers:
                 if not waiters:
                     del self._waiters[file]
 
-    async def wait_until(self, file: str, is_done: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until something is true of the copies of a file; returns whether it is."""
+    async def wait_until(
+        self, file: str, is_done: Callable[[], bool], timeout_s: float, look_s: float | None = None
+    ) -> bool:
+        """Wait until something is true of the copies of a file; returns whether it is.
+
+        Args:
+            look_s: look so often even if nothing is known to have changed.
+        """
         deadline = clock.monotonic() + timeout_s
         while not is_done():
             left_s = deadline - clock.monotonic()
             if left_s <= 0:
                 return False
-            await self.next_change(file, left_s)
+            await self.next_change(file, left_s if look_s is None else min(left_s, look_s))
         return True
 
     async def wait_for_all(self, file: str, lacking: Callable[[], Iterable[Courier]]) -> None:

@@ -39,6 +39,7 @@ OVERDUE_S: Final = 1.5
 RETRY_DELAYS_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0)
 
 Versions = Mapping[str, int]
+Wanted = Mapping[str, Versions]  # by name of the node
 
 
 class Trip(Struct, frozen=True, eq=False):
@@ -100,6 +101,13 @@ class NodeCopies:
             self.has.pop(file, None)
             self._refused.discard(file)
             self._cut_files.discard(file)
+
+    def lacks_any(self, versions: Versions) -> bool:
+        """Tell whether the node lacks one of these versions of files that it should have."""
+        return any(
+            file in self.wanted and not self.has_version(file, version)
+            for file, version in versions.items()
+        )
 
     def has_version(self, file: str, version: int) -> bool:
         """Tell whether the node has this version of a file, or a newer one."""

@@ -2,7 +2,8 @@
 
 With C master candidates, the master included, a record counts when it is on W = ceil(C / 2) of
 them, the master's own copy counted: of two candidates one is enough, so that a two-node cluster
-goes on alone; of three, two.
+goes on alone; of three, two.  Where high availability is on, both of two are needed, until it is
+recorded that one goes on alone (`ganeti.store.lease`).
 
 Source: ARCHITECTURE, invariant 9.
 """
@@ -23,13 +24,16 @@ class Tally:
     Args:
         others: names of the candidates besides the master, which has it.
         reached: names of those of them that have it as well.
+        needed: how many copies make it count, if that is not `copies_needed`.
     """
 
-    def __init__(self, others: Iterable[str], reached: Iterable[str]) -> None:
+    def __init__(
+        self, others: Iterable[str], reached: Iterable[str], needed: int | None = None
+    ) -> None:
         others = frozenset(others)
         self.missing = others - frozenset(reached)
         self.copies = 1 + len(others) - len(self.missing)
-        self.needed = copies_needed(len(others) + 1)
+        self.needed = copies_needed(len(others) + 1) if needed is None else needed
 
     @property
     def is_enough(self) -> bool:

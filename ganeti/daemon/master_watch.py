@@ -35,6 +35,7 @@ from ganeti.daemon.main import EXIT_NOTMASTER
 from ganeti.daemon.options import MasterOptions
 from ganeti.jobs.votes import Answer, Poll, Standing, Verdict, judge
 from ganeti.store import lease, master_facts, renewal, ssconf
+from ganeti.store.lease import CopiesReporter
 from ganeti.system import clock
 
 logger = logging.getLogger(__name__)
@@ -206,13 +207,18 @@ def _with_answers(poll: Poll, found: Mapping[str, Answer | str]) -> Poll:
 
 
 class MasterWatch:
-    """Ends the daemon once its node is not the master any more."""
+    """Ends the daemon once its node is not the master any more.
+
+    Attributes:
+        reporter: tells the agent of high availability about the daemon's copies.
+    """
 
     def __init__(self, context: DaemonContext, rpc: AsyncNodeRpcClient) -> None:
         self._context = context
         self._rpc = rpc
         self._prompted = asyncio.Event()
         self._running = frozenset[str]()
+        self.reporter: CopiesReporter | None = None
         self._holds_lease = True
         self._voting = asyncio.Lock()
         self._confirmed_s = -math.inf
@@ -228,6 +234,7 @@ class MasterWatch:
             began = clock.monotonic()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._prompted.wait(), TICK_S)
+            self._report()
             now = clock.monotonic()
             is_prompted = self._prompted.is_set() or now > began + TICK_S + PAUSE_S_MIN
             self._prompted.clear()
@@ -243,6 +250,16 @@ class MasterWatch:
                 logger.warning("Cannot ask the nodes for the master: %s; ignoring", err)
             if is_prompted:
                 await asyncio.sleep(OBJECTIONS_S)  # prompts come by the dozen
+
+    async def only_report(self) -> None:
+        """Tell the agent about the copies for ever, where nobody is to be asked."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            self._report()
+
+    def _report(self) -> None:
+        if self.reporter is not None:
+            self.reporter.report()
 
     def _is_replaced(self) -> bool:
         """End, and return True, if the node daemon here was told of another master."""

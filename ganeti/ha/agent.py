@@ -15,13 +15,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import msgspec
 
 from ganeti.availability.keeper import Keeper, is_dead
-from ganeti.availability.mastership import Claim, Claimant, Outlook
+from ganeti.availability.mastership import Claim, Claimant, Companion, Lone, Outlook, Report
 from ganeti.availability.proof import Act, Judge, NodeView, Order, Power, View
 from ganeti.availability.records import (
     ACTING,
@@ -78,6 +79,9 @@ class Hands(Protocol):
     async def publish(self, state: State) -> None:
         """Let the daemons of this node know."""
 
+    def reports(self) -> Sequence[Report]:
+        """Return what the daemons of the master say of the copies that they make."""
+
     def condemned(self) -> None:
         """This boot was proved dead: let the node be reset, watchdog or not."""
 
@@ -112,6 +116,7 @@ class Agent:
     keeper: Keeper = field(init=False)
     judge: Judge = field(init=False)
     claimant: Claimant = field(init=False)
+    companion: Companion = field(init=False)
     _watchdog: Watchdog | None = None
     _lease: int = 0
     _renewed_s: float = 0.0
@@ -127,6 +132,7 @@ class Agent:
     def __post_init__(self) -> None:
         self.keeper = Keeper(self.timing, self.own, self.boot_id, self.hands.now())
         self.judge, self.claimant = Judge(self.timing), Claimant(self.timing)
+        self.companion = Companion(self.timing)
 
     def answer(self, question: Question) -> bool:
         """Answer another agent."""
@@ -172,6 +178,7 @@ class Agent:
             try:
                 await self._claim(self.shelf)
                 if self._is_own(self.shelf):
+                    await self._go_alone(self.shelf)
                     await self._lead(self.shelf)
             except (TransportError, ProtocolError) as err:
                 self._say(err.message)
@@ -236,7 +243,7 @@ class Agent:
             time=now_s,
             master_until=self._renewed_s + self.timing.lease_s if is_bound else None,
             holder="" if holder is None else holder.node,
-            alone="" if alone is None else alone.node,
+            alone="" if alone is None or self.companion.rejoins_s is not None else alone.node,
             pause=self._pause(shelf),
             vouched=self.keeper.vouched_s,
         )
@@ -365,6 +372,26 @@ class Agent:
             self.claimant.failed(self.hands.now())
         self._fail_over = None
         return done
+
+    async def _go_alone(self, shelf: Snapshot) -> None:
+        """Say in etcd whether the master goes on without the other one of two candidates."""
+        candidates = self.facts.candidates
+        answering = {n for n in candidates if n in self._seen() or NODES + n in shelf.entries}
+        alone = shelf.one(ALONE_KEY, Mastership)
+        name, reports = "" if alone is None else alone.node, self.hands.reports()
+        now_s = self.hands.now()
+        verdict = self.companion.look(now_s, self.own, candidates, name, answering, reports)
+        if verdict is Lone.NOTHING:
+            return
+        conditions = [Unchanged(key, shelf.revision_of(key)) for key in (MASTER_KEY, ALONE_KEY)]
+        if verdict is Lone.ERASE:
+            if await self.etcd.change(conditions, Delete(ALONE_KEY)):
+                logger.info("What counts is on both master candidates again")
+            return
+        own = Mastership(node=self.own, boot_id=self.boot_id)
+        if await self.etcd.change(conditions, Put(ALONE_KEY, _encode(own))):
+            others = ", ".join(sorted({*candidates} - {self.own})) or "any other candidate"
+            logger.warning("This node goes on without %s, which cannot take over now", others)
 
     # --- nodes that are missed
 

@@ -7,6 +7,7 @@ import logging
 import os
 from typing import Final
 
+from ganeti.availability.mastership import Report
 from ganeti.availability.proof import Power
 from ganeti.base.daemons import MASTER_DAEMONS
 from ganeti.base.errors import GenericError, ProtocolError
@@ -69,6 +70,10 @@ class NodeHands:
             self._is_mute = True
         else:
             self._is_mute = False
+
+    def reports(self) -> list[Report]:
+        """As declared."""
+        return availability.read_reports(self._paths)
 
     def condemned(self) -> None:
         """As declared: where no watchdog does it, the kernel boots at once, without a sync."""

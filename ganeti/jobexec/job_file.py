@@ -21,7 +21,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -37,7 +37,7 @@ from ganeti.jobexec.luxid_link import LuxidLink
 from ganeti.jobs.record import LARGE_RESULT_BYTES, QueuedJob, encode_job, encode_log_line
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import CompressedText
-from ganeti.store import ssconf
+from ganeti.store import lease, ssconf
 from ganeti.store.job_files import FILE_MODE, JOB_BYTES_MAX, JobFiles, running_log
 from ganeti.system import clock, environment
 
@@ -79,7 +79,7 @@ class JobCopies:
         """
         copied = self._link.copy(data.decode(), wait_s)
         if copied is not None:
-            return Tally(copied.others, copied.reached)
+            return self._tally(copied.others, copied.reached)
         self._pause(wait_s)
         return self._send(data)
 
@@ -119,7 +119,10 @@ class JobCopies:
         if trips:
             self._call(trips)
         names = [target.name for target in others]
-        return Tally(names, [name for name in names if self._has_it(name)])
+        return self._tally(names, [name for name in names if self._has_it(name)])
+
+    def _tally(self, others: Sequence[str], reached: Sequence[str]) -> Tally:
+        return lease.tally(self._paths, environment.own_hostname(), others, reached)
 
     def _begin(self, name: str, *, hurries: bool) -> Trip | None:
         copies = self._nodes.get(name)

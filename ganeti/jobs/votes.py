@@ -19,7 +19,7 @@ Source: ARCHITECTURE, invariants 8 and 9.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Final
 
@@ -237,10 +237,21 @@ class Takeover(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
-def plan_takeover(poll: Poll, *, no_voting: bool = False) -> Takeover:
+def answers_needed(candidates: Collection[str]) -> int:
+    """Return how many candidates have to answer, this one included, so that one has each record."""
+    return len(candidates) - copies_needed(len(candidates)) + 1
+
+
+def plan_takeover(
+    poll: Poll,
+    *,
+    no_voting: bool = False,
+    needed: Callable[[Collection[str]], int] = answers_needed,
+) -> Takeover:
     """Decide how this node becomes master.
 
     Args:
+        needed: how many of a cluster's candidates have to answer.
         no_voting: the answers of others do not count; this node's configuration is used.
 
     Raises:
@@ -254,7 +265,7 @@ def plan_takeover(poll: Poll, *, no_voting: bool = False) -> Takeover:
     _check_is_candidate(poll, known, newest)
     if not no_voting:
         _check_votes(poll)
-        _check_candidates(poll, known)
+        _check_candidates(poll, known, needed)
     serials = [max(facts.config_serial, facts.claim_serial) for facts in known.values()]
     candidates = frozenset(name for facts in known.values() for name in facts.candidates)
     return Takeover(
@@ -300,7 +311,9 @@ def _check_votes(poll: Poll) -> None:
     )
 
 
-def _check_candidates(poll: Poll, known: Mapping[str, NodeFacts]) -> None:
+def _check_candidates(
+    poll: Poll, known: Mapping[str, NodeFacts], answers: Callable[[Collection[str]], int]
+) -> None:
     """Refuse unless the candidates that answered have every record that counts.
 
     The lists of candidates of all nodes that answered are checked: this one's own may be old.
@@ -308,7 +321,7 @@ def _check_candidates(poll: Poll, known: Mapping[str, NodeFacts]) -> None:
     views = {frozenset(facts.candidates) for facts in known.values()} - {frozenset[str]()}
     for view in sorted(views, key=sorted):
         reached = view & known.keys()
-        needed = len(view) - copies_needed(len(view)) + 1
+        needed = answers(view)
         if len(reached) >= needed:
             continue
         raise OpPrereqError(

@@ -56,6 +56,7 @@ from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.service import Call, handlers_of
 from ganeti.protocol.wconfd import ClientId
 from ganeti.store.job_files import JobFiles, job_id_of
+from ganeti.store.lease import CopiesReporter
 from ganeti.system import clock, files
 from ganeti.system.filelock import LiveLock, is_alive
 from ganeti.system.inotify import Kind, Watcher
@@ -98,6 +99,9 @@ class LuxiDaemon:
             on_quorum=self._on_quorum_changed,
             on_refused=self._watch.prompt,
             confirm=self._confirm,
+        )
+        self._watch.reporter = CopiesReporter(
+            paths, SPEC.name, self._replication.wanted, self._replication.lacking
         )
         self._store = JobStore(paths, self._replication)
         self._follower = Follower(
@@ -144,8 +148,9 @@ class LuxiDaemon:
         self._tasks.create_task(self._end_drain_left_behind(), name="watch over the drain flag")
         self._pool.fill()
         self._tasks.create_task(self._take_master_ip(), name="take the master address")
-        if not self._context.options_as(MasterOptions).no_voting:
-            self._tasks.create_task(self._watch.run(), name="watch over the master role")
+        asks_nobody = self._context.options_as(MasterOptions).no_voting
+        watch = self._watch.only_report() if asks_nobody else self._watch.run()
+        self._tasks.create_task(watch, name="watch over the master role")
 
     async def stop(self) -> None:
         """Finish the work that has begun, within a short time."""

@@ -4,7 +4,8 @@ The master writes the settings on every node when high availability is switched 
 away when it is switched off; without them no agent runs.  Agents, LuxiD and maintd read them.
 
 With each beat the agent writes its state for the daemons of the same node, which do not ask etcd
-themselves.  That file does not outlive the boot.
+themselves; and those that copy what the master acknowledges tell it which candidates lack some of
+that.  These files do not outlive the boot.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from typing import Final
 import msgspec
 from msgspec import field
 
+from ganeti.availability.mastership import Report
 from ganeti.availability.timing import Timing
+from ganeti.base.daemons import MASTER_DAEMONS
 from ganeti.base.errors import ConfigurationError, ProtocolError
 from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
@@ -115,3 +118,25 @@ def write_state(paths: Paths, state: State) -> None:
         OSError: they go on with what was written before.
     """
     files.write_atomic(paths.ha_state, dumps(state), _STATE_MODE)
+
+
+def read_reports(paths: Paths) -> list[Report]:
+    """Return what the daemons say of their copies; one that says nothing sensible is left out."""
+    found = []
+    for daemon in MASTER_DAEMONS:
+        try:
+            data = files.read_bytes_or_none(f"{paths.ha_copies}.{daemon}", _BYTES_MAX)
+            if data is not None:
+                found.append(loads_as(Report, data))
+        except (OSError, ProtocolError):
+            continue
+    return found
+
+
+def write_report(paths: Paths, daemon: str, report: Report) -> None:
+    """Let the agent of this node know.
+
+    Raises:
+        OSError: it goes by what was written before, for a while.
+    """
+    files.write_atomic(f"{paths.ha_copies}.{daemon}", dumps(report), _STATE_MODE)

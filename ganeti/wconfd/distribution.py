@@ -24,14 +24,14 @@ from ganeti.clients.node_rpc import Target
 from ganeti.config.index import NODES
 from ganeti.config.ssconf_values import SsconfComposer
 from ganeti.config.state import Flush
-from ganeti.copies.node import NodeCopies, Versions
+from ganeti.copies.node import NodeCopies, Versions, Wanted
 from ganeti.copies.quorum import Tally
 from ganeti.daemon.master_watch import MasterWatch
 from ganeti.jobs.votes import Answer
 from ganeti.objects.model import Node
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import CompressedText
-from ganeti.store import ssconf
+from ganeti.store import lease, ssconf
 from ganeti.store.config_file import FILE_MODE
 from ganeti.system import clock, files
 from ganeti.wconfd.keeper import Keeper
@@ -249,6 +249,14 @@ class Distributor:
 
     # Which nodes have it.
 
+    def wanted(self) -> Wanted:
+        """Return what other nodes should have and have not."""
+        return self._couriers.wanted()
+
+    def lacking(self, wanted: Wanted) -> list[str]:
+        """Return the nodes that do not answer, or still lack some of that."""
+        return self._couriers.lacking(wanted)
+
     def status(self) -> list[dict[str, object]]:
         """Return the versions that each other node has, and its errors."""
         return [
@@ -267,8 +275,9 @@ class Distributor:
     async def flush(self, group: str | None) -> None:
         """Return once enough candidates have the configuration, and a little later.
 
-        Enough is half of them, rounded up, the master counted (invariant 9).  Nodes that are slow
-        to answer are set aside.
+        Enough is half of them, rounded up, the master counted (invariant 9); where high
+        availability is on, both of two, unless the master goes on alone.  Nodes that are slow to
+        answer are set aside.
 
         Args:
             group: wait for the nodes of this group only, however few have it.
@@ -288,15 +297,21 @@ class Distributor:
                 if not self._is_up_to_date(courier, serial_no, ssconf_version)
             ]
 
+        paths, others = self._keeper.paths, [each.name for each in self._candidates()]
+        needs_both = lease.needs_both(paths, others)
+
         def is_decided() -> bool:
             if self._tally(serial_no).is_enough:
                 return True
+            if needs_both:
+                return False  # within seconds it is back, or the master goes on alone
             now = clock.monotonic()
             return all(each.copies.rests(now) for each in self._behind(serial_no))
 
         if group is None and not self._tally(serial_no).is_enough:
             self._couriers.hurry()  # then even the failed ones are tried now
-            await self._couriers.wait_until(CONFIG, is_decided, FLUSH_S_MAX)
+            look_s = lease.LOOK_S if needs_both else None
+            await self._couriers.wait_until(CONFIG, is_decided, FLUSH_S_MAX, look_s)
         if group is None and not self._tally(serial_no).is_enough:
             raise self._not_enough(serial_no)
         await self._couriers.wait_for_all(CONFIG, lacking)
@@ -317,7 +332,8 @@ class Distributor:
     def _tally(self, serial_no: int) -> Tally:
         candidates = self._candidates()
         reached = [each.name for each in candidates if each.copies.has_version(CONFIG, serial_no)]
-        return Tally([each.name for each in candidates], reached)
+        others = [each.name for each in candidates]
+        return lease.tally(self._keeper.paths, self._own_name, others, reached)
 
     def _not_enough(self, serial_no: int) -> OpExecError:
         missing = "; ".join(

@@ -36,6 +36,7 @@ from ganeti.locking.serialisation import decode_locks
 from ganeti.protocol.wconfd import MESSAGE_BYTES_MAX, SOCKET_MODE, ClientId
 from ganeti.store import ssconf
 from ganeti.store.config_upgrade import load_and_upgrade
+from ganeti.store.lease import CopiesReporter
 from ganeti.system import clock, files
 from ganeti.system.filelock import LiveLock, is_alive
 from ganeti.transport.unix_server import UnixLimits, serve_unix
@@ -194,6 +195,9 @@ async def serve(context: DaemonContext) -> None:
                 context.spawn,
                 None if context.options_as(Options).no_voting else watch,
             )
+            watch.reporter = CopiesReporter(
+                paths, SPEC.name, distributor.wanted, distributor.lacking
+            )
             deaths = DeathWatch(keeper, livelock.path)
             locks = LockMethods(keeper, deaths, own)
             dispatcher = Dispatcher(
@@ -228,8 +232,9 @@ def _watch_masters(
 ) -> None:
     if context.options_as(Options).no_voting:
         context.spawn(_overrule(context, keeper, rpc), "overruling other masters")
-    elif not context.options_as(Options).force_node:
-        context.spawn(watch.run(), "watch over the master role")
+    options = context.options_as(Options)
+    asks_nobody = options.no_voting or options.force_node
+    context.spawn(watch.only_report() if asks_nobody else watch.run(), "watch over the master role")
 
 
 async def _overrule(context: DaemonContext, keeper: Keeper, rpc: AsyncNodeRpcClient) -> None:

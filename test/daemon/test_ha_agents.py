@@ -13,8 +13,18 @@ import pytest
 from rig import etcd
 from rig.etcd import Member
 
+from ganeti.availability.mastership import Report
 from ganeti.availability.proof import Power
-from ganeti.availability.records import ACTING, LOSSES, MASTER_KEY, NODES, Loss, Mastership, Proof
+from ganeti.availability.records import (
+    ACTING,
+    ALONE_KEY,
+    LOSSES,
+    MASTER_KEY,
+    NODES,
+    Loss,
+    Mastership,
+    Proof,
+)
 from ganeti.availability.timing import Timing
 from ganeti.base.errors import GenericError
 from ganeti.clients.etcd import Delete, EtcdClient, Put, Unchanged
@@ -89,6 +99,12 @@ class FakeHands:
     async def publish(self, state: State) -> None:
         self.published = state
 
+    def reports(self) -> list[Report]:
+        """The daemons of the master know at once which candidates are up."""
+        state = self.published
+        lacking = [name for name in self.world.candidates if name not in self.world.agents]
+        return [] if state is None else [Report(state.time, lacking)] * 2
+
     def condemned(self) -> None:
         self.was_condemned = True
 
@@ -113,13 +129,14 @@ class World:
     urls: list[str]
     master: str = "n1"
     helped: frozenset[str] = frozenset()
+    candidates: frozenset[str] = frozenset(NAMES[:3])
     agents: dict[str, Agent] = field(default_factory=dict)
     hands: dict[str, FakeHands] = field(default_factory=dict)
     tasks: dict[str, list[asyncio.Task[None]]] = field(default_factory=dict)
 
     def facts(self) -> Facts:
         addresses = {name: f"127.0.77.{number}" for number, name in enumerate(NAMES, 1)}
-        return Facts(self.master, addresses, NAMES[:3], (), self.helped)
+        return Facts(self.master, addresses, self.candidates, (), self.helped)
 
     def tell_all(self) -> None:
         for agent in self.agents.values():
@@ -197,6 +214,20 @@ def holder(world: World) -> str:
     return ""
 
 
+def alone(world: World) -> tuple[str, str]:
+    """Return who is alone: as etcd has it, and as the daemons of the master hear it."""
+    agent, told = world.agents["n1"], world.hands["n1"].published
+    shelf = agent.shelf
+    found = None if shelf is None else shelf.one(ALONE_KEY, Mastership)
+    return ("" if found is None else found.node, "" if told is None else told.alone)
+
+
+def is_both(world: World) -> bool:
+    """Tell whether n1 is the master again, and n2 hears that nobody is alone any more."""
+    shelf = world.agents["n2"].shelf
+    return shelf is not None and holder(world) == "n1" and ALONE_KEY not in shelf.entries
+
+
 def is_told_master(world: World, name: str) -> bool:
     """Tell whether the daemons of a node hear that it holds the master's lease."""
     state = world.hands[name].published
@@ -268,6 +299,28 @@ def test_a_lost_master_is_followed_by_one_candidate(three: Sequence[Member]) -> 
             assert world.master == new
             keys = await world.shelf()
             assert ACTING + new in keys
+
+    run(play())
+
+
+def test_of_two_candidates_the_master_says_that_it_goes_on_alone(three: Sequence[Member]) -> None:
+    async def play() -> None:
+        async with five(three, candidates=frozenset({"n1", "n2"})) as world:
+            assert alone(world) == ("", "")
+            world.kill("n2")
+            await world.until(lambda: alone(world) == ("n1", "n1"))
+            # While that stands, the other one does not follow a master that is lost.
+            world.kill("n1")
+            world.master = "nobody"
+            two = await world.start("n2", "n2.2")
+            await world.until(lambda: "went on alone" in two.claimant.says)
+            world.master = "n1"
+            await world.start("n1", "n1.2")
+            await world.until(lambda: is_both(world))
+            # Now both have everything, and it does.
+            world.kill("n1")
+            world.master = "nobody"
+            await world.until(lambda: world.master == "n2")
 
     run(play())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ from fakes.luxid_cluster import LuxidCluster
 from fakes.luxid_node import DEADLINE_S, delay, wait_status
 from fakes.waiting import wait_until
 
+from ganeti.base.errors import JobQueueError
 from ganeti.base.paths import Paths
 from ganeti.store import ssconf
-from ganeti.store.availability import State, write_state
+from ganeti.store.availability import State, read_reports, write_state
+from ganeti.store.job_files import JobFiles
 from ganeti.system import clock
 
 EXIT_NOTMASTER = 11
@@ -76,3 +79,57 @@ def test_a_job_waits_while_nobody_confirms_the_master(cluster: LuxidCluster) -> 
     assert client.query_jobs([waiting], ["status"]) == [["queued"]]
     hold_lease(master.paths, 3600)
     wait_status(client, waiting, "success")
+
+
+# --- two candidates
+
+
+@pytest.fixture
+def pair() -> Iterator[LuxidCluster]:
+    with LuxidCluster(1) as made:
+        yield made
+
+
+def lacking(paths: Paths) -> list[str]:
+    """Return the candidates that lack something, as LuxiD told the agent last."""
+    return next((list(each.lacking) for each in read_reports(paths)), ["nothing is told"])
+
+
+def tell(paths: Paths, alone: str = "") -> float:
+    """Say, as the agent would, who goes on alone; returns when."""
+    now_s = clock.monotonic()
+    write_state(paths, State(time=now_s, master_until=now_s + 3600, alone=alone))
+    return now_s
+
+
+def test_a_job_counts_on_both_candidates_until_one_is_alone(pair: LuxidCluster) -> None:
+    master, [other] = pair.master, pair.others
+    hold_lease(master.paths, 3600)
+    client = master.start()
+    first = client.submit_job([delay()])
+    assert pair.copy_of(other, first) is not None
+    wait_status(client, first, "success")
+    other.stop()
+    with pytest.raises(JobQueueError, match=f"not reached: {other.name}"):
+        client.submit_job([delay()])
+    known = {int(job_id) for job_id in JobFiles(other.paths).ids()}
+    wait_until(lambda: lacking(master.paths) == [other.name], "the report")
+    # Somebody waits while the agent finds out that the other one is gone.
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(master.client().submit_job, [delay()])
+        tell(master.paths, alone=master.name)
+        second = waiting.result()
+    wait_status(client, second, "success")
+    assert {int(job_id) for job_id in JobFiles(other.paths).ids()} == known
+    # It is back, and gets everything; from then on both count again.
+    other.start()
+    wait_until(lambda: lacking(master.paths) == [], "all to be there")
+    told_s = tell(master.paths)
+    wait_until(lambda: any(r.seen_s >= told_s for r in read_reports(master.paths)), "the report")
+    assert lacking(master.paths) == []
+    copy = pair.copy_of(other, second)
+    assert copy is not None
+    assert copy == master.job(second)
+    third = client.submit_job([delay()])
+    assert pair.copy_of(other, third) is not None
+    wait_status(client, third, "success")

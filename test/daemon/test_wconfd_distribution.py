@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,14 @@ from fakes.large_config import uuid_of
 from fakes.noded_node import NodedNode, short_directory
 from fakes.waiting import wait_until
 from fakes.wconfd_node import WconfdNode
+from msgspec.structs import replace
 
 from ganeti.base.errors import OpExecError
+from ganeti.base.paths import Paths
 from ganeti.protocol.wconfd import ObjectKind
 from ganeti.store import ssconf
-from ganeti.system import certificates, files
+from ganeti.store.availability import State, read_state, write_state
+from ganeti.system import certificates, clock, files
 
 
 @dataclass
@@ -62,6 +66,15 @@ def make_one_cluster(master: WconfdNode, others: list[NodedNode]) -> None:
         wire = config["nodes"][uuid_of("node", number)]
         wire["primary_ip"] = wire["secondary_ip"] = node.address
     files.write_durable(master.paths.config_data, json.dumps(config).encode())
+
+
+def lacking(paths: Paths, daemon: str) -> Any:
+    """Return the candidates that lack something as of now, as a daemon tells the agent."""
+    state = read_state(paths)
+    assert state is not None
+    write_state(paths, replace(state, time=clock.monotonic()))
+    data = files.read_bytes_or_none(f"{paths.ha_copies}.{daemon}")
+    return ["nothing is told"] if data is None else json.loads(data)["lacking"]
 
 
 def config_of(node: NodedNode) -> Any:
@@ -129,6 +142,32 @@ def test_a_node_that_was_away_gets_it_later_and_is_logged_once(cluster: Cluster)
         lambda: "node2.example.com has the configuration again" in cluster.master.log(), "log"
     )
     assert cluster.master.log().count("Cannot bring the configuration to node node2") == 1
+
+
+def test_under_high_availability_both_of_two_candidates_count_until_one_is_alone(
+    cluster: Cluster,
+) -> None:
+    paths = cluster.master.paths
+    Path(paths.high_availability).write_text("{}")
+    write_state(paths, State(time=clock.monotonic()))
+    client = cluster.master.start().owner().hold_everything().client
+    client.add_tags("cluster", "", ["one"])
+    client.flush_config()
+    assert config_of(cluster.candidate) == cluster.master.config()
+    cluster.candidate.stop()
+    client.add_tags("cluster", "", ["two"])
+    with pytest.raises(OpExecError, match="not on enough master candidates; missing are node2"):
+        client.flush_config()
+    wait_until(lambda: lacking(paths, "ganeti-wconfd") == ["node2.example.com"], "the report")
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(client.flush_config)
+        write_state(paths, State(time=clock.monotonic(), alone=cluster.master.name))
+        waiting.result()  # as soon as it is written that the master goes on alone
+    client.add_tags("cluster", "", ["three"])
+    client.flush_config()
+    cluster.candidate.start()
+    wait_until(lambda: lacking(paths, "ganeti-wconfd") == [], "all to be there")
+    assert config_of(cluster.candidate) == cluster.master.config()
 
 
 def test_too_few_candidates_are_named(cluster: Cluster) -> None:

@@ -31,13 +31,13 @@ from ganeti.clients import master_poll
 from ganeti.clients.async_node_rpc import AsyncNodeRpcClient
 from ganeti.clients.couriers import Courier, Couriers, Delivery
 from ganeti.clients.node_rpc import Target
-from ganeti.copies.node import NodeCopies, Versions
+from ganeti.copies.node import NodeCopies, Versions, Wanted
 from ganeti.copies.quorum import Tally
 from ganeti.jobs.votes import Poll
 from ganeti.luxid.queue.candidate_calls import CandidateCalls, Content
 from ganeti.luxid.queue.known_jobs import KnownJobs, Phase
 from ganeti.luxid.tasks import Tasks
-from ganeti.store import ssconf
+from ganeti.store import lease, ssconf
 from ganeti.store.job_files import job_id_of
 from ganeti.system import clock, environment, files
 
@@ -234,13 +234,24 @@ class Replication:
             self.is_lost = True
             logger.error("%s. No jobs are started.", self._shortage("The job queue"))
             self._on_quorum(True)
+            if self._needs_both():
+                self._spawn(self._watch_alone(), "look whether the master goes on alone")
 
     def _tally_of_present(self) -> Tally:
         present = [each.name for each in self._couriers if not each.copies.is_missing]
-        return Tally(self._known_names(), present)
+        return lease.tally(self._paths, self._own_name, self._known_names(), present)
 
     def _shortage(self, what: str) -> str:
         return self._tally_of_present().shortage(what)
+
+    def _needs_both(self) -> bool:
+        return lease.needs_both(self._paths, self._known_names())
+
+    async def _watch_alone(self) -> None:
+        """Look again and again: the agent may say at any time that one copy is enough."""
+        while self.is_lost and self._needs_both():
+            await asyncio.sleep(lease.LOOK_S)
+            self._evaluate()
 
     async def _regain(self) -> None:
         while self.is_lost and self._tally_of_present().is_enough:
@@ -262,8 +273,19 @@ class Replication:
     async def _is_regained(self, path: str) -> bool:
         """Ask the missing candidates once more; returns whether there are enough."""
         self._couriers.hurry()
-        await self._couriers.wait_until(path, lambda: not self.is_lost, LOOK_S_MAX)
+        wait_s = WRITE_S_MAX if self._needs_both() else LOOK_S_MAX
+        await self._couriers.wait_until(path, lambda: not self.is_lost, wait_s)
         return not self.is_lost
+
+    # What the agent of high availability hears.
+
+    def wanted(self) -> Wanted:
+        """Return what other candidates should have and have not."""
+        return self._couriers.wanted()
+
+    def lacking(self, wanted: Wanted) -> set[str]:
+        """Return the candidates that do not answer, or still lack some of that."""
+        return {*self._couriers.lacking(wanted), *self._comparing}
 
     # Files.
 
@@ -316,7 +338,10 @@ class Replication:
     async def _wait_for_enough(self, path: str, version: int) -> None:
         """Wait for enough candidates; one that failed before may be back, so all get a chance."""
         deadline = clock.monotonic() + WRITE_S_MAX
-        await self._couriers.wait_until(path, lambda: self._is_decided(path, version), WRITE_S_MAX)
+        look_s = lease.LOOK_S if self._needs_both() else None
+        await self._couriers.wait_until(
+            path, lambda: self._is_decided(path, version), WRITE_S_MAX, look_s
+        )
         if not self._tally(path, version).is_enough:
             self._couriers.hurry()
             left_s = min(LOOK_S_MAX, deadline - clock.monotonic())
@@ -425,12 +450,14 @@ class Replication:
     def _tally(self, path: str, version: int) -> Tally:
         names = self._known_names()
         reached = [e.name for e in self._couriers if e.copies.has_version(path, version)]
-        return Tally(names, reached)
+        return lease.tally(self._paths, self._own_name, names, reached)
 
     def _is_decided(self, path: str, version: int) -> bool:
         """Tell whether enough candidates have a file, or all others have failed to take it."""
         if self._tally(path, version).is_enough:
             return True
+        if self._needs_both():
+            return False  # within seconds the other one is back, or the master goes on alone
         now = clock.monotonic()
         return all(each.copies.rests(now) for each in self._lacking(path, version))
 

@@ -10,8 +10,10 @@ from ganeti.availability.keeper import Keeper, is_dead
 from ganeti.availability.mastership import (
     Claim,
     Claimant,
+    Companion,
     Lone,
     Outlook,
+    Report,
     answers_wanted,
     copies_wanted,
     judge_lone,
@@ -243,6 +245,128 @@ def test_of_two_candidates_one_is_alone_while_the_other_lacks_something() -> Non
     assert judge_lone(pair, "a", "a", {"a", "b"}) is Lone.ERASE
     assert judge_lone(pair, "a", "", {"b"}) is Lone.NOTHING
     assert judge_lone(("a", "b", "c"), "a", "", {"a"}) is Lone.NOTHING
+    assert judge_lone(("a", "b", "c"), "a", "a", {"a"}) is Lone.NOTHING
+    assert judge_lone(("a", "b", "c"), "a", "a", {"a", "b"}) is Lone.ERASE
+    assert judge_lone(("a",), "a", "", {"a"}) is Lone.WRITE  # a second one counts later
+    assert judge_lone(("a",), "a", "a", {"a"}) is Lone.NOTHING
+    assert judge_lone(pair, "a", "b", {"a", "b"}) is Lone.ERASE  # b is no master any more
+
+
+def test_of_two_candidates_the_other_one_is_asked_unless_it_cannot_know_more() -> None:
+    pair = ("a", "b")
+    assert answers_wanted(pair, "", "a") == 1
+    assert answers_wanted(pair, "a", "a", holds_key=False) == 1
+    assert answers_wanted(pair, "b", "a") == 2
+    assert answers_wanted(pair, "", "a", holds_key=False) == 2
+
+
+class Pair:
+    """A master's node "a", the other candidate "b", and what they do to each other."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.alone = self.told = ""  # in etcd, and in the file of the agent
+        self.told_s = self.now_s
+        self.is_up = True
+        self.companion = Companion(TIMING)
+        self.marks: dict[str, tuple[float, int] | None] = dict.fromkeys(("wconfd", "luxid"))
+        self.reports: dict[str, Report] = {}
+        self.written = dict.fromkeys(self.marks, 0)
+        self.copied = dict.fromkeys(self.marks, 0)
+        self.acknowledged = dict.fromkeys(self.marks, 0)
+        self.waiting: list[tuple[str, int]] = []
+
+    def beat(self) -> None:
+        answering = {"a", "b"} if self.is_up else {"a"}
+        pair, reports = ("a", "b"), list(self.reports.values())
+        match self.companion.look(self.now_s, "a", pair, self.alone, answering, reports):
+            case Lone.WRITE:
+                self.alone = "a"
+            case Lone.ERASE:
+                self.alone = ""
+        self.told = "" if self.companion.rejoins_s is not None else self.alone
+        self.told_s = self.now_s
+
+    def write(self, daemon: str) -> None:
+        self.written[daemon] += 1
+        self.waiting.append((daemon, self.written[daemon]))
+
+    def answer(self) -> None:
+        """Acknowledge what may be acknowledged by the rule as it is told now."""
+        for daemon, version in list(self.waiting):
+            wanted = copies_wanted(("a", "b"), self.told, "a")
+            if wanted <= 1 + (self.copied[daemon] >= version):
+                self.waiting.remove((daemon, version))
+                self.acknowledged[daemon] = max(self.acknowledged[daemon], version)
+
+    def copy(self, daemon: str) -> None:
+        if self.is_up:
+            self.copied[daemon] = self.written[daemon]
+
+    def report(self, daemon: str) -> None:
+        before, self.marks[daemon] = self.marks[daemon], (self.told_s, self.written[daemon])
+        if before is not None:
+            lacking = [] if self.is_up and self.copied[daemon] >= before[1] else ["b"]
+            self.reports[daemon] = Report(before[0], lacking)
+
+    def step(self, what: str) -> None:
+        self.now_s += 0.5
+        verb, _, daemon = what.partition(" ")
+        if verb in ("down", "up"):
+            self.is_up = verb == "up"
+        elif daemon:
+            getattr(self, verb)(daemon)
+        else:
+            getattr(self, verb)()
+
+
+STEPS = ["beat", "answer", "down", "up"] + [
+    f"{verb} {daemon}" for verb in ("write", "copy", "report") for daemon in ("wconfd", "luxid")
+]
+
+
+@given(steps=st.lists(st.sampled_from(STEPS), max_size=120))
+def test_what_is_acknowledged_is_on_both_unless_it_is_written_that_one_is_alone(
+    steps: list[str],
+) -> None:
+    pair = Pair()
+    for step in steps:
+        pair.step(step)
+        for daemon, version in pair.acknowledged.items():
+            assert pair.alone == "a" or pair.copied[daemon] >= version
+
+
+@given(steps=st.lists(st.sampled_from(STEPS), max_size=60))
+def test_the_master_gets_alone_and_both_get_together_again(steps: list[str]) -> None:
+    pair = Pair()
+    for step in steps:
+        pair.step(step)
+    for is_up in (False, True):
+        pair.is_up = is_up
+        pair.write("luxid")
+        for _ in range(80):
+            for step in ("beat", "copy wconfd", "copy luxid", "report wconfd", "report luxid"):
+                pair.step(step)
+            pair.answer()
+        assert not pair.waiting
+        assert (pair.alone, pair.told) == (("", "") if is_up else ("a", "a"))
+
+
+def test_a_candidate_that_takes_nothing_any_more_is_left_behind() -> None:
+    companion, pair = Companion(TIMING), ("a", "b")
+    report = [Report(50.0), Report(50.0, ["b"])]
+    assert companion.look(50.0, "a", pair, "", pair, report) is Lone.NOTHING
+    assert companion.look(53.9, "a", pair, "", pair, report) is Lone.NOTHING
+    assert companion.look(54.0, "a", pair, "", pair, report) is Lone.WRITE
+
+
+def test_a_new_candidate_counts_when_it_has_everything() -> None:
+    companion, three = Companion(TIMING), ("a", "b", "c")
+    assert companion.look(50.0, "a", three, "", three, []) is Lone.NOTHING
+    both = [Report(50.0), Report(50.0)]  # of the time before
+    assert companion.look(51.0, "a", ("a", "b"), "", three, both) is Lone.WRITE
+    both = [Report(51.5), Report(51.5)]
+    assert companion.look(52.0, "a", ("a", "b"), "", three, both) is Lone.NOTHING
 
 
 # --- restarts

@@ -27,3 +27,8 @@ def test_a_shortage_names_the_missing_nodes_and_the_command_to_type() -> None:
     assert text.startswith("job 5 is on 1 of the 2 master candidates")
     assert "n2, n3" in text
     assert "gnt-node modify --offline=yes n2" in text
+
+
+def test_more_may_be_asked_for() -> None:
+    assert not Tally(["n2"], [], 2).is_enough
+    assert Tally(["n2"], ["n2"], 2).is_enough

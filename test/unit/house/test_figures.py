@@ -31,22 +31,22 @@ TABLES = frozenset(
 # twentieth before a reason is due: a correction of a few lines needs none.
 CODE_LINES_MAX = {
     "allocation": 5_288,
-    "availability": 1_191,
-    "base": 632,
-    "bootstrap": 1_730,
+    "availability": 1_252,
+    "base": 633,
+    "bootstrap": 1_734,
     "cli": 11_924,
-    "clients": 1_695,
+    "clients": 1_707,
     "collectors": 1_178,
     "config": 3_445,
-    "copies": 153,
-    "daemon": 854,
-    "ha": 710,
+    "copies": 161,
+    "daemon": 887,
+    "ha": 736,
     "hypervisor": 3_767,
-    "jobexec": 782,
-    "jobs": 1_142,
+    "jobexec": 784,
+    "jobs": 1_151,
     "locking": 747,
     "logical_units": 15_183,
-    "luxid": 2_972,
+    "luxid": 3_002,
     "maintd": 1_387,
     "mond": 511,
     "netdev": 357,
@@ -59,11 +59,11 @@ CODE_LINES_MAX = {
     "rapid": 974,
     "rconfd": 497,
     "storage": 4_378,
-    "store": 803,
+    "store": 884,
     "system": 1_574,
     "transport": 1_994,
     "watcher": 1_062,
-    "wconfd": 1_999,
+    "wconfd": 2_014,
 }
 # By the same count h11 has 22.7 %, trio 20.2 %, qemu.qmp 17.7 %.
 THIN_SHARE_MAX = 0.178
@@ -71,7 +71,8 @@ THIN_SHARE_MAX = 0.178
 SINGLE_IMPORTER_MAX = 69
 SMALL_SINGLE_IMPORTER_MAX = 1
 LARGE_FOLDERS: set[str] = set()
-DEFERRED_IMPORTS_MAX = 38
+# What high availability needs is loaded where it is on.
+DEFERRED_IMPORTS_MAX = 45
 
 
 def test_code_lines() -> None:
