@@ -33,6 +33,7 @@ class Daemon(NamedTuple):
         log_name: of the log file, as operators know it, without its ending.
         is_essential: a node or a master without it is none; the others are faces to the outside,
             which must not keep a cluster from working, and which may be left out.
+        only_with: the well-known path of its settings, without which it is not wanted; "" for none.
         user: the user it runs as where the installation has users for the daemons; so has Debian's.
         group: its group there.
     """
@@ -44,9 +45,11 @@ class Daemon(NamedTuple):
     is_essential: bool = False
     user: str = ROOT
     group: str = ROOT
+    only_with: str = ""
 
 
 NODED: Final = "ganeti-noded"
+AGENT: Final = "ganeti-ha"
 
 # In the order in which they start; they are stopped the other way round.
 DAEMONS: Final = (
@@ -57,6 +60,7 @@ DAEMONS: Final = (
     Daemon("ganeti-confd", "rconfd", Place.NODE, "conf-daemon", False, CONFD, CONFD),
     Daemon("ganeti-mond", "mond", Place.NODE, "monitoring-daemon"),
     Daemon("ganeti-rapi", "rapid", Place.MASTER, "rapi-daemon", False, RAPI, RAPI),
+    Daemon(AGENT, "ha", Place.NODE, "ha-agent", only_with="high_availability"),
     # Idle until maintenance is switched on.
     Daemon("ganeti-maintd", "maintd", Place.MASTER, "maintenance-daemon", False, MASTERD, MASTERD),
 )

@@ -199,6 +199,10 @@ class Agent:
             changes.append(Delete(MASTER_KEY))
         await self.hands.publish(State(time=self.hands.now(), alone=self.state.alone))
         await self.etcd.change([], *changes)
+        self.end_watchdog()
+
+    def end_watchdog(self) -> None:
+        """Let nothing reset the node any more."""
         if self._watchdog is not None:
             self._watchdog.end()
             self._watchdog = None

@@ -8,13 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
+import threading
+from typing import Annotated, Final
 
-from ganeti.base.errors import ConfigurationError, GenericError, OpPrereqError
+from ganeti.base.daemons import AGENT
+from ganeti.base.errors import (
+    ConfigurationError,
+    GenericError,
+    OpPrereqError,
+    ProtocolError,
+    TransportError,
+)
+from ganeti.base.paths import Paths
 from ganeti.clients.etcd import EtcdClient
+from ganeti.daemon import memory
 from ganeti.daemon.context import DaemonContext
 from ganeti.daemon.main import DaemonSpec
-from ganeti.daemon.options import Options
+from ganeti.daemon.options import Options as DaemonOptions
+from ganeti.daemon.options import option
 from ganeti.ha.agent import Agent
 from ganeti.ha.facts import read_facts
 from ganeti.ha.friends import PORT, Friends
@@ -29,6 +40,15 @@ LOOK_S: Final = 2.0  # between two looks at the node's own files
 _KEY_BYTES_MAX: Final = 4096
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 _ETCD_S: Final = 1.0
+_LEAVE_S: Final = 8.0
+
+
+class Options(DaemonOptions, frozen=True, kw_only=True):
+    """The options of the agent."""
+
+    no_mlock: Annotated[bool, option("do not keep the daemon's memory from being swapped out")] = (
+        False
+    )
 
 
 async def serve(context: DaemonContext) -> None:
@@ -42,6 +62,10 @@ async def serve(context: DaemonContext) -> None:
     settings = availability.read(paths)
     if settings is None:
         raise OpPrereqError("high availability is off ('gnt-cluster ha-enable' switches it on)")
+    if not context.options_as(Options).no_mlock:
+        memory.enable()
+    memory.lock_everything()
+    threading.stack_size(memory.THREAD_STACK_BYTES)
     hands = NodeHands(paths, settings)
     async with EtcdClient.of(settings, _ETCD_S) as etcd:
         facts = read_facts(paths, settings)
@@ -55,11 +79,31 @@ async def serve(context: DaemonContext) -> None:
         loop = asyncio.get_running_loop()
         await loop.create_datagram_endpoint(lambda: friends, local_addr=(address, PORT))
         context.spawn(agent.feed(), "feeding the watchdog")
-        context.spawn(agent.beats(), "beat")
+        beats = context.spawn(agent.beats(), "beat")
         context.spawn(_follow(context, agent, settings), "looking at the node's files")
         context.ready()
         await context.stopping.wait()
-        await agent.leave()
+        beats.cancel()  # a beat would show the node again
+        await _leave(agent, paths)
+
+
+async def _leave(agent: Agent, paths: Paths) -> None:
+    """Leave in order; etcd may need a moment to find a leader.
+
+    Raises:
+        TransportError, ProtocolError: as `Agent.leave`.
+    """
+    gives_up_s = clock.monotonic() + _LEAVE_S
+    while True:
+        try:
+            return await agent.leave()
+        except (TransportError, ProtocolError) as err:
+            if availability.read(paths) is None:  # switched off: nobody proves anything any more
+                logger.info("Left without telling etcd: %s", err.message)
+                return agent.end_watchdog()
+            if clock.monotonic() > gives_up_s:
+                raise
+        await asyncio.sleep(agent.timing.beat_s)
 
 
 async def _follow(context: DaemonContext, agent: Agent, settings: Settings) -> None:
@@ -78,8 +122,8 @@ def _boot_id() -> str:
 
 
 SPEC: Final = DaemonSpec(
-    name="ganeti-ha",
-    description="Shows that the node lives, and finds out whether others do.",
+    name=AGENT,
+    description="shows that this node lives, and finds out whether others do",
     serve=serve,
     options=Options,
     runs_as_root=True,

@@ -21,7 +21,8 @@ from typing import Final
 
 from ganeti.base.errors import GenericError, TransportError
 from ganeti.base.paths import Paths
-from ganeti.noded import child, helper, memory
+from ganeti.daemon import memory
+from ganeti.noded import child, helper
 from ganeti.protocol.node_rpc import NodeCall, encode_failure
 from ganeti.system import nursery, process
 from ganeti.transport.flow import canceled_by

@@ -20,10 +20,10 @@ from typing import Final, NoReturn
 
 from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
-from ganeti.daemon import log
+from ganeti.daemon import log, memory
 from ganeti.hypervisor import interface as hypervisors
 from ganeti.node_ops import dispatch
-from ganeti.noded import child, memory
+from ganeti.noded import child
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.storage import registry as disks
 from ganeti.system import environment, nursery

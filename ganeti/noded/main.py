@@ -24,14 +24,13 @@ from typing import Annotated, Final, TypeVar
 from msgspec import structs
 
 from ganeti.base.errors import GenericError, NotSupportedError
-from ganeti.daemon import log
+from ganeti.daemon import log, memory
 from ganeti.daemon.context import DaemonContext, listen_address
 from ganeti.daemon.follow import follow_certificate
 from ganeti.daemon.main import DaemonSpec
 from ganeti.daemon.options import Port, TlsOptions, option
 from ganeti.node_ops import dispatch
 from ganeti.node_ops.context import NodeContext
-from ganeti.noded import memory
 from ganeti.noded.child import RequestHead
 from ganeti.noded.children import Children, HelperHandle, start_helper
 from ganeti.noded.helper import DAEMON_NAME

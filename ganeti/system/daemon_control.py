@@ -156,7 +156,8 @@ class _Record(msgspec.Struct):
 def wanted(paths: Paths, places: frozenset[Place] = _EVERYWHERE) -> list[Daemon]:
     """Return the daemons that a node is to run in such places, in the order in which they start.
 
-    Faces that are not installed, or that the virtual cluster goes without, are not wanted.
+    Faces that are not installed, that the virtual cluster goes without, or whose settings the node
+    does not have, are not wanted.
 
     Raises:
         GenericError: the record of the virtual cluster cannot be understood.
@@ -166,11 +167,17 @@ def wanted(paths: Paths, places: frozenset[Place] = _EVERYWHERE) -> list[Daemon]
         daemon
         for daemon in DAEMONS
         if daemon.place in places
+        and has_settings(paths, daemon)
         and (
             daemon.is_essential
             or (daemon.name not in left_out and _find_executable(daemon.name) is not None)
         )
     ]
+
+
+def has_settings(paths: Paths, daemon: Daemon) -> bool:
+    """Tell whether the node has the file without which a daemon is not wanted."""
+    return not daemon.only_with or os.path.exists(getattr(paths, daemon.only_with))
 
 
 def _left_out(paths: Paths) -> tuple[str, ...]:

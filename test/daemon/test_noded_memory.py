@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ganeti.noded import memory
+from ganeti.daemon import memory
 
 # Imports come first: whoever is nobody may not be able to read where they are.
 UNPRIVILEGED = """
 import mmap, os, resource
-from ganeti.noded import memory
+from ganeti.daemon import memory
 limit = 8 << 20  # what systemd gives by default
 resource.setrlimit(resource.RLIMIT_MEMLOCK, (limit, limit))
 if os.getuid() == 0:

@@ -15,7 +15,7 @@ from rig.installed import commands
 
 from ganeti.base.daemons import DAEMONS, Place
 
-NODE_DAEMONS = {daemon.name for daemon in DAEMONS if daemon.place is Place.NODE}
+NODE_DAEMONS = {d.name for d in DAEMONS if d.place is Place.NODE and not d.only_with}
 MASTER_DAEMONS = {daemon.name for daemon in DAEMONS if daemon.place is Place.MASTER}
 # A container may not restart the machine it runs on.
 NO_SYSRQ = "/proc/sysrq-trigger does not exist"

@@ -9,7 +9,7 @@ from rig.virtual_machines import VirtualMachines, virtual_machines
 
 PYTHON = "/opt/ganeti/bin/python -c"
 IN_MEMORY = """
-from ganeti.noded import memory
+from ganeti.daemon import memory
 memory.be_an_ordinary_victim()
 memory.enable()
 print(memory.lock_everything(), open("/proc/self/oom_score_adj").read())

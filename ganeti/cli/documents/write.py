@@ -40,7 +40,8 @@ from ganeti.protocol.service import Call
 from ganeti.protocol.wconfd import CLIENT_SHOWN, Need, Rules, WConfCalls, wire_names
 
 DAEMONS: Final = [
-    f"ganeti-{daemon}" for daemon in ("noded", "wconfd", "confd", "mond", "luxid", "rapi", "maintd")
+    f"ganeti-{daemon}"
+    for daemon in ("noded", "wconfd", "confd", "mond", "luxid", "rapi", "maintd", "ha")
 ]
 _CONCEPTS: Final = {
     "ganeti": "manager of clusters of virtual machines",

@@ -23,7 +23,7 @@ OURS = {
     *("/var/lib/ganeti/ganeti_pub_keys", "/var/lib/ganeti/ssh-managed"),
     *("/var/lib/ganeti/rapi/roles", "/var/lib/ganeti/rapi/tokens"),
     "/var/log/ganeti/wconf-daemon.log",  # 3.0 leaves it as the daemon made it
-    "/var/log/ganeti/maintenance-daemon.log",
+    *("/var/log/ganeti/maintenance-daemon.log", "/var/log/ganeti/ha-agent.log"),
     *("/var/log/ganeti/jobs.log", "/var/log/ganeti/rapi-access.log"),
     "/var/lib/ganeti/queue/archive/[0-9]*",
     "/var/lib/ganeti/queue/archive/*/job-*",

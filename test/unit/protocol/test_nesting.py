@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ganeti.base.errors import GenericError, ProtocolError
 from ganeti.base.json import NESTING_MAX, check_nesting, dumps, loads
-from ganeti.noded.memory import THREAD_STACK_BYTES
+from ganeti.daemon.memory import THREAD_STACK_BYTES
 from ganeti.protocol import confd, node_rpc
 from ganeti.protocol.confd import Signer, seal, sealable
 from ganeti.protocol.envelope import RequestError, decode_request

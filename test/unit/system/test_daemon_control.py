@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ganeti.base.daemons import DAEMONS, Place
+from ganeti.base.daemons import DAEMONS, Daemon, Place
 from ganeti.base.errors import CommandError, GenericError
 from ganeti.base.paths import Paths
 from ganeti.system import daemon_control
@@ -63,7 +63,12 @@ NODE, MASTER = frozenset({Place.NODE}), frozenset({Place.MASTER})
 def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
     """A virtual node with programs that are all installed."""
     monkeypatch.setattr(daemon_control, "_find_executable", lambda name: f"/sbin/{name}")
-    return Paths(str(tmp_path / "node1.example.com"))
+    paths = Paths(str(tmp_path / "node1.example.com"))
+    os.makedirs(paths.data_dir)
+    for daemon in DAEMONS:
+        if daemon.only_with:
+            Path(getattr(paths, daemon.only_with)).touch()
+    return paths
 
 
 def names(paths: Paths, places: frozenset[Place] = NODE | MASTER) -> list[str]:
@@ -84,6 +89,13 @@ def test_a_virtual_cluster_goes_without_what_its_record_says(paths: Paths, tmp_p
     assert "ganeti-confd" not in names(paths)
     (tmp_path / "vcluster.json").write_bytes(b'{"base": "x"}')
     assert "ganeti-confd" in names(paths)
+
+
+@pytest.mark.parametrize("daemon", [daemon for daemon in DAEMONS if daemon.only_with])
+def test_a_daemon_without_its_settings_is_not_wanted(paths: Paths, daemon: Daemon) -> None:
+    assert daemon.name in names(paths)
+    os.unlink(getattr(paths, daemon.only_with))
+    assert daemon.name not in names(paths)
 
 
 @pytest.mark.shows("backend/confd/left-out")

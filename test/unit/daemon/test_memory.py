@@ -4,7 +4,7 @@ import resource
 
 import pytest
 
-from ganeti.noded import memory
+from ganeti.daemon import memory
 
 LIMIT = 1 << 20
 

@@ -1,10 +1,11 @@
-"""Keeping the node daemon in memory, so that it can act when the machine's disk no longer does.
+"""Keeping a daemon in memory, so that it can act when the machine's disk no longer does.
 
-The daemon locks all it has, and with it the pages of programs and libraries that children share; a
-child locks only pages that it maps anew, as it touches them, which costs nothing.  Where the system
-does not permit it (no CAP_IPC_LOCK and a limit by RLIMIT_MEMLOCK) this is logged and the daemon
-goes on: below a limit the lock itself may be granted, but then everything mapped beyond it fails,
-and a daemon that cannot load a library is worse than one that may be swapped out.
+The daemon locks all it has, and with it the pages of programs and libraries that children of the
+node daemon share; such a child locks only pages that it maps anew, as it touches them, which costs
+nothing.  Where the system does not permit it (no CAP_IPC_LOCK and a limit by RLIMIT_MEMLOCK) this
+is logged and the daemon goes on: below a limit the lock itself may be granted, but then everything
+mapped beyond it fails, and a daemon that cannot load a library is worse than one that may be
+swapped out.
 
 Source: mlockall(2); design of Ganeti 2.1, "Node daemon in RAM".
 """
@@ -39,7 +40,7 @@ def enable() -> None:
 
 
 def is_enabled() -> bool:
-    """Tell whether this node daemon is to be kept in memory."""
+    """Tell whether this daemon is to be kept in memory."""
     return _state["enabled"]
 
 

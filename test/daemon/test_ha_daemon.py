@@ -1,0 +1,123 @@
+"""The agent of high availability as a daemon, with a real etcd."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from fakes.noded_node import free_address
+from fakes.waiting import wait_until
+from rig import etcd
+from rig.etcd import Member
+
+from ganeti.availability.records import GUARDS, MASTER_KEY, NODES, Guard, Mastership
+from ganeti.base.daemons import AGENT
+from ganeti.base.errors import CommandError
+from ganeti.base.json import dumps
+from ganeti.base.paths import Paths
+from ganeti.clients.etcd import EtcdClient, Snapshot
+from ganeti.store import availability, ssconf
+from ganeti.store.availability import Settings
+from ganeti.system import clock, daemon_control, files
+
+pytestmark = pytest.mark.skipif(not etcd.is_there(), reason="needs etcd")
+
+NAME = "node1.example.com"
+PREFIX = "/ganeti/daemon/"
+
+
+@pytest.fixture(scope="module")
+def members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sequence[Member]]:
+    with etcd.members(tmp_path_factory.mktemp("etcd"), 1) as members:
+        yield members
+
+
+@pytest.fixture
+def paths(members: Sequence[Member]) -> Iterator[Paths]:
+    """A node that is the only candidate of its cluster; its daemon is stopped at the end."""
+    base = tempfile.mkdtemp(prefix="gnt")  # the paths of sockets are short
+    paths = Paths(f"{base}/{NAME}")
+    for directory in (paths.data_dir, paths.lock_dir, os.path.dirname(paths.etc_hosts)):
+        os.makedirs(directory)
+    address = free_address()
+    Path(paths.etc_hosts).write_text(f"{address} {NAME}\n")
+    files.write_atomic(paths.hmac_key, b"key\n")
+    values = {
+        "master_candidates": NAME,
+        "master_node": NAME,
+        "node_primary_ips": f"{NAME} {address}",
+        "offline_nodes": "",
+    }
+    ssconf.write_values(paths, values)
+    settings = Settings(endpoints=[each.url for each in members], prefix=PREFIX, watchdog="")
+    files.write_atomic(paths.high_availability, dumps(settings))
+    yield paths
+    daemon_control.stop_daemon(paths, AGENT)
+    shutil.rmtree(base)
+
+
+def shelf(members: Sequence[Member]) -> Snapshot:
+    async def ask() -> Snapshot:
+        async with EtcdClient([each.url for each in members], None, PREFIX, 10.0) as client:
+            return await client.read()
+
+    return asyncio.run(ask())
+
+
+def locked_kib(pid: int) -> int:
+    [line] = [
+        line
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        if line.startswith("VmLck:")
+    ]
+    return int(line.split()[1])
+
+
+def test_a_node_is_present_while_the_daemon_runs_and_leaves_in_order(
+    paths: Paths, members: Sequence[Member]
+) -> None:
+    assert daemon_control.start_daemon(paths, AGENT, hostname=NAME)
+    wait_until(lambda: NODES + NAME in shelf(members).entries, "the node")
+    wait_until(lambda: availability.read_state(paths) is not None, "its state")
+    pid = daemon_control.running_pid(paths, AGENT)
+    assert pid is not None
+    log = Path(paths.log_file(AGENT))
+    assert locked_kib(pid) > 0 or "memory is not locked" in log.read_text()
+    assert daemon_control.stop_daemon(paths, AGENT)
+    left = shelf(members)
+    guard = left.one(GUARDS + NAME, Guard)
+    assert guard is not None
+    assert guard.has_left
+    assert NODES + NAME not in left.entries
+    assert left.one(MASTER_KEY, Mastership) is None
+    state = availability.read_state(paths)
+    assert state is not None
+    assert not state.is_master(clock.monotonic())
+    assert log.read_text().rstrip().endswith("Stopped")
+
+
+def test_an_agent_that_is_switched_off_with_etcd_gone_ends_at_once(
+    paths: Paths, members: Sequence[Member]
+) -> None:
+    daemon_control.start_daemon(paths, AGENT, hostname=NAME)
+    wait_until(lambda: NODES + NAME in shelf(members).entries, "the node")
+    os.unlink(paths.high_availability)
+    members[0].hang()
+    try:
+        assert daemon_control.stop_daemon(paths, AGENT)
+    finally:
+        members[0].go_on()
+    text = Path(paths.log_file(AGENT)).read_text()
+    assert "Left without telling etcd: etcd does not answer" in text
+    assert text.rstrip().endswith("Stopped")
+
+
+def test_without_settings_it_says_how_to_switch_it_on(paths: Paths) -> None:
+    os.unlink(paths.high_availability)
+    with pytest.raises(CommandError, match="gnt-cluster ha-enable"):
+        daemon_control.start_daemon(paths, AGENT, hostname=NAME)
