@@ -5,8 +5,6 @@ Only nodes are read as a whole; instances and disks are asked for where a node h
 
 from __future__ import annotations
 
-import asyncio
-import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
@@ -173,25 +171,9 @@ class LiveCluster:
 
     async def search(self, question: Question) -> Answer:
         argv = [sys.executable, "-m", _SEARCH, self._paths.root]
-        text = dumps(question)
-        told, telling = os.pipe()
-
-        def run() -> process.CommandResult:
-            try:
-                return process.run(
-                    argv,
-                    timeout_s=SEARCH_S_MAX,
-                    stdin=text,
-                    output_bytes_max=SEARCH_BYTES_MAX,
-                    stop_fd=told,
-                )
-            finally:
-                os.close(told)
-
-        try:
-            found = await asyncio.to_thread(run)
-        finally:
-            os.close(telling)  # ends the search if nobody waits for it any more
+        found = await process.run_aside(
+            argv, timeout_s=SEARCH_S_MAX, stdin=dumps(question), output_bytes_max=SEARCH_BYTES_MAX
+        )
         return loads_as(Answer, found.check().stdout)
 
     async def jobs(self, job_ids: Collection[JobId]) -> Mapping[JobId, JobFacts]:

@@ -129,7 +129,7 @@ async def serve(context: DaemonContext) -> None:
     files.ensure_directory(paths.rapi_dir, _DIRECTORY_MODE)
     access = Access(paths, always=options.require_authentication)
     luxi = LuxiPool(paths, options.max_clients or CLIENTS_MAX_DEFAULT)
-    rapi = RapiServer(luxi, access, MAKERS)
+    rapi = RapiServer(luxi, access, MAKERS, paths.root)
     address = listen_address(context)
     log = AccessLog(paths, context)
     access_files = (paths.rapi_users, paths.rapi_roles, paths.rapi_tokens)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -19,19 +20,24 @@ from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
 from ganeti.daemon.context import DaemonContext
 from ganeti.daemon.log import FileHandler
+from ganeti.protocol.luxi import Week
 from ganeti.protocol.rapi.jobs import Inputs, Submission, Wire
-from ganeti.protocol.rapi.routes import ByJob, Constant, Document, Identity, Question
+from ganeti.protocol.rapi.questions import WEEKS_DEFAULT, Wanted
+from ganeti.protocol.rapi.routes import ByJob, Constant, Document, Identity, Question, Room
 from ganeti.protocol.rapi.values import HttpProblem, as_problem, problem_body
 from ganeti.rapid import planning
 from ganeti.rapid.access import Access, Permission
 from ganeti.rapid.luxi_pool import InstanceLists, LuxiPool
 from ganeti.rapid.visibility import Visibility
-from ganeti.system import clock
+from ganeti.system import clock, process
 from ganeti.transport.http_message import HttpRequest, HttpResponse
 
 logger = logging.getLogger(__name__)
 
 BY_JOB_TIMEOUT_S: Final = 60.0
+ROOM_TIMEOUT_S: Final = 60.0
+_ROOM: Final = "ganeti.rapid.capacity"
+_ROOM_BYTES_MAX: Final = 1 << 16
 _POLL_S: Final = 30
 _FINAL: Final = frozenset({"success", "error", "canceled"})
 _ETAG_BYTES: Final = 16
@@ -59,8 +65,9 @@ def _answer_of(problem: HttpProblem) -> HttpResponse:
 class RapiServer:
     """Made for `ganeti.transport.http_server`."""
 
-    def __init__(self, luxi: LuxiPool, access: Access, documents: Documents) -> None:
+    def __init__(self, luxi: LuxiPool, access: Access, documents: Documents, root: str) -> None:
         self._luxi = luxi
+        self._root = root
         self._instances = InstanceLists(luxi)
         self._visibility = Visibility(luxi)
         self._visible = {
@@ -71,6 +78,7 @@ class RapiServer:
         self._documents = documents
         self._made: dict[str, bytes] = {}
         self._by_job = asyncio.Lock()  # anybody may ask by a job: one at a time
+        self._counting = asyncio.Lock()  # and for the room that is left
 
     def authorize(self, request: HttpRequest) -> HttpResponse | None:
         """Refuse a body that nobody would look at, before it is there."""
@@ -129,6 +137,10 @@ class RapiServer:
             return dumps(self._access.identity(request.user)) + b"\n"
         if isinstance(action, ByJob):
             return await self._ask_by_job(action, inputs)
+        if permission.grants and isinstance(action, Room):
+            await self._visibility.check(permission.grants, target)
+        if isinstance(action, Room):
+            return await self._count_room(inputs)
         return await self._ask(target, action, inputs, permission)
 
     async def _submit(
@@ -159,6 +171,24 @@ class RapiServer:
         if name not in self._made:
             self._made[name] = self._documents[name]()
         return self._made[name]
+
+    async def _count_room(self, inputs: Inputs) -> bytes:
+        """Have a process count how many more instances fit: that takes seconds."""
+        given = dict(inputs.query)
+        weeks = await self._luxi.ask("QueryGrowth", [given.pop("weeks", None) or WEEKS_DEFAULT])
+        wanted = Wanted(**given, weeks=loads_as(list[Week], bytes(weeks)))
+        argv = [sys.executable, "-m", _ROOM, self._root]
+        try:
+            async with asyncio.timeout(ROOM_TIMEOUT_S), self._counting:
+                found = await process.run_aside(
+                    argv,
+                    timeout_s=ROOM_TIMEOUT_S,
+                    stdin=dumps(wanted),
+                    output_bytes_max=_ROOM_BYTES_MAX,
+                )
+        except TimeoutError as err:
+            raise HttpProblem(504, "The search for room did not end in time") from err
+        return found.check().stdout + b"\n"
 
     # Questions that only a job can answer.
 

@@ -77,6 +77,21 @@ def test_the_growth_of_the_cluster(cluster: TestCluster, rapi: RapiClient) -> No
     assert rapi.ask("GET", "/2/growth?weeks=99").status == 400
 
 
+def test_the_room_that_is_left(cluster: TestCluster, rapi: RapiClient) -> None:
+    found = rapi.ask("GET", "/2/capacity?disk_template=file&memory=128&disk=64&vcpus=1").json
+    assert found["disk-template"] == "file"
+    assert (found["memory"], found["disk"], found["vcpus"]) == (128, 64, 1)
+    assert found["count"] > 0
+    halved = rapi.ask("GET", "/2/capacity?disk_template=file&memory=4096&disk=64&vcpus=1").json
+    assert halved["count"] < found["count"]
+    create_instance(rapi, cluster, "room.example.com")
+    growth = rapi.ask("GET", "/2/capacity?disk_template=file&weeks=2").json["growth"]
+    assert growth["weeks"] == growth["count"] / growth["per-week"]
+    cluster.gnt("instance remove -f room.example.com")
+    assert rapi.ask("GET", "/2/capacity?weeks=99").status == 400
+    assert rapi.ask("GET", "/2/capacity?disk_template=none").status == 400
+
+
 # Who may do what.
 
 

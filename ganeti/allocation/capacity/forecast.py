@@ -15,7 +15,7 @@ from math import ceil
 from msgspec import Struct
 
 from ganeti.allocation.capacity.filling import fill
-from ganeti.allocation.capacity.search import Search, new_names
+from ganeti.allocation.capacity.search import Filled, Search, new_names
 from ganeti.allocation.capacity.tiers import Size
 from ganeti.allocation.limits import Obstacle
 from ganeti.allocation.state import ClusterState
@@ -66,15 +66,24 @@ def pace_of(weeks: Sequence[Week], usual: Size) -> Pace | None:
     return Pace(more / len(weeks), size)
 
 
+def lacking(filled: Filled) -> Obstacle | None:
+    """Return what most nodes, or pairs, lack for one more; None if there is none to lack it."""
+    reasons = sorted(filled.refused.items(), key=lambda row: -row[1])
+    return next((why for why, count in reasons if count), None)
+
+
 def forecast(
-    cluster: ClusterState, search: Search, weeks: Sequence[Week], usual: Size, template: str
+    cluster: ClusterState,
+    search: Search,
+    weeks: Sequence[Week],
+    usual: Size,
+    template: str,
+    count_max: int = COUNT_MAX,
 ) -> Forecast:
     """Return for how long there is room."""
     pace = pace_of(weeks, usual)
     if pace is None:
         return Forecast(None)
-    filled = fill(cluster, search, pace.size.instance(template), new_names(), COUNT_MAX)
-    reasons = sorted(filled.refused.items(), key=lambda row: -row[1])
-    lacking = next((why for why, count in reasons if count), None)
+    filled = fill(cluster, search, pace.size.instance(template), new_names(), count_max)
     count = len(filled.placed)
-    return Forecast(pace, count, count / pace.per_week, lacking)
+    return Forecast(pace, count, count / pace.per_week, lacking(filled))

@@ -24,7 +24,7 @@ from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.registry import all_op_ids, opcode_class
 from ganeti.opcodes.values import DeviceChange
 from ganeti.protocol.rapi.jobs import ROLES, Submission
-from ganeti.protocol.rapi.routes import NAME_PATTERN, PATTERNS, ByJob, Question, Route
+from ganeti.protocol.rapi.routes import NAME_PATTERN, PATTERNS, ByJob, Question, Room, Route
 from ganeti.protocol.rapi.table import ROUTES
 from ganeti.protocol.rapi.values import REPEATED, QueryArgument
 from ganeti.protocol.service import text_form_of
@@ -272,9 +272,16 @@ def _path_parameter(name: str) -> Schema:
     return {"name": name, "in": "path", "required": True, "schema": schema}
 
 
+def _inlined(kind: Any) -> Schema:
+    """Return the schema of a type; one with a name, such as an enumeration, stands there itself."""
+    [schema], named = msgspec.json.schema_components([kind])
+    found: Schema = named.get(schema.get("$ref", "").rpartition("/")[2], schema)
+    return found
+
+
 def _query_parameter(argument: QueryArgument) -> Schema:
     form = text_form_of(argument.type)
-    own: Mapping[str, object] = form.schema if form else msgspec.json.schema(argument.type)
+    own: Mapping[str, object] = form.schema if form else _inlined(argument.type)
     found: Schema = {
         "name": argument.name,
         "in": "query",
@@ -293,7 +300,7 @@ def _responses(route: Route) -> Schema:
     if route.method == "GET" and not isinstance(route.action, Submission):
         found["304"] = {"description": _UNCHANGED}
     statuses = dict(_ALWAYS)
-    if isinstance(route.action, Submission | Question | ByJob):
+    if isinstance(route.action, Submission | Question | ByJob | Room):
         statuses |= _CHANGES
     return found | {
         str(status): {"$ref": f"#/components/responses/{status}"} for status in sorted(statuses)

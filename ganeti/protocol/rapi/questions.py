@@ -12,10 +12,21 @@ import msgspec
 from msgspec.structs import replace
 
 from ganeti.base.json import dumps
+from ganeti.objects.disk_templates import DiskTemplate
+from ganeti.protocol.luxi import Week
 from ganeti.protocol.rapi import answers, values
 from ganeti.protocol.rapi.answers import Shape
 from ganeti.protocol.rapi.jobs import Inputs
-from ganeti.protocol.rapi.routes import Action, ByJob, Constant, Document, Identity, Question, Route
+from ganeti.protocol.rapi.routes import (
+    Action,
+    ByJob,
+    Constant,
+    Document,
+    Identity,
+    Question,
+    Room,
+    Route,
+)
 from ganeti.protocol.rapi.values import READ, WAIT_S, WRITE, Number, QueryArgument, Switch
 from ganeti.protocol.service import REQUIRED
 
@@ -26,6 +37,7 @@ Body = type[Any] | None
 Schema = Mapping[str, Any]
 
 WEEKS_DEFAULT: Final = 8
+ROOM_MAX: Final = 10_000  # twenty instances for each of 500 nodes: five seconds
 _W: Final = (WRITE,)
 _R_OR_W: Final = (READ, WRITE)
 _BULK: Final = QueryArgument("bulk", Switch, help="1 for whole objects instead of names")
@@ -46,6 +58,38 @@ _TEXT: Final[Schema] = {"type": "string"}
 _TEXTS: Final[Schema] = {"type": "array", "items": {"type": "string"}}
 _OBJECT: Final[Schema] = {"type": "object"}
 _OBJECTS: Final[Schema] = {"type": "array", "items": {"type": "object"}}
+_FITTING: Final[Schema] = {
+    "count": {"type": "integer", "description": f"how many more fit, at most {ROOM_MAX}"},
+    "lacking": {
+        "type": ["string", "null"],
+        "description": "what most nodes lack for one more; null if still more fit, or no node"
+        " can take any",
+    },
+    "memory": {"type": "integer", "description": "MiB of each"},
+    "disk": {"type": "integer", "description": "MiB of each"},
+    "vcpus": {"type": "integer", "description": "of each"},
+}
+_GROWING: Final[Schema] = {
+    "per-week": {"type": "number", "description": "by how many instances the cluster grows"},
+    "weeks": {"type": "number", "description": "for how long there is room for these"},
+}
+
+
+def _facts(properties: Mapping[str, Schema]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+_ROOM: Final[Schema] = _facts(
+    {
+        "disk-template": _TEXT,
+        **_FITTING,
+        "growth": {
+            "description": "the same of instances as large as the cluster has grown by for each"
+            " that came; null if there are no more than before",
+            "anyOf": [_NULL, _facts({**_FITTING, **_GROWING})],
+        },
+    }
+)
 _OUTCOME: Final[Schema] = {
     "type": "array",
     "prefixItems": [{"type": "boolean"}, {"type": "string"}],
@@ -101,6 +145,19 @@ class PauseBody(msgspec.Struct, forbid_unknown_fields=True):
     """Until when the watcher pauses, in seconds since the epoch; null to go on at once."""
 
     until: float | None
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """The instances to count; None: as the policy of the cluster has them.  Sizes in MiB.
+
+    ``weeks`` is the growth of the last ones.
+    """
+
+    disk_template: str | None = None
+    memory: int | None = None
+    disk: int | None = None
+    vcpus: int | None = None
+    weeks: list[Week] = []
 
 
 def _flag(inputs: Inputs, name: str) -> bool:
@@ -214,6 +271,7 @@ def _query_args(inputs: Inputs) -> list[object]:
     return [inputs.path["resource"], fields, wanted]
 
 
+_WEEKS: Final = QueryArgument("weeks", Number, help=f"how many, {WEEKS_DEFAULT} if nothing is said")
 _FIELDS_ARGUMENT: Final = QueryArgument(
     "fields", values.Words, help="names of fields, with commas between"
 )
@@ -424,7 +482,19 @@ NEW: Final = (
         " instances created and removed, MiB of their memory and disks more or fewer.",
         Question("QueryGrowth", lambda inputs: [inputs.query.get("weeks") or WEEKS_DEFAULT]),
         _OBJECTS,
-        QueryArgument("weeks", Number, help=f"how many, {WEEKS_DEFAULT} if nothing is said"),
+        _WEEKS,
+    ),
+    _get(
+        "/2/capacity",
+        "Tell how many more instances fit as the allocator places them, what runs out first, and"
+        " for how many weeks there is room at the growth of the last ones.",
+        Room(),
+        _ROOM,
+        QueryArgument("disk_template", DiskTemplate, help="the first of the policy if not given"),
+        QueryArgument("memory", Number, help="MiB, those of the policy's standard if not given"),
+        QueryArgument("disk", Number, help="MiB, those of the policy's standard if not given"),
+        QueryArgument("vcpus", Number, help="those of the policy's standard if not given"),
+        _WEEKS,
     ),
     _get(
         "/2/maintenance",

@@ -52,7 +52,11 @@ class Identity(msgspec.Struct, frozen=True):
     """Answers the user of the request."""
 
 
-Action = Submission | Question | ByJob | Constant | Document | Identity
+class Room(msgspec.Struct, frozen=True):
+    """Answers how many more instances fit, from what LuxiD tells; the server counts them."""
+
+
+Action = Submission | Question | ByJob | Constant | Document | Identity | Room
 
 
 class Route(msgspec.Struct, frozen=True):
