@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
+from pathlib import Path
 
 import pytest
 
-from ganeti.rapid.server import access_line
+from ganeti.base.paths import Paths
+from ganeti.rapid import server
+from ganeti.rapid.access import Access
+from ganeti.rapid.luxi_pool import LuxiPool
+from ganeti.rapid.server import RapiServer, access_line
 from ganeti.transport.http_message import HttpRequest, HttpResponse
 
 LINE = re.compile(
@@ -28,3 +35,26 @@ def test_what_a_client_sends_stays_inside_its_part_of_the_line() -> None:
     request = HttpRequest("GET", target, {}, b"", None, "192.0.2.1", "1.0", user)
     assert LINE.fullmatch(access_line(request, "192.0.2.1", HttpResponse(404), 0.0))
     assert LINE.fullmatch(access_line(None, "192.0.2.1", HttpResponse(400), 0.0))
+
+
+class NoGrowth(LuxiPool):
+    """A master daemon that only knows of a cluster that does not grow."""
+
+    async def ask(self, method: str, args: object) -> bytes:  # type: ignore[override]
+        assert method == "QueryGrowth"
+        return b"[]"
+
+
+def test_a_count_of_the_room_that_fails_or_lasts_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = Paths(str(tmp_path))
+    rapi = RapiServer(NoGrowth(paths, 1), Access(paths, always=False), {}, paths.root)
+    request = HttpRequest("GET", "/2/capacity", {}, b"", None, "192.0.2.1", "1.1")
+    failed = asyncio.run(rapi.handle(request))
+    assert failed.status >= 500
+    assert paths.query_socket.encode() in failed.body
+    monkeypatch.setattr(server, "ROOM_TIMEOUT_S", 0.01)
+    late = asyncio.run(rapi.handle(request))
+    assert late.status == 504
+    assert "did not end in time" in json.loads(late.body)["message"]
