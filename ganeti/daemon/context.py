@@ -1,18 +1,19 @@
-"""The context that the skeleton gives to a running daemon."""
+"""The context that the skeleton gives to a running daemon; commands beside its tasks."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import logging
-from collections.abc import Callable, Coroutine
+import os
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from ganeti.base.errors import OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.daemon.options import NetworkOptions, Options, OptionsT, TlsOptions
 from ganeti.daemon.starter import READY, Report, notify
-from ganeti.system import environment
+from ganeti.system import environment, process
 from ganeti.transport.addresses import addresses_of
 
 logger = logging.getLogger(__name__)
@@ -98,3 +99,27 @@ def listen_address(context: DaemonContext) -> str:
     if context.paths.root:
         return environment.resolve(context.hostname, context.paths)[1]
     return ANY_ADDRESS
+
+
+async def run_aside(
+    argv: Sequence[str], *, timeout_s: float, stdin: bytes, output_bytes_max: int
+) -> process.CommandResult:
+    """Run a command as `process.run`, while tasks go on; it ends when nobody waits any more."""
+    told, telling = os.pipe2(os.O_CLOEXEC)
+
+    def work() -> process.CommandResult:
+        try:
+            return process.run(
+                argv,
+                timeout_s=timeout_s,
+                stdin=stdin,
+                output_bytes_max=output_bytes_max,
+                stop_fd=told,
+            )
+        finally:
+            os.close(told)
+
+    try:
+        return await asyncio.to_thread(work)
+    finally:
+        os.close(telling)

@@ -15,6 +15,7 @@ from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
 from ganeti.clients import mond
 from ganeti.clients.async_services import AsyncLuxiClient, AsyncWConfClient
+from ganeti.daemon.context import run_aside
 from ganeti.jobs.status import Status
 from ganeti.maintd.balance import Answer, Question
 from ganeti.maintd.health import SWITCHED_OFF
@@ -36,7 +37,7 @@ from ganeti.protocol.maintenance.diagnosis import (
 )
 from ganeti.protocol.maintenance.stored import REASON_SOURCE, Incident, Maintenance
 from ganeti.protocol.wconfd import WConfCalls
-from ganeti.system import clock, files, process
+from ganeti.system import clock, files
 
 INTERVAL_S_MAX: Final = 120.0  # of the collector, whose reports are good for 300 s
 INTERVAL_S_MIN: Final = 1.0
@@ -171,7 +172,7 @@ class LiveCluster:
 
     async def search(self, question: Question) -> Answer:
         argv = [sys.executable, "-m", _SEARCH, self._paths.root]
-        found = await process.run_aside(
+        found = await run_aside(
             argv, timeout_s=SEARCH_S_MAX, stdin=dumps(question), output_bytes_max=SEARCH_BYTES_MAX
         )
         return loads_as(Answer, found.check().stdout)

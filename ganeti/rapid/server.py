@@ -18,7 +18,7 @@ from msgspec import Raw
 from ganeti.base.errors import GenericError
 from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
-from ganeti.daemon.context import DaemonContext
+from ganeti.daemon.context import DaemonContext, run_aside
 from ganeti.daemon.log import FileHandler
 from ganeti.protocol.luxi import Week
 from ganeti.protocol.rapi.jobs import Inputs, Submission, Wire
@@ -29,7 +29,7 @@ from ganeti.rapid import planning
 from ganeti.rapid.access import Access, Permission
 from ganeti.rapid.luxi_pool import InstanceLists, LuxiPool
 from ganeti.rapid.visibility import Visibility
-from ganeti.system import clock, process
+from ganeti.system import clock
 from ganeti.transport.http_message import HttpRequest, HttpResponse
 
 logger = logging.getLogger(__name__)
@@ -180,7 +180,7 @@ class RapiServer:
         argv = [sys.executable, "-m", _ROOM, self._root]
         try:
             async with asyncio.timeout(ROOM_TIMEOUT_S), self._counting:
-                found = await process.run_aside(
+                found = await run_aside(
                     argv,
                     timeout_s=ROOM_TIMEOUT_S,
                     stdin=dumps(wanted),

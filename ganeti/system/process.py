@@ -181,32 +181,6 @@ def run(
         )
 
 
-async def run_aside(
-    argv: Sequence[str], *, timeout_s: float, stdin: bytes, output_bytes_max: int
-) -> CommandResult:
-    """Run a command as `run` does, while other tasks go on; nobody waits for it: it is ended."""
-    import asyncio  # not loaded by job processes: half their memory
-
-    told, telling = os.pipe2(os.O_CLOEXEC)
-
-    def work() -> CommandResult:
-        try:
-            return run(
-                argv,
-                timeout_s=timeout_s,
-                stdin=stdin,
-                output_bytes_max=output_bytes_max,
-                stop_fd=told,
-            )
-        finally:
-            os.close(told)
-
-    try:
-        return await asyncio.to_thread(work)
-    finally:
-        os.close(telling)
-
-
 def _anonymous_file(data: bytes) -> IO[bytes]:
     """Return an open file in memory with that content, rewound."""
     file = os.fdopen(os.memfd_create("stdin", os.MFD_CLOEXEC), "r+b")

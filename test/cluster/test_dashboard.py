@@ -589,6 +589,51 @@ def test_the_page_asks_for_no_more_than_it_shows(rapi: RapiClient, page: Browser
     assert all("limit=100" in each for each in about_jobs)
 
 
+def room(count: int, lacking: str | None, weeks: float | None) -> dict[str, object]:
+    each = {"memory": 2048, "disk": 10240, "vcpus": 1}
+    growth = {**each, "count": count, "lacking": lacking, "per-week": 1.0, "weeks": weeks}
+    fits = {**each, "count": count, "lacking": lacking, "disk-template": "drbd"}
+    return {**fits, "growth": None if weeks is None else growth}
+
+
+ROOM_CARD = ".cards .card:last-child"
+
+
+@pytest.mark.parametrize(
+    ("found", "texts", "is_short"),
+    [
+        (room(37, "memory", 12.7), ("37", "2.0 GiB", "limited by memory", "12 weeks"), False),
+        (room(2, "N+1", 1.2), ("2", "limited by N+1", "for 1 week at"), True),
+        (room(1, "disk", 0.5), ("1", "limited by disk", "less than a week"), True),
+        (room(10000, None, 80.0), ("10000+", "no limit is near", "80+ weeks"), False),
+        (room(0, None, None), ("0", "no node can take any", "does not grow"), True),
+    ],
+)
+def test_room_for_more_instances(
+    page: Browser, found: dict[str, object], texts: tuple[str, ...], is_short: bool
+) -> None:
+    show(page, {**many(3, 3), "/2/capacity": found}, "overview")
+    page.wait_text(ROOM_CARD, texts[1])
+    text = page.text(ROOM_CARD)
+    assert text.startswith("Room")
+    for each in texts:
+        assert each in text
+    assert page.count(f"{ROOM_CARD}.amber") == is_short
+    page.screenshot("room")
+
+
+def test_the_room_of_a_live_cluster(rapi: RapiClient, page: Browser) -> None:
+    """It is asked for once, however often the lists are."""
+    count = rapi.ask("GET", "/2/capacity").json["count"]
+    page.wait_text(ROOM_CARD, str(count))
+    again = "document.dispatchEvent(new Event('visibilitychange'))"
+    asked = "return performance.getEntriesByType('resource').map((each) => each.name)"
+    before = len(page.script(asked))
+    page.script(again)
+    page.wait(lambda: len(page.script(asked)) > before, "the lists are asked for again")
+    assert sum(each.endswith("/2/capacity") for each in page.script(asked)) == 1
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_telephone(page: Browser, theme: str) -> None:
     page.devtools(

@@ -11,6 +11,7 @@ import { MapView } from "/ui/map.js";
 const POLL_MS = 5000;
 const FOLLOWED_MAX = 3; // a browser opens few connections to one server
 const OLD_PAGES_MAX = 5; // of jobs that are asked for again because some of them are not done
+const ROOM_MS = 300_000; // between two questions how many more instances fit: the master counts for seconds
 const THEME = "ganeti-theme";
 
 const VIEWS = {
@@ -35,6 +36,7 @@ const LISTS = {
   maintenance: "/2/maintenance",
 };
 const STATUS = "/2/maintenance/status"; // asked for while maintenance is on and looked at
+const ROOM = "/2/capacity"; // asked for while the overview is looked at
 
 // Takes a new list, but keeps the objects that are the same as before: their rows stay as they are.
 function renewed(before, after, key) {
@@ -59,7 +61,7 @@ class App {
 
   #forget() {
     Object.assign(this, { info: null, maintenance: null, status: null, nodes: [], instances: [], jobs: [], groups: [], user: { name: null, rights: [] }, troubles: new Map() });
-    Object.assign(this, { jobsWanted: JOBS_PAGE, hasOlderJobs: false });
+    Object.assign(this, { jobsWanted: JOBS_PAGE, hasOlderJobs: false, room: null, roomAsked: -ROOM_MS });
     this.follower.stop();
   }
 
@@ -116,6 +118,7 @@ class App {
       else this.troubles.delete(names[at]);
       if (status === "fulfilled" && value !== undefined) this.#take(names[at], value);
     });
+    this.#askRoom(asked);
     await this.#askStatus();
     await this.#askOldJobs(asked);
     if (asked !== this.api.authorization) return;
@@ -133,6 +136,16 @@ class App {
       this.status = null;
       this.troubles.set("status", error);
     }
+  }
+
+  // Nobody waits for it: lists are shown meanwhile.
+  async #askRoom(asked) {
+    if (this.kind !== "overview" || performance.now() - this.roomAsked < ROOM_MS) return;
+    this.roomAsked = performance.now();
+    const room = await this.api.ask("GET", ROOM).catch((error) => ({ error }));
+    if (asked !== this.api.authorization) return;
+    this.room = room;
+    this.show();
   }
 
   #take(name, value) {
@@ -304,7 +317,7 @@ class App {
       this.kind = "overview";
     }
     this.view = VIEWS[this.kind](this, given);
-    if (this.kind === "maintenance" && this.info) this.refresh();
+    if (["maintenance", "overview"].includes(this.kind) && this.info) this.refresh();
     byId("main").replaceChildren(this.view.element);
     this.show();
   }

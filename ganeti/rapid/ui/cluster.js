@@ -6,6 +6,7 @@ import { Table, inOrder } from "/ui/table.js";
 
 const ROLES = { M: "master", C: "master candidate", R: "regular", D: "drained", O: "offline" };
 const ROLE_TONES = { M: "blue", C: "green", R: "green", D: "amber", O: "red" };
+const ROOM_WEEKS = 4; // less than this is marked
 const SHARED = new Set(["blockdev", "diskless", "ext", "gluster", "rbd", "sharedfile"]);
 
 const isUp = (instance) => instance.oper_state === true;
@@ -158,6 +159,28 @@ function card(title, number, text, href, tone = "") {
   return el("a", { class: `card ${tone}`, href }, el("span", { class: "small" }, title), el("strong", {}, String(number)), el("span", { class: "small" }, text));
 }
 
+// How many more instances fit, of which size; what the cluster lacks first, and when.
+function roomTexts(room) {
+  if (!room) return ["…", ["being counted"]];
+  if (room.error) return ["–", [room.error.message]];
+  const { count, lacking, memory: each, disk: space, vcpus, growth } = room;
+  const weeks = growth && Math.floor(growth.weeks);
+  const lasts = weeks === 0 ? "less than a week" : `${weeks}${growth?.lacking ? "" : "+"} ${weeks === 1 ? "week" : "weeks"}`;
+  return [`${count}${lacking || count === 0 ? "" : "+"}`, [
+    `more of ${size(each)}, disks of ${size(space)}, ${vcpus} ${vcpus === 1 ? "CPU" : "CPUs"}`,
+    lacking ? `limited by ${lacking}` : count ? "and no limit is near" : "no node can take any",
+    growth ? `enough for ${lasts} at the growth of late` : "the cluster does not grow",
+  ]];
+}
+
+function roomCard(room) {
+  const [number, texts] = roomTexts(room);
+  const isShort = room?.count === 0 || (room?.growth && room.growth.weeks < ROOM_WEEKS);
+  const found = card("Room", number, texts[0], "#/nodes", isShort ? "amber" : "");
+  found.append(...texts.slice(1).map((text) => el("span", { class: "small" }, text)));
+  return found;
+}
+
 export class OverviewView {
   constructor(app) {
     this.title = "Overview";
@@ -181,6 +204,7 @@ export class OverviewView {
       card("Trouble", bad.length, bad.length ? "instances with errors or bad copies" : "none", "#/instances", bad.length ? "red" : ""),
       card("Jobs", `${open.length}${app.hasOlderJobs && app.jobs.at(-1).isOpen ? "+" : ""}`, "waiting or running", "#/jobs"),
       card("Memory", size(sum("mfree")), `free of ${size(sum("mtotal"))}`, "#/nodes"),
+      roomCard(app.room),
     );
     const isSearch = app.words.length > 0;
     this.second.textContent = isSearch ? "Instances found" : "Instances that need a look";
