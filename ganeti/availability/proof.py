@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from msgspec.structs import replace
+
 from ganeti.availability.records import Guard, Loss, Proof
 from ganeti.availability.timing import Timing
 from ganeti.jobs.votes import votes_needed
@@ -242,3 +244,8 @@ class Judge:
                 f" know that it is off, type '{CONFIRM_COMMAND} NODE'"
             )
         return None, waits
+
+
+def confirmed(loss: Loss, by: str) -> Loss:
+    """Return the record of a loss that a person confirms."""
+    return replace(loss, proof=Proof.CONFIRMED, by=by)

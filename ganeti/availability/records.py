@@ -6,6 +6,7 @@
     CLUSTER/nodes/NODE      Presence, bound to the lease of the node's agent
     CLUSTER/guards/NODE     Guard: the last boot that was present, and its watchdog
     CLUSTER/losses/NODE     Loss: the node is missed, and later proved dead
+    CLUSTER/fencing/NODE    Fencing: what the node's out-of-band helper answered last
     CLUSTER/pause           Pause: nobody is to act
     CLUSTER/outdated/NODE/PORT  Outdated: that node's copy of the disk whose halves talk by that
                             port lacks writes; nobody is to use it
@@ -28,6 +29,7 @@ ACTING: Final = "acting/"
 NODES: Final = "nodes/"
 GUARDS: Final = "guards/"
 LOSSES: Final = "losses/"
+FENCING: Final = "fencing/"
 OUTDATED: Final = "outdated/"
 
 
@@ -81,6 +83,22 @@ class Loss(Record, frozen=True, kw_only=True):
     since: float = 0.0
     proof: Proof | None = None
     by: str = ""
+
+
+class Fencing(Record, frozen=True, kw_only=True):
+    """An attempt to switch a node off.
+
+    Attributes:
+        by: the node that ran the helper.
+        at: in seconds since the epoch.
+        power: what the helper said then: "on", "off" or "unknown".
+        trouble: why it is not known to be off; "" if it is.
+    """
+
+    by: str
+    at: float
+    power: str
+    trouble: str = ""
 
 
 class Pause(Record, frozen=True, kw_only=True):

@@ -50,6 +50,7 @@ PROGRAMS: Final = (
         "cluster.info: getmaster master-ping info show version",
         "cluster.remote: command copyfile",
         "cluster.epo: epo",
+        "cluster.ha_status: ha-status ha-pause ha-confirm-dead ha-accept-copy",
         "cluster.crypto: renew-crypto",
         "policy: show-ispecs-cmd",
         f"{_TAGS} search-tags",

@@ -13,6 +13,7 @@ a presence the loss that was read before, all orders of the master the key that 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 from collections.abc import Sequence
@@ -27,19 +28,20 @@ from ganeti.availability.proof import Act, Judge, NodeView, Order, Power, View
 from ganeti.availability.records import (
     ACTING,
     ALONE_KEY,
+    FENCING,
     GUARDS,
     LOSSES,
     MASTER_KEY,
     NODES,
     OUTDATED,
     PAUSE_KEY,
+    Fencing,
     Guard,
     Loss,
     Mastership,
     Outdated,
     Pause,
     Presence,
-    Proof,
 )
 from ganeti.availability.timing import Timing
 from ganeti.base.errors import GenericError, ProtocolError, TransportError
@@ -474,6 +476,9 @@ class Agent:
         finally:
             del self._switching[name]
         self.judge.told(name, power, trouble)
+        fencing = Fencing(by=self.own, at=self.hands.time(), power=power, trouble=trouble)
+        with contextlib.suppress(TransportError, ProtocolError):  # only for people to read
+            await self.etcd.change([], Put(FENCING + name, _encode(fencing)))
 
     def _say(self, trouble: str) -> None:
         """Log what keeps the agent from working, once."""
@@ -488,8 +493,3 @@ class Agent:
 
 def _encode(record: Record) -> bytes:
     return dumps(record.to_wire())
-
-
-def confirmation(shelf_loss: Loss, by: str) -> Loss:
-    """Return the record of a loss that a person confirms."""
-    return msgspec.structs.replace(shelf_loss, proof=Proof.CONFIRMED, by=by)

@@ -48,7 +48,10 @@ OUR_OPTIONS = {
     "--silent-node-tries",
 }
 OURS = {
-    "gnt-cluster": {"remove-repair", "repair-volume-groups", "verify-config"},
+    "gnt-cluster": {
+        *("remove-repair", "repair-volume-groups", "verify-config"),
+        *("ha-status", "ha-pause", "ha-confirm-dead", "ha-accept-copy"),
+    },
     "gnt-debug": {"simulate-ha"},
     "gnt-instance": {"repair", "snapshot"},
     "gnt-node": {"repair-command"},
