@@ -48,6 +48,8 @@ PROGRAMS = (
     Program("ceph-mon", ("ceph-mon", "ceph-osd", "ceph-mgr", "ceph-common"), "disks in Ceph"),
     Program("glusterd", ("glusterfs-server", "glusterfs-client"), "disks in Gluster"),
     Program("etcd", ("etcd-server",), "the lease of high availability"),
+    Program("ipmitool", ("ipmitool",), "management boards of nodes"),
+    Program("ipmi_sim", ("openipmi",), "management boards of nodes"),
     Program(
         "/usr/lib/x86_64-linux-gnu/qemu/block-rbd.so",
         ("qemu-block-extra",),
