@@ -36,6 +36,7 @@ class Guest:
         memory: MiB.
         nodes: those that have, or reach, its disks, besides the dead one.
         is_in_work: a job acts on it.
+        is_shared: the nodes reach its disks; otherwise they have a copy.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Guest:
     nodes: Collection[str]
     priority: int | None = PRIORITY_DEFAULT
     is_in_work: bool = False
+    is_shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from ganeti.maintd.cluster import LiveCluster
 from ganeti.maintd.incidents import is_active
 from ganeti.maintd.service import StatusService, authorize
 from ganeti.protocol.wconfd import ClientId
+from ganeti.store import lease
 from ganeti.system import clock, files
 from ganeti.system.filelock import LiveLock
 from ganeti.transport import tls
@@ -84,6 +85,8 @@ async def serve(context: DaemonContext) -> None:
                     watch = MasterWatch(context, rpc)
                     context.spawn(watch.run(), "watch over the master role")
                 context.spawn(_work(cluster, worker, service), "maintenance")
+                site = _act_on_losses(context, luxi, wconfd, service)
+                context.spawn(site, "high availability")
                 logger.info("Listening on %s port %d", address, server.port)
                 context.ready()
                 await context.stopping.wait()
@@ -111,6 +114,21 @@ async def _work(cluster: LiveCluster, worker: Worker, service: StatusService) ->
             said = err.message
         service.publish()
         await asyncio.sleep(delay_s)
+
+
+async def _act_on_losses(
+    context: DaemonContext, luxi: AsyncLuxiClient, wconfd: AsyncWConfClient, service: StatusService
+) -> None:
+    """Act on nodes that are proved dead, while high availability is on, for ever."""
+    while True:
+        await asyncio.sleep(IDLE_S)
+        if lease.is_on(context.paths):
+            from ganeti.maintd import restarting  # most clusters do without it
+
+            try:
+                await restarting.run(context, luxi, wconfd, service)
+            except GenericError as err:
+                logger.warning("Nothing is done about dead nodes: %s", err.message)
 
 
 def _delay_s(cluster: LiveCluster, worker: Worker, asked_s: float) -> float:

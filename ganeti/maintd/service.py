@@ -3,6 +3,8 @@
 `/1/status` has the fields of the design, and beside them the name of the node, the action, why
 nothing is done now, and the instances that cannot leave.  `/1/round` is ours: the last round, the
 nodes whose health is not known, and why instances are not repaired or the cluster is not balanced.
+Where high availability is on, nodes that are proved dead are among the events until all their
+instances run elsewhere; what is stuck there says why as well.
 So is `/1/changes/SERIAL`: both, as soon as there is another state than the one with that number.
 
 Source: seed document "Ganeti Maintenance Daemon", "External Reporting Protocol"; maintd.json,
@@ -14,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
+from collections.abc import Callable
 from typing import Final
 
 from ganeti.base.json import dumps
@@ -47,6 +50,7 @@ class StatusService:
         self._serial = first_serial
         self._published = b""
         self._changed = asyncio.Event()
+        self.losses: Callable[[], list[dict[str, object]]] = list  # of nodes that are dead
 
     def publish(self) -> None:
         """Wake who waits for news, if there are any."""
@@ -105,7 +109,8 @@ class StatusService:
 
     def _incidents(self) -> list[dict[str, object]]:
         state = self._worker.state
-        return [self._told(each) for each in state.incidents] if state else []
+        events = [self._told(each) for each in state.incidents] if state else []
+        return [*events, *self.losses()]
 
     def _round(self) -> dict[str, object]:
         """Return what is known of the last round; times are Unix times in seconds."""

@@ -31,7 +31,7 @@ TABLES = frozenset(
 # twentieth before a reason is due: a correction of a few lines needs none.
 CODE_LINES_MAX = {
     "allocation": 5_294,
-    "availability": 1_615,
+    "availability": 1_616,
     "base": 636,
     "bootstrap": 1_734,
     "cli": 12_241,
@@ -47,7 +47,7 @@ CODE_LINES_MAX = {
     "locking": 747,
     "logical_units": 15_183,
     "luxid": 3_002,
-    "maintd": 1_372,
+    "maintd": 1_792,
     "mond": 511,
     "netdev": 357,
     "node_ops": 3_978,
@@ -68,11 +68,11 @@ CODE_LINES_MAX = {
 # By the same count h11 has 22.7 %, trio 20.2 %, qemu.qmp 17.7 %.
 THIN_SHARE_MAX = 0.178
 # The frame of the tools for placement has one user yet, and so have the planners of maintenance.
-SINGLE_IMPORTER_MAX = 69
+SINGLE_IMPORTER_MAX = 71
 SMALL_SINGLE_IMPORTER_MAX = 1
 LARGE_FOLDERS: set[str] = set()
 # What high availability needs is loaded where it is on.
-DEFERRED_IMPORTS_MAX = 45
+DEFERRED_IMPORTS_MAX = 46
 
 
 def test_code_lines() -> None:

@@ -1,0 +1,272 @@
+"""Sets dead nodes offline and starts their instances elsewhere, where high availability is on.
+
+A turn reads what etcd has of losses, then the jobs, then the configuration, so that a job that was
+seen to have ended has left its mark there.  It acts only while this node holds the master's lease,
+its key in etcd is this node's, and nobody has paused it all.  A daemon that has just started waits
+until a request of the one before it must have been carried out, or was lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, Protocol
+
+from ganeti.availability.records import (
+    ACTING,
+    LOSSES,
+    MASTER_KEY,
+    NODES,
+    OUTDATED,
+    PAUSE_KEY,
+    Loss,
+    Mastership,
+    Pause,
+    Presence,
+)
+from ganeti.availability.restarts import Guest, Limits, Restart
+from ganeti.base.errors import GenericError
+from ganeti.base.ids import JobId
+from ganeti.clients.async_services import AsyncLuxiClient, AsyncWConfClient
+from ganeti.clients.etcd import Delete, EtcdClient, Snapshot, Unchanged
+from ganeti.daemon.context import DaemonContext
+from ganeti.maintd.acting import SETTLE_S
+from ganeti.maintd.incidents import JobFacts, NodeFacts
+from ganeti.maintd.losses import Decision, LossJob, Scene, decide, event_of, read_event
+from ganeti.maintd.lost_guests import StrickenCluster
+from ganeti.maintd.repairs import Work
+from ganeti.maintd.rounds import Step
+from ganeti.maintd.service import StatusService
+from ganeti.opcodes.instance import OpInstanceFailover
+from ganeti.opcodes.node import OpNodeSetParams
+from ganeti.protocol.maintenance.stored import RepairStatus
+from ganeti.store import availability, lease
+from ganeti.system import clock
+
+logger = logging.getLogger(__name__)
+
+TURN_S: Final = 1.0
+IDLE_TURN_S: Final = 2.0
+_ETCD_S: Final = 3.0
+REST_S: Final = 60.0  # after a job that failed
+KNOWN_S: Final = 5.0  # after so long all agents know that a node is offline
+
+
+class Cluster(Protocol):
+    """The cluster as `ganeti.maintd.cluster.LiveCluster` has it; everything raises GenericError."""
+
+    async def nodes(self) -> Mapping[str, NodeFacts]:
+        """Return all nodes by name."""
+
+    async def guests(self, names: Collection[str], outdated: Collection[str]) -> list[Guest]:
+        """Return the instances that should run on these nodes.
+
+        Args:
+            outdated: copies that nobody is to use, as ``NODE/PORT``.
+        """
+
+    async def free_memory(self) -> dict[str, int]:
+        """Return MiB on each node that answers and may get instances."""
+
+    async def submitted(self) -> Mapping[str, list[Work]]:
+        """Return the work in the queue by its event."""
+
+    async def jobs(self, job_ids: Collection[JobId]) -> Mapping[JobId, JobFacts]:
+        """Return those of the jobs that are still there."""
+
+    async def submit(self, steps: Sequence[Step]) -> list[JobId | str]:
+        """Submit jobs; returns ids, or why one was refused."""
+
+
+class Restarter:
+    """Acts on losses, a turn at a time.
+
+    Attributes:
+        losses: those with a proof, by node.
+        decision: what was decided last.
+    """
+
+    def __init__(self, own: str, cluster: Cluster, etcd: EtcdClient) -> None:
+        self.losses: Mapping[str, Loss] = {}
+        self.decision = Decision()
+        self._own, self._cluster, self._etcd = own, cluster, etcd
+        self._unsure_s = clock.monotonic()
+        self._failed_s: dict[JobId, float] = {}
+        self._offline_s: dict[str, float] = {}
+        self._jobs: list[LossJob] = []
+
+    async def turn(self, *, holds_lease: bool) -> None:
+        """Do what is to be done now.
+
+        Raises:
+            GenericError: something does not answer; the next turn decides anew.
+        """
+        shelf = await self._etcd.read()
+        losses = shelf.below(LOSSES, Loss)
+        self.losses = {name: loss for name, loss in losses.items() if loss.proof is not None}
+        before, self.decision = self.decision, Decision()
+        if not self.losses:
+            return
+        why = self._why_not(shelf, holds_lease=holds_lease)
+        if why:
+            self.decision.waits = dict.fromkeys(self.losses, why)
+        else:
+            self.decision = decide(await self._scene(shelf), Limits())
+        _log_news(before, self.decision)
+        await self._carry_out(shelf, self.decision)
+
+    def told(self) -> list[dict[str, object]]:
+        """Return what ``/1/status`` says of losses: the fields that events of nodes have."""
+        return [
+            {
+                "id": loss.uuid,
+                "node": name,
+                "original": {"proof": loss.proof, "by": loss.by, "since": loss.since},
+                "repair-status": RepairStatus.PENDING,
+                "jobs": [job.job_id for job in self._jobs if job.uuid == loss.uuid],
+                "tag": "",
+                "node-name": name,
+                "action": "restart",
+                "why": self.decision.waits.get(name),
+                "stuck": [f"{guest}: {why}" for guest, why in self.decision.left.items()],
+            }
+            for name, loss in self.losses.items()
+        ]
+
+    def _why_not(self, shelf: Snapshot, *, holds_lease: bool) -> str:
+        holder, pause = shelf.one(MASTER_KEY, Mastership), shelf.one(PAUSE_KEY, Pause)
+        if pause is not None and pause.until > clock.now():
+            return f"high availability is paused by {pause.by}: {pause.why}"
+        if not holds_lease or holder is None or holder.node != self._own:
+            return f"{self._own} does not hold the lease of the master"
+        if clock.monotonic() < self._unsure_s + SETTLE_S:
+            return "jobs that were submitted before may still arrive"
+        return ""
+
+    async def _scene(self, shelf: Snapshot) -> Scene:
+        uuids = {loss.uuid for loss in self.losses.values()}
+        self._jobs = await self._jobs_of(uuids)
+        now_s = clock.monotonic()
+        for job in self._jobs:
+            if job.is_bad:
+                self._failed_s.setdefault(job.job_id, now_s)
+        nodes = await self._cluster.nodes()
+        lost = [name for name in self.losses if name in nodes]
+        for name in self.losses:
+            if name in lost and nodes[name].is_offline:
+                self._offline_s.setdefault(name, now_s)
+            else:
+                self._offline_s.pop(name, None)
+        outdated = [key.removeprefix(OUTDATED) for key in shelf.entries if key.startswith(OUTDATED)]
+        guests = await self._cluster.guests(lost, outdated)
+        free = await self._cluster.free_memory() if guests else {}
+        return Scene(
+            own=self._own,
+            losses=self.losses,
+            acting=shelf.below(ACTING, Mastership),
+            present={name: each.boot_id for name, each in shelf.below(NODES, Presence).items()},
+            nodes=nodes,
+            guests=guests,
+            free={name: mib for name, mib in free.items() if name not in self.losses},
+            jobs=self._jobs,
+            resting=[job for job, when_s in self._failed_s.items() if now_s < when_s + REST_S],
+            settled=[name for name, when_s in self._offline_s.items() if now_s > when_s + KNOWN_S],
+        )
+
+    async def _jobs_of(self, uuids: Collection[str]) -> list[LossJob]:
+        found: dict[JobId, tuple[str, str, str | None]] = {}
+        for event, works in (await self._cluster.submitted()).items():
+            about = read_event(event)
+            if about is not None and about[0] in uuids:
+                for job_id, op in works:
+                    found[job_id] = (*about, op.get("instance_name"))
+        facts = await self._cluster.jobs(found)
+        return [
+            LossJob(job_id, *about, is_running=each.is_running, is_bad=each.is_bad)
+            for job_id, about in found.items()
+            for each in [facts.get(job_id, JobFacts(None))]
+        ]
+
+    async def _carry_out(self, shelf: Snapshot, decision: Decision) -> None:
+        steps = [
+            Step(
+                (OpNodeSetParams(node_name=name, offline=True, auto_promote=True),),
+                event_of(self.losses[name], name),
+            )
+            for name in decision.goes_offline
+        ]
+        steps += map(self._restart, decision.restarts)
+        if steps:
+            self._unsure_s, sure_s = clock.monotonic(), self._unsure_s
+            answers = await self._cluster.submit(steps)
+            self._unsure_s = sure_s
+            for step, answer in zip(steps, answers, strict=True):
+                what = step.instance or step.event
+                if isinstance(answer, str):
+                    logger.warning("%s: its job was refused: %s", what, answer)
+                else:
+                    logger.warning("%s: job %s, for %s", what, answer, step.event)
+        for name in decision.over:
+            await self._close(shelf, name)
+
+    def _restart(self, restart: Restart) -> Step:
+        guest = restart.guest
+        opcode = OpInstanceFailover(
+            instance_name=guest.name,
+            ignore_consistency=True,  # nobody can ask the dead node; what it lacks is in etcd
+            ignore_ipolicy=True,
+            target_node=restart.node if guest.is_shared else None,
+        )
+        return Step((opcode,), event_of(self.losses[guest.node], restart.node), instance=guest.name)
+
+    async def _close(self, shelf: Snapshot, name: str) -> None:
+        """Forget a loss, and that jobs of a master may run there."""
+        keys = [MASTER_KEY, LOSSES + name, ACTING + name]
+        acting = shelf.one(ACTING + name, Mastership)
+        changes = [Delete(LOSSES + name)]
+        if acting is not None and acting.boot_id == self.losses[name].boot_id:
+            changes.append(Delete(ACTING + name))
+        unchanged = [Unchanged(key, shelf.revision_of(key)) for key in keys]
+        if await self._etcd.change(unchanged, *changes):
+            logger.info("The loss of node %s is dealt with", name)
+
+
+async def run(
+    context: DaemonContext, luxi: AsyncLuxiClient, wconfd: AsyncWConfClient, service: StatusService
+) -> None:
+    """Act on losses until high availability is switched off, or its settings change.
+
+    Raises:
+        ConfigurationError: its settings cannot be read.
+    """
+    paths = context.paths
+    settings = availability.read(paths)
+    if settings is None:
+        return
+    async with EtcdClient.of(settings, _ETCD_S) as etcd:
+        cluster = StrickenCluster(paths, luxi, wconfd)
+        restarter = Restarter(context.hostname, cluster, etcd)
+        service.losses = restarter.told
+        said = ""
+        try:
+            while availability.read(paths) == settings:
+                try:
+                    await restarter.turn(holds_lease=lease.is_held(paths))
+                    said = ""
+                except GenericError as err:
+                    if err.message != said:
+                        logger.warning("Losses are not looked at: %s", err.message)
+                    said = err.message
+                service.publish()
+                await asyncio.sleep(TURN_S if restarter.losses else IDLE_TURN_S)
+        finally:
+            service.losses = list
+
+
+def _log_news(before: Decision, after: Decision) -> None:
+    """Say once why something waits."""
+    for old, new in ((before.waits, after.waits), (before.left, after.left)):
+        for name, why in new.items():
+            if old.get(name) != why:
+                logger.warning("%s waits: %s", name, why)
