@@ -62,8 +62,13 @@ class Sight:
     health: Mapping[str, MemberHealth]
 
 
-async def look_around(paths: Paths, settings: Settings, etcd: EtcdClient) -> Sight:
+async def look_around(
+    paths: Paths, settings: Settings, etcd: EtcdClient, *, with_memory: bool = True
+) -> Sight:
     """Return everything that is known.
+
+    Args:
+        with_memory: ask the nodes for their free memory.
 
     Raises:
         ConfigurationError: this node has no configuration, or none that can be understood.
@@ -85,7 +90,7 @@ async def look_around(paths: Paths, settings: Settings, etcd: EtcdClient) -> Sig
         helpers=frozenset(settings.helpers),
         trouble=trouble,
         members={url: _trouble(each) for url, each in health.items()},
-        free_memory=await _free_memory(paths, tables, presences),
+        free_memory=await _free_memory(paths, tables, presences if with_memory else ()),
         presences=presences,
         guards=known.below(GUARDS, Guard),
         losses=known.below(LOSSES, Loss),

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from ganeti.base.errors import ConfigurationError, OpPrereqError, TransportError
-from ganeti.base.json import loads_as
+from ganeti.base.json import loads, loads_as
 from ganeti.base.paths import Paths
 from ganeti.clients import mond
 from ganeti.store import ssconf
@@ -19,6 +19,7 @@ from ganeti.transport.addresses import addresses_of
 
 PORT: Final = 1816  # maintd.json, "daemon"
 CHANGES: Final = "/1/changes"
+AVAILABILITY: Final = "/1/availability"
 WAIT_S_MAX: Final = 25.0  # for a change
 _ANSWER_S: Final = 10.0  # besides
 _BYTES_MAX: Final = 96 << 20  # a thousand incidents of 64 KiB
@@ -65,10 +66,24 @@ async def ask_status(paths: Paths, hostname: str, known: int = -1) -> Status:
     Raises:
         GenericError: it does not answer.
     """
+    return loads_as(Status, await _ask(paths, hostname, f"{CHANGES}/{known}"))
+
+
+async def ask_availability(paths: Paths, hostname: str) -> dict[str, Any] | None:
+    """Return how high availability is; None while it is off.
+
+    Raises:
+        GenericError: as of `ask_status`.
+    """
+    found = loads(await _ask(paths, hostname, AVAILABILITY))
+    return found if isinstance(found, dict) else None
+
+
+async def _ask(paths: Paths, hostname: str, path: str) -> bytes:
     asked = {"": listen_address(paths, hostname)}
     found = await mond.fetch_all(
         asked,
-        f"{CHANGES}/{known}",
+        path,
         body_bytes_max=_BYTES_MAX,
         timeout_s=WAIT_S_MAX + _ANSWER_S,
         service=mond.Service("the maintenance daemon", PORT),
@@ -76,4 +91,4 @@ async def ask_status(paths: Paths, hostname: str, known: int = -1) -> Status:
     answer = found[""]
     if isinstance(answer, str):
         raise TransportError(answer)
-    return loads_as(Status, answer)
+    return answer

@@ -26,7 +26,7 @@ from ganeti.objects.model import FilterRule
 from ganeti.protocol.maintenance.stored import Maintenance, canceled, incident_of, switched_off
 from ganeti.protocol.wconfd import ClientId, ObjectKind
 from ganeti.query.cluster_values import Surroundings, cluster_info, config_values
-from ganeti.store import watcher_pause
+from ganeti.store import lease, watcher_pause
 from ganeti.system import clock, environment
 
 T = TypeVar("T")
@@ -115,6 +115,11 @@ class ClusterMethods:
             raise switched_off()
         status = await maintd.ask_status(self._paths, self._view.master.name, known)
         return msgspec.structs.asdict(status)
+
+    async def query_availability(self) -> dict[str, Any] | None:
+        if not lease.is_on(self._paths):
+            return None
+        return await maintd.ask_availability(self._paths, self._view.master.name)
 
     async def cancel_repair(self, uuid: str) -> None:
         def cancel(client: WConfClient) -> None:

@@ -72,7 +72,7 @@ async def serve(context: DaemonContext) -> None:
         ):
             cluster = LiveCluster(paths, luxi, wconfd)
             worker = Worker(cluster, clock.now, clock.new_uuid)
-            service = StatusService(worker, clock.now_ns() // 1_000_000)
+            service = StatusService(paths, worker, clock.now_ns() // 1_000_000)
             async with serve_http(
                 address,
                 options.port,

@@ -6,6 +6,7 @@ nodes whose health is not known, and why instances are not repaired or the clust
 Where high availability is on, nodes that are proved dead are among the events until all their
 instances run elsewhere; what is stuck there says why as well.
 So is `/1/changes/SERIAL`: both, as soon as there is another state than the one with that number.
+`/1/availability` is high availability as `ganeti.availability.status` has it; null while it is off.
 
 Source: seed document "Ganeti Maintenance Daemon", "External Reporting Protocol"; maintd.json,
 "http".
@@ -19,14 +20,17 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from ganeti.base.errors import GenericError
 from ganeti.base.json import dumps
-from ganeti.clients.maintd import CHANGES, WAIT_S_MAX, Status
+from ganeti.base.paths import Paths
+from ganeti.clients.maintd import AVAILABILITY, CHANGES, WAIT_S_MAX, Status
 from ganeti.maintd.acting import Worker
 from ganeti.maintd.repairs import WORD
 from ganeti.maintd.rounds import BALANCING
 from ganeti.objects.record import plain
 from ganeti.protocol.maintenance.diagnosis import Unknown
 from ganeti.protocol.maintenance.stored import Incident, Maintenance, RepairStatus
+from ganeti.store import lease
 from ganeti.transport.http_message import HttpRequest, HttpResponse
 
 API_VERSIONS: Final = (1,)
@@ -45,7 +49,8 @@ def authorize(request: HttpRequest) -> HttpResponse | None:
 class StatusService:
     """Answers from what the worker knows."""
 
-    def __init__(self, worker: Worker, first_serial: int) -> None:
+    def __init__(self, paths: Paths, worker: Worker, first_serial: int) -> None:
+        self._paths = paths
         self._worker = worker
         self._serial = first_serial
         self._published = b""
@@ -86,10 +91,28 @@ class StatusService:
                 return await self._changes(path.removeprefix(f"{CHANGES}/"))
             case "/1/round":
                 return _json(self._round())
+            case path if path == AVAILABILITY:
+                try:
+                    return HttpResponse(body=await self._availability(as_metrics=False))
+                except GenericError as err:
+                    return HttpResponse.text(503, err.message)
             case "/metrics":
-                return HttpResponse(body=self._metrics(state), content_type=_CONTENT_TYPE)
+                body = self._metrics(state) + await self._availability(as_metrics=True)
+                return HttpResponse(body=body, content_type=_CONTENT_TYPE)
             case _:
                 return HttpResponse.text(404, "there is nothing at this address")
+
+    async def _availability(self, *, as_metrics: bool) -> bytes:
+        """Return what there is to tell of high availability.
+
+        Raises:
+            GenericError: the files of this node cannot be read.
+        """
+        if not lease.is_on(self._paths):
+            return b"" if as_metrics else b"null"
+        from ganeti.maintd import availability  # most clusters do without it
+
+        return await availability.told(self._paths, as_metrics=as_metrics)
 
     def _told(self, incident: Incident) -> dict[str, object]:
         node = self._worker.nodes.get(incident.node)

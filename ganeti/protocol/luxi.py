@@ -298,6 +298,10 @@ class LuxiCalls(Service):
         Waits a while for another state than the one with the known serial number, if one is given.
         """
 
+    @_ask("QueryAvailability", waits=True)
+    def query_availability(self) -> dict[str, Any] | None:
+        """Return how high availability is, and what losses would lead to; None while it is off."""
+
     @_change("CancelRepair")
     def cancel_repair(self, uuid: str) -> None:
         """Have nobody act on an event of a node any more."""

@@ -597,6 +597,7 @@ def room(count: int, lacking: str | None, weeks: float | None) -> dict[str, obje
 
 
 ROOM_CARD = ".cards .card:last-child"
+AVAILABILITY_CARD = ".cards .card:nth-last-child(2)"
 
 
 @pytest.mark.parametrize(
@@ -620,6 +621,60 @@ def test_room_for_more_instances(
         assert each in text
     assert page.count(f"{ROOM_CARD}.amber") == is_short
     page.screenshot("room")
+
+
+def availability(**more: object) -> dict[str, object]:
+    nodes = [{"name": f"node{number}", "lease": "held"} for number in range(3)]
+    paused = {"paused_until": None, "paused_by": "", "paused_why": ""}
+    found = {"trouble": "", "holder": "node0", "may_take_over": ["node1"], "warnings": []}
+    return {**found, **paused, "nodes": nodes, **more}
+
+
+DEAD = [{"name": "node1", "lease": "dead"}]
+
+
+@pytest.mark.parametrize(
+    ("found", "texts", "tone"),
+    [
+        (availability(), ("ready", "node0 leads, 1 may take over"), ""),
+        (availability(warnings=["node1 has no agent", MARKUP]), ("look", MARKUP), "amber"),
+        (availability(nodes=DEAD, warnings=["node1 is dead"]), ("look", "node1 is dead"), "red"),
+        (availability(trouble="no etcd", warnings=["no etcd"]), ("idle", "no etcd"), "red"),
+        (
+            availability(paused_until=1.8e9, paused_by="joe", paused_why=MARKUP, warnings=["x"]),
+            ("paused", f"by joe: {MARKUP}"),
+            "amber",
+        ),
+    ],
+)
+def test_high_availability_has_a_card(
+    page: Browser, found: dict[str, object], texts: tuple[str, ...], tone: str
+) -> None:
+    show(
+        page,
+        {**many(3, 3), "/2/capacity": room(1, None, None), "/2/availability": found},
+        "overview",
+    )
+    page.wait_text(ROOM_CARD, "no limit is near")
+    page.wait_text(AVAILABILITY_CARD, texts[0])
+    text = page.text(AVAILABILITY_CARD)
+    assert text.startswith("High availability")
+    for each in texts:
+        assert each in text
+    for other in ("amber", "red"):
+        assert page.count(f"{AVAILABILITY_CARD}.{other}") == (other == tone)
+    assert page.script("return window.harmed") is None
+    page.screenshot("availability")
+
+
+def test_where_it_is_off_there_is_no_card(page: Browser) -> None:
+    show(
+        page,
+        {**many(3, 3), "/2/capacity": room(1, None, None), "/2/availability": None},
+        "overview",
+    )
+    page.wait_text(ROOM_CARD, "no limit is near")
+    assert "High availability" not in page.text(".cards")
 
 
 def test_the_room_of_a_live_cluster(rapi: RapiClient, page: Browser) -> None:

@@ -42,8 +42,11 @@ from ganeti.cli.programs import named
 from ganeti.cli.run.context import Context, Terminal
 from ganeti.cli.run.failures import NotConfirmed
 from ganeti.clients.etcd import Delete, EtcdClient, Put
+from ganeti.maintd.service import StatusService
 from ganeti.objects.record import Record
 from ganeti.store.availability import Settings
+from ganeti.system.environment import current_paths
+from ganeti.transport.http_message import HttpRequest, HttpResponse
 
 pytestmark = pytest.mark.skipif(not etcd.is_there(), reason="needs etcd")
 
@@ -336,3 +339,58 @@ def test_a_copy_is_accepted_on_the_named_node_only(site: Site) -> None:
         site.run("ha-accept-copy", "db", confirm=True)
     with pytest.raises(OpPrereqError, match="'web9' is not known"):
         site.run("ha-accept-copy", "web9", confirm=True)
+
+
+# --- what the maintenance daemon tells of it
+
+
+def asked(path: str) -> HttpResponse:
+    """Ask it, while maintenance itself is off."""
+    worker: Any = SimpleNamespace(state=None, healths={}, rounds=0)
+    service = StatusService(current_paths(), worker, 1)
+    return asyncio.run(service.handle(HttpRequest("GET", path, {}, b"", None, "192.0.2.1", "1.1")))
+
+
+def gauges() -> dict[str, float]:
+    lines = asked("/metrics").body.decode().splitlines()
+    found = [line.rpartition(" ") for line in lines if line.startswith("ganeti_ha_")]
+    helped = {line.split()[2] for line in lines if line.startswith("# HELP")}
+    assert {name.partition("{")[0] for name, _, _ in found} <= helped
+    return {name.removeprefix("ganeti_ha_"): float(value) for name, _, value in found}
+
+
+def test_the_maintenance_daemon_tells_it_to_luxid_and_prometheus(site: Site) -> None:
+    found = json.loads(asked("/1/availability").body)
+    assert found["holder"] == site.names[0]
+    assert found["warnings"] == []
+    assert found["nodes"][1]["if_lost"]["takes_over"] == []
+    told = gauges()
+    assert told['nodes{lease="held"}'] == len(site.names)
+    assert told["etcd_readable"] == told["master_lease_held"] == told["candidates_ready"] == 1
+    assert [told[f'etcd_member_up{{member="{each.url}"}}'] for each in site.members] == [1] * 3
+    name = site.names[1]
+    site.change(Delete(PRESENT + name))
+    site.put(
+        **{
+            LOSSES + name: Loss(uuid="u", node=name, proof=Proof.FENCED, by="x"),
+            PAUSE_KEY: Pause(until=4e9),
+            outdated_key(name, 11000): Outdated(by="x"),
+        }
+    )
+    told = gauges()
+    assert told['nodes{lease="dead"}'] == told["restarts_waiting"] == 1
+    assert told["paused_until_timestamp_seconds"] == 4e9
+    assert told["copies_outdated"] == 1
+
+
+def test_while_it_is_off_nothing_is_told(site: Site) -> None:
+    (site.root / "var/lib/ganeti/high-availability").unlink()
+    assert asked("/1/availability").body == b"null"
+    assert gauges() == {}
+
+
+def test_settings_that_cannot_be_read_harm_no_other_answer(site: Site) -> None:
+    (site.root / "var/lib/ganeti/high-availability").write_text("{")
+    assert asked("/1/availability").status == 503
+    assert gauges() == {}
+    assert b"ganeti_maintd_rounds_total 0" in asked("/metrics").body

@@ -42,6 +42,7 @@ CONVERSATION: Sequence[tuple[str, str]] = (
     ('"QueryGrowth",[0]', '!["OpPrereqError",["weeks: 0 is not between 1 and 52","wrong_input"]]'),
     # Questions.
     ('"QueryMaintenance",[]', "null"),
+    ('"QueryAvailability",[]', "null"),
     (
         '"QueryMaintenanceStatus",[]',
         '!["OpPrereqError",["maintenance is switched off; *","wrong_state"]]',

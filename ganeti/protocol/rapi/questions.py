@@ -510,6 +510,14 @@ NEW: Final = (
         Question("QueryMaintenanceStatus", lambda _: [-1]),
         _OBJECT,
     ),
+    _get(
+        "/2/availability",
+        "Show high availability: who holds which lease, which nodes are missed or dead and how that"
+        " was proved, the members of etcd, and what the death of each node would lead to; null"
+        " while it is switched off.",
+        Question("QueryAvailability", lambda _: []),
+        {"type": ["object", "null"]},
+    ),
     _change(
         "POST /2/maintenance/incidents/{uuid}/cancel",
         "Have nobody act on an event of a node any more; jobs that were submitted go on.",

@@ -11,7 +11,6 @@ import { MapView } from "/ui/map.js";
 const POLL_MS = 5000;
 const FOLLOWED_MAX = 3; // a browser opens few connections to one server
 const OLD_PAGES_MAX = 5; // of jobs that are asked for again because some of them are not done
-const ROOM_MS = 300_000; // between two questions how many more instances fit: the master counts for seconds
 const THEME = "ganeti-theme";
 
 const VIEWS = {
@@ -36,7 +35,8 @@ const LISTS = {
   maintenance: "/2/maintenance",
 };
 const STATUS = "/2/maintenance/status"; // asked for while maintenance is on and looked at
-const ROOM = "/2/capacity"; // asked for while the overview is looked at
+// Asked for while the overview is looked at, and so rarely: the master counts for seconds, or asks every node.
+const SLOW = { room: ["/2/capacity", 300_000], availability: ["/2/availability", 15_000] };
 
 // Takes a new list, but keeps the objects that are the same as before: their rows stay as they are.
 function renewed(before, after, key) {
@@ -61,7 +61,7 @@ class App {
 
   #forget() {
     Object.assign(this, { info: null, maintenance: null, status: null, nodes: [], instances: [], jobs: [], groups: [], user: { name: null, rights: [] }, troubles: new Map() });
-    Object.assign(this, { jobsWanted: JOBS_PAGE, hasOlderJobs: false, room: null, roomAsked: -ROOM_MS });
+    Object.assign(this, { jobsWanted: JOBS_PAGE, hasOlderJobs: false, room: null, availability: null, slowAsked: {} });
     this.follower.stop();
   }
 
@@ -118,7 +118,7 @@ class App {
       else this.troubles.delete(names[at]);
       if (status === "fulfilled" && value !== undefined) this.#take(names[at], value);
     });
-    this.#askRoom(asked);
+    Object.keys(SLOW).forEach((name) => this.#askSlow(asked, name));
     await this.#askStatus();
     await this.#askOldJobs(asked);
     if (asked !== this.api.authorization) return;
@@ -139,12 +139,13 @@ class App {
   }
 
   // Nobody waits for it: lists are shown meanwhile.
-  async #askRoom(asked) {
-    if (this.kind !== "overview" || performance.now() - this.roomAsked < ROOM_MS) return;
-    this.roomAsked = performance.now();
-    const room = await this.api.ask("GET", ROOM).catch((error) => ({ error }));
+  async #askSlow(asked, name) {
+    const [path, pause] = SLOW[name];
+    if (this.kind !== "overview" || performance.now() - this.slowAsked[name] < pause) return;
+    this.slowAsked[name] = performance.now();
+    const answer = await this.api.ask("GET", path).catch((error) => ({ error }));
     if (asked !== this.api.authorization) return;
-    this.room = room;
+    this[name] = answer;
     this.show();
   }
 

@@ -7,6 +7,7 @@ import { Table, inOrder } from "/ui/table.js";
 const ROLES = { M: "master", C: "master candidate", R: "regular", D: "drained", O: "offline" };
 const ROLE_TONES = { M: "blue", C: "green", R: "green", D: "amber", O: "red" };
 const ROOM_WEEKS = 4; // less than this is marked
+const WARNINGS_MAX = 3; // in a card
 const SHARED = new Set(["blockdev", "diskless", "ext", "gluster", "rbd", "sharedfile"]);
 
 const isUp = (instance) => instance.oper_state === true;
@@ -181,6 +182,20 @@ function roomCard(room) {
   return found;
 }
 
+// Whether a dead node's instances would start elsewhere; nothing where nobody wants that.
+function availabilityCards(status) {
+  if (!status) return [];
+  if (status.error) return [card("High availability", "–", status.error.message, "#/nodes", "amber")];
+  const { warnings, holder, trouble, nodes, paused_until: until } = status;
+  const isBad = trouble || nodes.some(({ lease }) => lease === "missed" || lease === "dead");
+  const word = trouble ? "idle" : until ? "paused" : warnings.length ? "look" : "ready";
+  const texts = warnings.length ? warnings : [`${holder} leads, ${status.may_take_over.length} may take over`];
+  const found = card("High availability", word, texts[0], "#/nodes", isBad ? "red" : warnings.length ? "amber" : "");
+  found.append(...texts.slice(1, WARNINGS_MAX).map((text) => el("span", { class: "small" }, text)));
+  if (until) found.append(el("span", { class: "small" }, `until ${new Date(until * 1000).toLocaleString()}, by ${status.paused_by}: ${status.paused_why}`));
+  return [found];
+}
+
 export class OverviewView {
   constructor(app) {
     this.title = "Overview";
@@ -204,6 +219,7 @@ export class OverviewView {
       card("Trouble", bad.length, bad.length ? "instances with errors or bad copies" : "none", "#/instances", bad.length ? "red" : ""),
       card("Jobs", `${open.length}${app.hasOlderJobs && app.jobs.at(-1).isOpen ? "+" : ""}`, "waiting or running", "#/jobs"),
       card("Memory", size(sum("mfree")), `free of ${size(sum("mtotal"))}`, "#/nodes"),
+      ...availabilityCards(app.availability),
       roomCard(app.room),
     );
     const isSearch = app.words.length > 0;
