@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from ganeti.availability.restarts import priority_of
+from ganeti.availability.inventory import Inventory, read_inventory
+from ganeti.availability.restarts import Guest, priority_of
 from ganeti.availability.simulator.nodes import Helper, SimGuest
 from ganeti.availability.simulator.scenario import EVENTS, read_scenario
 from ganeti.availability.simulator.world import World, make_world
 from ganeti.availability.timing import Timing
-from ganeti.base.errors import GenericError, OpPrereqError
-from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, command, opt
+from ganeti.base.errors import ConfigurationError, GenericError, OpPrereqError, failing_as
+from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, ArgKind, Context, Options, command, opt
+from ganeti.config.config_data import split_config
+from ganeti.config.tables import Tables
 from ganeti.objects.disk_templates import traits_of
+from ganeti.objects.fill import fill_ndparams
 from ganeti.objects.model import AdminState
 
 _MEMBERS_MAX: Final = 3  # of etcd
@@ -29,7 +33,8 @@ def simulate(context: Context, options: Options, args: list[str]) -> int:
         OpPrereqError: the scenario, or this cluster, does not allow it.
         GenericError: the file cannot be read.
     """
-    world = _copy_of_cluster(context)
+    file = options.config
+    world = _copy_of_file(file, options.memory) if file else _copy_of_cluster(context)
     for name in options.unguarded or ():
         if name not in world.nodes:
             raise OpPrereqError(f"{name!r} is no node that is online")
@@ -75,6 +80,49 @@ def _copy_of_cluster(context: Context) -> World:
     return world
 
 
+def _copy_of_file(path: str, memory: int | None) -> World:
+    """Make a world like the cluster of a configuration: all nodes that are online.
+
+    Args:
+        memory: MiB that each node has for instances; None for enough.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or understood.
+    """
+    with failing_as(ConfigurationError, f"cannot read {path}"), open(path, "rb") as file:
+        tables = Tables(split_config(file.read()))
+    inventory = read_inventory(tables)
+    machines = [each for each in inventory.machines.values() if not each.is_offline]
+    names = sorted((each.name for each in machines), key=inventory.master.__ne__)
+    if inventory.master not in names:
+        raise ConfigurationError(f"{path}: the master is no node that is online")
+    guests = [_played(each, inventory) for each in inventory.guests if each.node in names]
+    candidates = [name for name in names if inventory.machines[name].is_candidate]
+    world = make_world(Timing(), names, candidates, guests, members=names[:_MEMBERS_MAX])
+    for uuid in tables.nodes:
+        node = tables.nodes.read(uuid)
+        if node.name in world.nodes:
+            world.nodes[node.name].memory = _NO_MEMORY if memory is None else memory
+            params = fill_ndparams(tables.cluster, tables.groups.read(node.group), node)
+            helper = Helper.WORKS if params["oob_program"] else Helper.NONE
+            world.nodes[node.name].helper = helper
+    return world
+
+
+def _played(guest: Guest, inventory: Inventory) -> SimGuest:
+    """Return an instance as the play has it: one with DRBD disks has one other node."""
+    has_copy = bool(inventory.ports[guest.name])
+    others = list(guest.nodes)
+    return SimGuest(
+        guest.name,
+        guest.node,
+        others[0] if has_copy and others else None,
+        bool(others) and not has_copy,
+        guest.memory,
+        guest.priority,
+    )
+
+
 def _end(world: World) -> list[str]:
     """Say how it ended."""
     lines = []
@@ -105,12 +153,17 @@ COMMANDS: Final = (
         simulate,
         "<scenario>:file",
         opt.commas("--no-watchdog=NODE,... -> unguarded", "nodes that no watchdog resets"),
+        opt.option("--config=FILE", "play the cluster of this config.data", completes=ArgKind.FILE),
+        opt.size("--memory=SIZE", "with --config: what each node has for instances"),
         title="simulate-ha: play losses of nodes on a copy of this cluster",
         description=f"""Nothing is changed.  The decisions are those of high availability: who is
 proved dead, who becomes the master, and what starts where.  All nodes start with a watchdog, those
-with an out-of-band program with a helper that works.  A line of the scenario has a time in seconds,
-a word, and what the word needs, names of nodes mostly.  There are: {_WORDS}; end (of the play).""",
+with an out-of-band program with a helper that works.  With --config it needs no cluster: any
+config.data will do, which does not tell how much memory the nodes have.  The master and the two
+nodes after it have a member of etcd.  A line of the scenario has a time in seconds, a word, and
+what the word needs, names of nodes mostly.  There are: {_WORDS}; end (of the play).""",
         examples="""
-gnt-debug simulate-ha night.txt  # with "10 lose node2" and "100 end" in night.txt""",
+gnt-debug simulate-ha night.txt  # with "10 lose node2" and "100 end" in night.txt
+gnt-debug simulate-ha --config=config.data --memory=64g night.txt  # another cluster""",
     ),
 )

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fakes.confd_config import DB, WEB, confd_config, encoded
+from fakes.confd_config import NODES as NODE_UUIDS
 
 from ganeti.base.errors import GenericError
 from ganeti.cli.debug.simulate_ha import simulate
@@ -33,7 +35,7 @@ def run(path: Path, unguarded: list[str] | None = None) -> tuple[int, list[str]]
         query_nodes=lambda _names, _fields: NODES, query_instances=lambda _names, _fields: INSTANCES
     )
     context: Any = SimpleNamespace(client=client, write=lines.append)
-    options: Any = SimpleNamespace(unguarded=unguarded)
+    options: Any = SimpleNamespace(unguarded=unguarded, config=None, memory=None)
     return simulate(context, options, [str(path)]), lines
 
 
@@ -71,3 +73,70 @@ def test_what_is_not_there_is_refused(night: Path) -> None:
         run(night, ["node5"])
     with pytest.raises(GenericError, match="cannot read"):
         run(night.parent)
+
+
+def played(path: Path, config: dict[str, Any], memory: int | None = None) -> list[str]:
+    """Play a scenario on the cluster of a configuration; there is no master daemon."""
+    lines: list[str] = []
+    file = path.with_name("config.data")
+    file.write_bytes(encoded(config))
+    context: Any = SimpleNamespace(write=lines.append)
+    options: Any = SimpleNamespace(unguarded=None, config=str(file), memory=memory)
+    assert simulate(context, options, [str(path)]) == 0
+    return lines
+
+
+@pytest.fixture
+def config() -> dict[str, Any]:
+    """Return five nodes, of which the third is offline; db on node2 has a copy on node1."""
+    found = confd_config()
+    found["instances"][DB]["admin_state"] = "up"
+    found["instances"][WEB]["admin_state"] = "down"
+    return found
+
+
+def test_any_configuration_can_be_played(night: Path, config: dict[str, Any]) -> None:
+    names = [config["nodes"][uuid]["name"] for uuid in NODE_UUIDS]
+    night.write_text(f"10 lose {names[1]}\n100 return {names[1]}\n200 end\n", encoding="ascii")
+    lines = played(night, config)
+    text = "\n".join(lines)
+    assert f"{names[1]} is proved dead: watchdog" in text
+    assert f"db.example.com runs on {names[0]}" in text
+    assert f"{names[0]} runs 1 instances, is the master" in lines
+    assert f"{names[1]} has booted" in text
+    assert names[2] not in text
+    assert "web.example.com" not in text
+    assert "TWICE" not in text
+
+
+def test_what_has_no_room_there_is_named(night: Path, config: dict[str, Any]) -> None:
+    names = [config["nodes"][uuid]["name"] for uuid in NODE_UUIDS]
+    config["cluster"]["ndparams"] = {"oob_program": "/etc/ganeti/oob-helper"}
+    night.write_text(f"10 lose {names[1]}\n", encoding="ascii")
+    lines = played(night, config, 1)
+    assert any(f"{names[1]} is proved dead: fenced" in line for line in lines)
+    [why] = [line for line in lines if line.startswith("db.example.com does not run")]
+    assert "MiB of memory" in why
+
+
+def test_a_partition_and_its_end(night: Path, config: dict[str, Any]) -> None:
+    names = [config["nodes"][uuid]["name"] for uuid in NODE_UUIDS]
+    night.write_text(f"10 part {names[1]}\n90 heal\n300 end\n", encoding="ascii")
+    lines = played(night, config)
+    text = "\n".join(lines)
+    assert f"the watchdog resets {names[1]}" in text
+    reset = text.index(f"the watchdog resets {names[1]}")
+    assert reset < text.index(f"db.example.com runs on {names[0]}")
+
+
+def test_a_file_that_is_no_configuration_is_refused(night: Path, tmp_path: Path) -> None:
+    context: Any = SimpleNamespace(write=print)
+    for text in ("{", "[]", None):
+        file = tmp_path / "broken"
+        if text is None:
+            file.unlink()
+        else:
+            file.write_text(text, encoding="ascii")
+        options: Any = SimpleNamespace(unguarded=None, config=str(file), memory=None)
+        with pytest.raises(GenericError):
+            simulate(context, options, [str(night)])
