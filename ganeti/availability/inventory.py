@@ -88,7 +88,7 @@ def _guests(tables: Tables, instances: Sequence[Instance]) -> Iterator[Guest]:
             others = [
                 node
                 for node in nodes.values()
-                if node.group == primary.group and node.vm_capable and node is not primary
+                if node.group == primary.group and node is not primary
             ]
         else:
             others = [nodes[uuid] for uuid in tables.secondary_nodes(instance.uuid)]
@@ -96,6 +96,11 @@ def _guests(tables: Tables, instances: Sequence[Instance]) -> Iterator[Guest]:
             instance.name,
             primary.name,
             fill_beparams(tables.cluster, instance)["maxmem"],
-            [node.name for node in others if not node.offline],
+            [node.name for node in others if _takes_instances(node)],
             priority_of(instance.tags),
+            is_shared=traits.shared,
         )
+
+
+def _takes_instances(node: Node) -> bool:
+    return node.vm_capable and not (node.offline or node.drained)

@@ -285,6 +285,7 @@ def forecast(seen: Seen, lost: Collection[str]) -> Forecast:
     guests = [guest for guest in seen.inventory.guests if guest.node in lost]
     usable = list(_usable(seen, guests, unproved, left))
     known = {name: mib for name, mib in seen.free_memory.items() if name in alive}
+    wanted = alive & {name for guest in usable for name in guest.nodes}
     plan = plan_restarts(usable, known, {}, _NO_LIMITS)
     left |= plan.left
     starts = [Start(each.guest.name, each.guest.node, each.node) for each in plan.restarts]
@@ -300,7 +301,7 @@ def forecast(seen: Seen, lost: Collection[str]) -> Forecast:
         takes_over=takers,
         starts=tuple(starts),
         left=left,
-        unknown=tuple(natural_sorted(alive - known.keys())),
+        unknown=tuple(natural_sorted(wanted - known.keys())),
         commands=tuple(commands),
     )
 

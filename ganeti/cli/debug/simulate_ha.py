@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ganeti.availability.inventory import Inventory, read_inventory
+from ganeti.availability.inventory import read_inventory
 from ganeti.availability.restarts import Guest, priority_of
 from ganeti.availability.simulator.nodes import Helper, SimGuest
 from ganeti.availability.simulator.scenario import EVENTS, read_scenario
@@ -96,7 +96,7 @@ def _copy_of_file(path: str, memory: int | None) -> World:
     names = sorted((each.name for each in machines), key=inventory.master.__ne__)
     if inventory.master not in names:
         raise ConfigurationError(f"{path}: the master is no node that is online")
-    guests = [_played(each, inventory) for each in inventory.guests if each.node in names]
+    guests = [_played(each) for each in inventory.guests if each.node in names]
     candidates = [name for name in names if inventory.machines[name].is_candidate]
     world = make_world(Timing(), names, candidates, guests, members=names[:_MEMBERS_MAX])
     for uuid in tables.nodes:
@@ -109,18 +109,11 @@ def _copy_of_file(path: str, memory: int | None) -> World:
     return world
 
 
-def _played(guest: Guest, inventory: Inventory) -> SimGuest:
-    """Return an instance as the play has it: one with DRBD disks has one other node."""
-    has_copy = bool(inventory.ports[guest.name])
-    others = list(guest.nodes)
-    return SimGuest(
-        guest.name,
-        guest.node,
-        others[0] if has_copy and others else None,
-        bool(others) and not has_copy,
-        guest.memory,
-        guest.priority,
-    )
+def _played(guest: Guest) -> SimGuest:
+    """Return an instance as the play has it: one whose disks have copies has one other node."""
+    other = None if guest.is_shared else next(iter(guest.nodes), None)
+    memory, priority = guest.memory, guest.priority
+    return SimGuest(guest.name, guest.node, other, guest.is_shared, memory, priority)
 
 
 def _end(world: World) -> list[str]:

@@ -84,6 +84,22 @@ def test_the_configuration_tells_nodes_instances_and_ports() -> None:
     assert not found.ports["web.example.com"]
 
 
+@pytest.mark.parametrize("state", ["offline", "drained"])
+def test_nothing_starts_on_a_node_that_takes_nothing(state: str) -> None:
+    config = confd_config()
+    config["instances"][DB]["admin_state"] = "up"
+    config["instances"][WEB].update(admin_state="up", disks=[])  # reached by all
+    config["nodes"][NODES[3]].update(drained=False)
+    config["nodes"][NODES[4]].update(vm_capable=False)
+    for uuid in (NODES[0], NODES[1]):
+        config["nodes"][uuid][state] = True
+    found = read_inventory(Tables(split_config(encoded(config))))
+    near = {guest.name: list(guest.nodes) for guest in found.guests}
+    assert near == {"db.example.com": [], "web.example.com": [config["nodes"][NODES[3]]["name"]]}
+    shared = {guest.name: guest.is_shared for guest in found.guests}
+    assert shared == {"db.example.com": False, "web.example.com": True}
+
+
 def test_where_all_is_well_nothing_is_to_be_looked_at() -> None:
     status = look(all_well())
     assert status.warnings == ()
@@ -106,7 +122,7 @@ def test_what_does_not_fit_is_named() -> None:
     found = forecast(all_well(free_memory={"e": 899, "b": 5, "a": 0, "c": 0}), ["d"])
     assert "needs 900 MiB" in found.left["big"]
     assert [each.instance for each in found.starts] == ["small"]
-    assert forecast(all_well(free_memory={"e": 899}), ["d"]).unknown == ("a", "b", "c")
+    assert forecast(all_well(free_memory={"e": 899}), ["d"]).unknown == ("b",)
 
 
 def test_no_proof_no_start_and_the_command_that_a_person_may_give() -> None:
