@@ -157,7 +157,7 @@ def test_it_fails_over_from_a_dead_node_to_one_without_a_copy(
 def test_its_disk_grows(writer: Writer) -> None:
     before = writer.goes_on()
     writer.master.run(f"gnt-instance grow-disk {writer.name} 0 64m")
-    assert writer.field("disk.size/0") == f"{SIZE_MIB + 64}M"
+    assert writer.field("disk.size/0") == f"{SIZE_MIB + 64}"
     assert writer.goes_on() > before
     wait_for_sync(writer)
     writer.copies_have_all()

@@ -1,8 +1,9 @@
 """A disk that dies below DRBD while maintenance is switched on: its node is repaired, or emptied.
 
-A diagnose command on each node looks for devices of DRBD that have lost their disk, and asks for a repair
-as long as there is something to put in its place, else for the node to be emptied.  The guest goes on all
-the time.  (An instance whose primary node has lost its disk is not migrated, so that one needs a repair.)
+A diagnose command on each node looks for devices of DRBD that have lost their disk above volumes that return
+errors.  It asks for a repair as long as there is something to put in their place, else for the node to be
+emptied.  (A device without its disk above good volumes is mended by `gnt-cluster verify-disks`.)  The guest goes
+on all the time.  An instance whose primary node has lost its disk is not migrated, so that one needs a repair.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ DEADLINE_S = 600.0
 SPARE = "/srv/spare"  # is there when a disk that died can be replaced
 DIAGNOSE = f"""#!/bin/sh
 lost=$(sed -n 's/^ *\\([0-9]*\\): cs:.* ds:Diskless.*/\\1/p' /proc/drbd | head -1)
-if [ -z "$lost" ]; then echo '{{"status": "Ok"}}'
+if [ -z "$lost" ] || ! dmsetup table | grep -q ': [0-9]* [0-9]* error'; then
+    echo '{{"status": "Ok"}}'
 elif [ -e {SPARE} ]; then
     echo '{{"status": "live-repair", "command": "replace-disk", "details": {{"minor": '$lost'}}}}'
 else echo '{{"status": "evacuate", "details": {{"minor": '$lost'}}}}'; fi
