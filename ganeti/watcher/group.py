@@ -2,16 +2,21 @@
 
 First instances are started and disks of booted nodes activated; only then are disks verified, by a
 job that may have to wait for others.  Each has a lock of its own, so that a job that keeps the
-second waiting never keeps instances down, and one that waits too long is canceled.
+second waiting never keeps instances down, and one that waits too long is canceled.  Where high
+availability is on, instances start in an order (`ganeti.watcher.staggering`).
 
 Source: cli.json, "ganeti-watcher"; constants.json, OPCODE_REASON_SRC_WATCHER.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from ganeti.base.errors import JobQueueDrainError, JobQueueFull, LockError
 from ganeti.base.ids import JobId
@@ -21,7 +26,8 @@ from ganeti.clients.luxi import LuxiClient
 from ganeti.objects.model import AdminStateSource
 from ganeti.opcodes.group import OpGroupVerifyDisks
 from ganeti.opcodes.instance import OpInstanceActivateDisks, OpInstanceShutdown, OpInstanceStartup
-from ganeti.opcodes.opcode import FinalStatus, OpCode, SubmitPriority
+from ganeti.opcodes.opcode import Dependency, FinalStatus, OpCode, SubmitPriority
+from ganeti.store import lease
 from ganeti.system import clock
 from ganeti.system.filelock import FileLock
 from ganeti.watcher import memory
@@ -37,6 +43,9 @@ from ganeti.watcher.planning import (
     plan_group,
     without_refused,
 )
+
+if TYPE_CHECKING:
+    from ganeti.watcher.staggering import Place
 
 logger = logging.getLogger(__name__)
 
@@ -109,6 +118,9 @@ class _Run:
     def maintain(self) -> bool:
         """Start instances, and activate disks of nodes that have booted."""
         facts = self._facts()
+        is_staggered = lease.is_on(self._paths)
+        if is_staggered:
+            facts = self._kept_down(facts)
         path = self._paths.watcher_data(self._uuid)
         before = memory.read(path, State)
         plan = plan_group(before, facts)
@@ -119,7 +131,7 @@ class _Run:
         if plan.state != before:
             memory.write(path, plan.state)
         self._has_active_disks = any(each.disks_active for each in facts.instances.values())
-        refused = self._submit(plan.steps)
+        refused = self._submit_staggered(plan.steps) if is_staggered else self._submit(plan.steps)
         if refused:
             memory.write(path, without_refused(before, plan, refused))
         return not refused
@@ -194,8 +206,45 @@ class _Run:
 
     # What is done
 
-    def _submit(self, steps: Sequence[Step]) -> list[Step]:
+    def _kept_down(self, facts: Facts) -> Facts:
+        """Leave instances alone that are not to be started now, as high availability has it."""
+        from ganeti.store import availability  # most clusters do without it
+        from ganeti.watcher import staggering
+
+        nodes = self._client.query("node", ["name", "bootid"], None).rows()
+        state = availability.read_state(self._paths)
+        kept = staggering.kept_down(
+            facts,
+            self._places(),
+            seen=sum(bool(boot_id) for _, boot_id in nodes),
+            nodes=len(nodes),
+            pause="" if state is None else state.pause,
+        )
+        return replace(facts, busy={**kept, **facts.busy})
+
+    def _places(self) -> dict[str, Place]:
+        from ganeti.watcher.staggering import Place  # most clusters do without it
+
+        fields, of_group = ["name", "pnode", "tags"], ["=", "pnode.group.uuid", self._uuid]
+        rows = self._client.query("instance", fields, of_group).rows()
+        return {str(name): Place(str(node), _texts(tags)) for name, node, tags in rows}
+
+    def _submit_staggered(self, steps: Sequence[Step]) -> list[Step]:
+        """As `_submit`, the starts in their order and a few at a time."""
+        from ganeti.availability.restarts import Limits  # most clusters do without it
+        from ganeti.watcher import staggering
+
+        places = self._places()
+        ordered = staggering.in_order(steps, places)
+        return self._submit(ordered, staggering.dependencies(ordered, places, Limits()))
+
+    def _submit(
+        self, steps: Sequence[Step], depends: Sequence[list[Dependency]] = ()
+    ) -> list[Step]:
         """Submit a job for each step; returns the steps whose jobs were refused.
+
+        Args:
+            depends: for each step, what its job waits for.
 
         Raises:
             TransportError: it is not known which were submitted.
@@ -203,7 +252,11 @@ class _Run:
         if not steps:
             return []
         try:
-            answers = self._client.submit_many_jobs([[_opcode_of(step)] for step in steps])
+            opcodes = [
+                msgspec.structs.replace(_opcode_of(step), depends=before or None)
+                for step, before in itertools.zip_longest(steps, depends)
+            ]
+            answers = self._client.submit_many_jobs([[opcode] for opcode in opcodes])
         except (JobQueueDrainError, JobQueueFull) as err:
             logger.warning("Cannot maintain the cluster: %s", err.message)
             return list(steps)

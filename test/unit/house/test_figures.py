@@ -31,11 +31,11 @@ TABLES = frozenset(
 # twentieth before a reason is due: a correction of a few lines needs none.
 CODE_LINES_MAX = {
     "allocation": 5_294,
-    "availability": 1_616,
+    "availability": 1_620,
     "base": 636,
     "bootstrap": 1_734,
-    "cli": 12_241,
-    "clients": 1_803,
+    "cli": 12_274,
+    "clients": 1_811,
     "collectors": 1_178,
     "config": 3_445,
     "copies": 161,
@@ -46,15 +46,15 @@ CODE_LINES_MAX = {
     "jobs": 1_151,
     "locking": 747,
     "logical_units": 15_183,
-    "luxid": 3_002,
-    "maintd": 1_792,
+    "luxid": 3_006,
+    "maintd": 1_877,
     "mond": 511,
     "netdev": 357,
     "node_ops": 3_978,
     "noded": 560,
     "objects": 2_286,
     "opcodes": 1_006,
-    "protocol": 4_805,
+    "protocol": 4_815,
     "query": 2_267,
     "rapid": 1_053,
     "rconfd": 497,
@@ -62,7 +62,7 @@ CODE_LINES_MAX = {
     "store": 884,
     "system": 1_577,
     "transport": 1_994,
-    "watcher": 1_062,
+    "watcher": 1_152,
     "wconfd": 2_014,
 }
 # By the same count h11 has 22.7 %, trio 20.2 %, qemu.qmp 17.7 %.
@@ -72,7 +72,7 @@ SINGLE_IMPORTER_MAX = 71
 SMALL_SINGLE_IMPORTER_MAX = 1
 LARGE_FOLDERS: set[str] = set()
 # What high availability needs is loaded where it is on.
-DEFERRED_IMPORTS_MAX = 46
+DEFERRED_IMPORTS_MAX = 53
 
 
 def test_code_lines() -> None:

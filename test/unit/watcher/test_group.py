@@ -280,3 +280,32 @@ def test_a_verification_that_fails_is_a_failure(
 def test_a_group_that_there_is_not(paths: Paths, luxi: Luxi) -> None:
     luxi.rows["group"] = []
     assert not group.watch_group(paths, "nowhere")
+
+
+def test_under_high_availability_starts_are_ordered_and_wait_for_most_nodes(
+    paths: Paths, luxi: Luxi, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    Path(paths.high_availability).write_text("{}")
+    names = [f"web{number}" for number in range(3)]
+    luxi.rows["instance"] = [[name, "ERROR_down", "up", False, []] for name in names]
+    places = [[name, "n1", ["ha:priority:1"] if name == "web2" else []] for name in names]
+    ask = luxi.query
+
+    def query(what: str, fields: Sequence[str], qfilter: object) -> QueryResponse:
+        rows = places if "pnode" in fields else [row[: len(fields)] for row in luxi.rows[what]]
+        ask(what, fields, qfilter)
+        described = [QueryField(name, name, "other") for name in fields]
+        return QueryResponse(described, [[(0, cell) for cell in row] for row in rows])
+
+    monkeypatch.setattr(luxi, "query", query)
+    luxi.rows["node"] = [["n1", "boot1", False], ["n2", "", False], ["n3", "", False]]
+    assert group.watch_group(paths, UUID)
+    assert luxi.submitted == []
+    assert remembered(paths) == {}, "what was not tried is not counted"
+    assert "Leaving web0 alone: only 1 of 3 nodes are back" in caplog.text
+    luxi.rows["node"] = [*NODES, ["n3", "", False]]
+    assert group.watch_group(paths, UUID)
+    assert luxi.names() == [f"OP_INSTANCE_STARTUP {name}" for name in ("web2", "web0", "web1")]
+    waits = [[number for number, _ in op.depends or ()] for op in luxi.submitted]
+    assert waits == [[], [], [-2]], "two at a time on a node"
