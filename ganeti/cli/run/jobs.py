@@ -5,6 +5,7 @@ Messages of a job are printed as they come, one `WaitForJobChange` after another
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -78,12 +79,24 @@ def execute(context: Context, options: Options, *opcodes: OpCode) -> list[object
 
 
 def _execute(context: Context, options: Options, wire: list[dict[str, object]]) -> list[object]:
+    _warn_of_pause(context)
     job_id = context.client.submit_job(wire)
     if options.get("print_jobid"):
         context.write(str(job_id))
     if options.get("submit"):
         raise JobSubmitted(job_id)
     return follow(context, job_id)
+
+
+def _warn_of_pause(context: Context) -> None:
+    """Say, whenever something is changed, that nobody acts on losses meanwhile."""
+    if not os.path.exists(context.paths.high_availability):
+        return
+    from ganeti.store import availability  # most clusters do without it
+
+    state = availability.read_state(context.paths)
+    if state is not None and state.pause:
+        context.terminal.error(f"Warning: {state.pause} ('gnt-cluster ha-pause --end' ends it)")
 
 
 def follow(context: Context, job_id: JobId) -> list[object]:
@@ -194,6 +207,7 @@ class JobGroup:
             [(_, wire)] = self._jobs
             _execute(context, options, wire)
             return 0
+        _warn_of_pause(context)
         answers = context.client.submit_many_jobs([wire for _, wire in self._jobs])
         submitted: list[tuple[str, JobId]] = []
         for (name, _), (accepted, said) in zip(self._jobs, answers, strict=True):

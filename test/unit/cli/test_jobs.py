@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +12,14 @@ from fakes.luxi_client import FakeLuxiClient
 
 from ganeti.base.errors import JobCanceled, OpExecError, OpPrereqError
 from ganeti.base.ids import JobId
+from ganeti.base.paths import Paths
 from ganeti.cli.declaration.parser import Options
 from ganeti.cli.declaration.program import Command
 from ganeti.cli.run import jobs
 from ganeti.cli.run.context import Context, Terminal
 from ganeti.cli.run.failures import JobSubmitted
 from ganeti.opcodes.test import OpTestDelay
+from ganeti.store.availability import State, write_state
 
 EPOCH = time.ctime(0)
 COMMAND = Command("delay", "wait")
@@ -64,6 +67,27 @@ def test_dependencies_are_added_to_those_of_the_opcode() -> None:
     [[first, second]] = run.client.submitted
     assert first["depends"] == [[4, ["error"]], [5, ["success"]]]
     assert second["depends"] == [[5, ["success"]]]
+
+
+def test_whoever_changes_something_is_told_that_high_availability_is_paused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GANETI_ROOTDIR", str(tmp_path))
+    paths = Paths(str(tmp_path))
+    for path in (paths.high_availability, paths.ha_state):
+        Path(path).parent.mkdir(parents=True)
+
+    def told(pause: str) -> str:
+        write_state(paths, State(time=0.0, pause=pause))
+        run = Run(("success", [7], []))
+        assert run.execute() == [7]
+        return run.err.getvalue()
+
+    why = "high availability is paused by joe: switch"
+    assert told(why) == ""  # it is off
+    Path(paths.high_availability).touch()
+    assert told(why) == f"Warning: {why} ('gnt-cluster ha-pause --end' ends it)\n"
+    assert told("") == ""
 
 
 @pytest.mark.shows("backend/life/submit", "2.0/core/fire")
