@@ -292,7 +292,8 @@ class _Guests(FakeHypervisor):
 
     def node_info(self) -> dict[str, object]:
         used_mib = sum(info.memory_mib for info in self.all_instances_info())
-        return {"memory_total": NODE_MEMORY_MIB, "memory_free": NODE_MEMORY_MIB - used_mib}
+        memory = {"memory_total": NODE_MEMORY_MIB, "memory_free": NODE_MEMORY_MIB - used_mib}
+        return {**memory, "memory_dom0": 0, "cpu_total": 4, "cpu_nodes": 1, "cpu_sockets": 1}
 
 
 class _Migration(fake._FakeMigration):
