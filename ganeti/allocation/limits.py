@@ -4,8 +4,8 @@ Could the instances of each node run elsewhere if it failed?  Instances with mir
 secondary nodes: each node must keep enough memory free for the worst other node
 (`NodeLoad.deficit`).  Instances on storage that every node reaches can start anywhere in the group:
 the largest first, each where most memory is free.  Instances whose disks are on their node only
-cannot be saved by anybody, so they do not count.  Nor do instances that are down, but secondary
-nodes keep memory for those too.
+cannot be saved by anybody, so they do not count.  Nor do instances that are down, on the failed
+node or elsewhere, but secondary nodes keep memory for those too.
 
 A placement must not make any of this worse.  A limit that was exceeded before does not forbid it.
 
@@ -75,7 +75,7 @@ def obstacle(old: NodeLoad, new: NodeLoad, rules: Rules) -> Obstacle | None:
     return None
 
 
-_free_memory = attrgetter("free_memory")
+_present_memory = attrgetter("present_free_memory")
 
 
 class Redundancy:
@@ -83,7 +83,7 @@ class Redundancy:
 
     def __init__(self, loads: Mapping[str, NodeLoad]) -> None:
         self._loads = {name: load for name, load in loads.items() if load.node.is_usable}
-        self._ranking = sorted(self._loads.values(), key=_free_memory, reverse=True)
+        self._ranking = sorted(self._loads.values(), key=_present_memory, reverse=True)
         self._movers = [name for name, load in self._loads.items() if any(load.movable)]
         self._lost: dict[str, int] = {}
 
@@ -100,7 +100,7 @@ class Redundancy:
 
     def _is_stuck(self, name: str, load: NodeLoad) -> bool:
         lacking = any(
-            self._loads[partner].free_memory < memory
+            self._loads[partner].present_free_memory < memory
             for partner, memory in load.partners.items()
             if partner in self._loads
         )
@@ -123,13 +123,13 @@ class Redundancy:
         nodes_needed = len(load.movable) + len(load.partners) + changes + 1
         if nodes_needed > len(self._ranking):
             return False
-        return self._ranking[nodes_needed - 1].free_memory > max(load.movable, default=0)
+        return self._ranking[nodes_needed - 1].present_free_memory > max(load.movable, default=0)
 
     def _lost_memory(self, failed: NodeLoad, changed: Mapping[str, NodeLoad]) -> int:
         """Return the memory (MiB) of the instances of a failed node that find no other."""
         wanted = len(failed.movable) + len(failed.partners) + len(changed) + 1
-        free = {load.node.name: load.free_memory for load in self._ranking[:wanted]}
-        free.update({name: load.free_memory for name, load in changed.items()})
+        free = {load.node.name: load.present_free_memory for load in self._ranking[:wanted]}
+        free.update({name: load.present_free_memory for name, load in changed.items()})
         free.pop(failed.node.name, None)
         for partner, memory in failed.partners.items():
             if partner in free:

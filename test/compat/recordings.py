@@ -130,7 +130,7 @@ def digest(number: int) -> str:
 
 
 def shape_of(name: str, result: Any) -> Any:
-    """Return the part of an answer that has to be the same; of places the scores count."""
+    """Return the part of an answer that has to be the same; of the places the scores count."""
     if not name.startswith("evacuate"):
         return None
     moved, failed, jobs = result
@@ -181,6 +181,12 @@ def score_after(name: str, content: Json, result: Any) -> float:
     if name == "allocate":
         made = as_existing(content["request"], tuple(result))
         state = state_of(decoded(with_instance(content, "new", made)))
+    elif name.startswith("evacuate"):
+        state = state_of(decoded(content))
+        for instance, _group, nodes in result[0]:
+            before = state.instances[instance]
+            after = replace(before, nodes=tuple(nodes))
+            state = state.without_instance(before).with_instance(after)
     else:
         state = state_of(decoded(content))
         before = state.instances[content["request"]["name"]]
@@ -210,16 +216,15 @@ def differences(number: int, recorded: Json) -> list[str]:
         found = our_answer(content, rules)
         if found.success != said["success"]:
             wrong.append(f"{name}: {found.info}, theirs {said}")
-        elif not found.success:
+        if found.success != said["success"] or not found.success:
             continue
-        elif (shape := shape_of(name, said["result"])) is not None:
-            result = json.loads(json.dumps(found.result))
-            if shape_of(name, result) != shape:
-                wrong.append(f"{name}: {result}, theirs {said['result']}")
-        else:
-            own, other = (score_after(name, content, x) for x in (found.result, said["result"]))
-            if own > other + CLOSE:
-                wrong.append(f"{name}: {found.result} with {own}, theirs {said['result']} {other}")
+        result = json.loads(json.dumps(found.result))
+        if shape_of(name, result) != shape_of(name, said["result"]):
+            wrong.append(f"{name}: {result}, theirs {said['result']}")
+            continue
+        own, other = (score_after(name, content, each) for each in (result, said["result"]))
+        if own > other + CLOSE:
+            wrong.append(f"{name}: {result} with {own}, theirs {said['result']} {other}")
     return wrong
 
 

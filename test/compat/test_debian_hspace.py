@@ -42,7 +42,6 @@ def test_keys_are_theirs(
 def test_as_many_fit_at_least_on_clusters_with_instances(
     number: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """With storage that all nodes reach our check that all could restart asks for more."""
     path = tmp_path / "cluster"
     shape = Shape((2, 4), templates=LOCAL, has_exclusive=False, has_forthcoming=False)
     path.write_text(made_up(number, shape))
@@ -55,6 +54,89 @@ def test_as_many_fit_at_least_on_clusters_with_instances(
     assert {key: ours[key] for key in fixed} == fixed
     for key in COUNTS:
         assert int(ours[key]) >= int(theirs[key]), key
+
+
+MIXES = [("drbd", "rbd"), ("drbd", "plain", "rbd")]
+_UNCHECKED = "--no-capacity-checks"
+
+
+def _counts(text: str) -> list[int]:
+    found = _keys(text)
+    assert found["HTS_OK"] == "1"
+    return [int(found[key]) for key in COUNTS]
+
+
+def _mixed(number: int, templates: tuple[str, ...], new: str, directory: Path) -> tuple[str, ...]:
+    """Return options for a cluster with pairs and shared storage, all of whose nodes are usable."""
+    shape = Shape(
+        *((2, 6), (1, 5), templates),
+        has_tags=False,
+        has_exclusive=False,
+        has_forthcoming=False,
+        is_consistent=True,
+    )
+    path = directory / "cluster"
+    path.write_text(made_up(number, shape).replace("|Y|uuid", "|N|uuid"))
+    size = "4000m,900m,2"
+    return (
+        *("-t", str(path), "--machine-readable", f"--disk-template={new}"),
+        *(f"--standard-alloc={size}", f"--tiered-alloc={size}"),
+    )
+
+
+@pytest.mark.parametrize("templates", MIXES, ids="-".join)
+@pytest.mark.parametrize("number", [6, 7, 10, 12, 19, 24, 25])
+def test_as_many_fit_at_least_where_some_storage_is_shared(
+    number: int,
+    templates: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    """Of new pairs 3.0 never asks whether all others could restart; ours does unless told not to."""
+    for new, more in (("rbd", ()), ("rbd", (_UNCHECKED,)), ("drbd", (_UNCHECKED,))):
+        words = (*_mixed(number, templates, new, tmp_path), *more)
+        theirs = _counts(debian_htools.run("hspace", *words).stdout)
+        _, out, _ = run_tool(monkeypatch, capsys, "hspace", *words)
+        for ours, other in zip(_counts(out), theirs, strict=True):
+            assert ours >= other, (new, more)
+
+
+FULL = """g1|u|preferred||
+
+n1|40000|0|25000|900000|900000|64|N|u|99
+n2|40000|0|25000|900000|900000|64|N|u|99
+{away}
+i1|15000|1024|1|running|Y|n1||rbd||1
+i2|15000|1024|1|running|Y|n2||rbd||1
+
+
+|2048,1,10240,1,1,1|128,1,1024,1,1,1;65536,64,1048576,16,8,12|drbd,rbd|64.0|32.0
+"""
+AWAY = "n3|40000|0|40000|900000|900000|64|Y|u|99\n"
+
+
+@pytest.mark.parametrize(
+    ("new", "away", "ours", "theirs"),
+    [("rbd", "", 11, 11), ("drbd", "", 11, 27), ("rbd", AWAY, 11, 54)],
+)
+def test_what_is_placed_can_restart_when_a_node_fails(
+    new: str,
+    away: str,
+    ours: int,
+    theirs: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    """One node has to take all: 40,000 MiB, less 30,000.  3.0 counts on nodes that are offline."""
+    path = tmp_path / "cluster"
+    path.write_text(FULL.format(away=away))
+    words = ("-t", str(path), "--machine-readable", f"--disk-template={new}")
+    words = (*words, "--standard-alloc=1g,900m,1", "-l99")
+    _, out, _ = run_tool(monkeypatch, capsys, "hspace", *words)
+    assert _keys(out)[COUNTS[0]] == str(ours)
+    assert _keys(debian_htools.run("hspace", *words).stdout)[COUNTS[0]] == str(theirs)
 
 
 UNHAPPY = """default|uuid|preferred||

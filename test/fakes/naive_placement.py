@@ -107,7 +107,7 @@ class View:
 
     def lost(self, failed: str) -> int:
         """Return the memory of the instances of a node that find no other when it fails."""
-        free = {name: self.free_memory(name) for name in self.usable if name != failed}
+        free = {name: self.present_free_memory(name) for name in self.usable if name != failed}
         mine = [made for made in self.primaries(failed) if made["admin_state"] == "up"]
         for made in mine:
             if made["disk_template"] == "drbd" and made["nodes"][1] in free:

@@ -12,6 +12,7 @@ from ganeti.allocation.capacity.search import Search, new_names
 from ganeti.allocation.capacity.tiers import Size
 from ganeti.allocation.limits import Obstacle
 from ganeti.allocation.model import Rules
+from ganeti.allocation.placing import refusal
 from ganeti.allocation.sources.text_data import made_up
 from ganeti.allocation.state import ClusterState, make_state
 from ganeti.protocol.luxi import Week
@@ -74,10 +75,12 @@ def test_as_many_fit_as_are_told_and_a_larger_cluster_lasts_longer(
     assert large.weeks is not None
     assert small.weeks <= large.weeks
     assert small.weeks * small.pace.per_week == pytest.approx(small.count)
-    assert small.lacking is not None
     cluster = cluster_of(nodes)
     search = Search(Rules(), list(cluster.groups))
     instance = small.pace.size.instance("plain")
+    [group] = [each.group for each in cluster.groups.values()]
+    is_refused = refusal(group, instance, is_explicit=search.is_explicit) is not None
+    assert (small.lacking is None) == is_refused, "no node lacks anything where the policy refuses"
     assert len(fill(cluster, search, instance, new_names(), small.count + 1).placed) == small.count
     faster = told(cluster_of(nodes), [*weeks, *weeks])
     assert faster.weeks == pytest.approx(small.weeks)
