@@ -50,6 +50,7 @@ class Daemon(NamedTuple):
 
 NODED: Final = "ganeti-noded"
 AGENT: Final = "ganeti-ha"
+MEMBER: Final = "ganeti-etcd"
 
 # In the order in which they start; they are stopped the other way round.
 DAEMONS: Final = (
@@ -60,6 +61,7 @@ DAEMONS: Final = (
     Daemon("ganeti-confd", "rconfd", Place.NODE, "conf-daemon", False, CONFD, CONFD),
     Daemon("ganeti-mond", "mond", Place.NODE, "monitoring-daemon"),
     Daemon("ganeti-rapi", "rapid", Place.MASTER, "rapi-daemon", False, RAPI, RAPI),
+    Daemon(MEMBER, "etcd", Place.NODE, "etcd", user=MASTERD, group=MASTERD, only_with="ha_member"),
     Daemon(AGENT, "ha", Place.NODE, "ha-agent", only_with="high_availability"),
     # Idle until maintenance is switched on.
     Daemon("ganeti-maintd", "maintd", Place.MASTER, "maintenance-daemon", False, MASTERD, MASTERD),

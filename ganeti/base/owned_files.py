@@ -85,6 +85,8 @@ OWNED: Final = (
         )
     ),
     # Ours.
+    *_rows(DIRECTORY, 0o700, MASTERD, MASTERD, "etcd_dir"),
+    *_rows(FILE, 0o600, MASTERD, MASTERD, "ha_member", "etcd_member"),
     *_rows(FILE, 0o600, MASTERD, MASTERD, "locks_own_data", "tempres_own_data", "ssh_pub_keys"),
     *_rows(FILE, 0o644, MASTERD, MASTERD, "ssh_managed"),
     *_rows(FILE, 0o600, MASTERD, "gnt-luxid", "log_dir/jobs.log"),

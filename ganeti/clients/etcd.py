@@ -1,9 +1,9 @@
-"""Talks to etcd by its JSON gateway: keys, leases, transactions.
+"""Talks to etcd by its JSON gateway: keys, leases, transactions, members.
 
 Each question goes to the member that answered last, and to the next one if that is silent; all of
 it within one deadline.  Keys and values are bytes in base64 on the wire, numbers are text.
 
-Source: etcd 3.4, "gRPC gateway", `/v3/kv`, `/v3/lease`, `/v3/maintenance`.
+Source: etcd 3.4, "gRPC gateway", `/v3/kv`, `/v3/lease`, `/v3/cluster`, `/v3/maintenance`.
 """
 
 from __future__ import annotations
@@ -111,6 +111,25 @@ class MemberHealth:
     size_bytes: int = 0
     latency_s: float = 0.0
     trouble: str = ""
+
+
+class EtcdMember(msgspec.Struct, frozen=True):
+    """A member, as the members know each other.
+
+    Attributes:
+        name: what it calls itself; "" until it has been started.
+        is_learner: it gets all data, and does not count for a majority yet.
+    """
+
+    ID: int
+    name: str = ""
+    peer_urls: tuple[str, ...] = msgspec.field(default=(), name="peerURLs")
+    client_urls: tuple[str, ...] = msgspec.field(default=(), name="clientURLs")
+    is_learner: bool = msgspec.field(default=False, name="isLearner")
+
+
+class _Members(msgspec.Struct, frozen=True):
+    members: list[EtcdMember] = []
 
 
 class _KeyValue(msgspec.Struct, frozen=True):
@@ -273,6 +292,51 @@ class EtcdClient:
         found = await asyncio.gather(*map(ask, self.endpoints))
         return dict(zip(self.endpoints, found, strict=True))
 
+    async def members(self) -> list[EtcdMember]:
+        """Return the members as one of them knows them; it need not have a leader.
+
+        Raises:
+            TransportError, ProtocolError: as `read`.
+        """
+        found: _Members = await self._ask("cluster/member/list", {}, _Members)
+        return found.members
+
+    async def add_member(self, peer_url: str, *, as_learner: bool = False) -> int:
+        """Let there be one more member, which is then to be started; returns its id.
+
+        One that counts does so at once: the majority may depend on it before it runs.  A learner
+        counts from `promote_member` on, and is refused that until it has all data.  A member with
+        that URL that is there already is returned.
+
+        Raises:
+            TransportError: as `read`; or members do not reach each other for some seconds yet.
+            ProtocolError: as `read`; or too few members run.
+        """
+        for member in await self.members():
+            if peer_url in member.peer_urls:
+                return member.ID
+        question = {"peerURLs": [peer_url], "isLearner": as_learner}
+        found: _Members = await self._ask("cluster/member/add", question, _Members)
+        return next(member.ID for member in found.members if peer_url in member.peer_urls)
+
+    async def promote_member(self, member_id: int) -> None:
+        """Let a learner count.
+
+        Raises:
+            TransportError: as `read`.
+            ProtocolError: as `read`; it is none, or does not have all data yet.
+        """
+        await self._ask("cluster/member/promote", {"ID": str(member_id)}, _Members)
+
+    async def remove_member(self, member_id: int) -> None:
+        """Let a member be none any more, if it is one; its process ends by itself.
+
+        Raises:
+            TransportError, ProtocolError: as `add_member`.
+        """
+        question = {"ID": str(member_id)}
+        await self._ask("cluster/member/remove", question, _Members, missing=_Members())
+
     def _key(self, name: str) -> str:
         return _base64((self._prefix + name).encode())
 
@@ -326,7 +390,7 @@ def _understand(response: CurlResponse, kind: type[Any], *, missing: object = No
         raise TransportError(response.error)
     try:
         if response.status == _OK:
-            return msgspec.json.decode(response.body, type=kind)
+            return msgspec.json.decode(response.body, type=kind, strict=False)
         refusal = msgspec.json.decode(response.body, type=_Refusal)
     except (msgspec.MsgspecError, UnicodeDecodeError) as err:
         raise ProtocolError(f"this is not the answer of an etcd: {err}") from err

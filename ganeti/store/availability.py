@@ -11,7 +11,7 @@ that.  These files do not outlive the boot.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 from msgspec import field
@@ -50,6 +50,51 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     watchdog: str = _WATCHDOG
     timing: Timing = field(default_factory=Timing)
     helpers: Mapping[str, str] = {}
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """The file of a node that is a member of the etcd which the cluster runs itself.
+
+    Attributes:
+        name: the node's, among the members.
+        client_url: ``https://ADDRESS:PORT`` at which it answers clients.
+        peer_url: the same for other members.
+        initial_cluster: {name: peer URL} of all members, this one as well.
+        state: "new" for all members of a new etcd, "existing" for one that was added.
+        token: of this etcd; another one for each that is made.
+        id: of a member that was added, as etcd numbers it; another one begins without data.
+        certificate: PEM file with its key and certificate.
+        authority: PEM file with the authority of all members and clients, without key.
+    """
+
+    name: str
+    client_url: str
+    peer_url: str
+    initial_cluster: Mapping[str, str]
+    token: str
+    certificate: str
+    authority: str
+    state: Literal["new", "existing"] = "new"
+    id: str = ""
+
+
+def read_member(paths: Paths) -> Member | None:
+    """Return what this node is to etcd; its paths are of this node; None if it is no member.
+
+    Raises:
+        ConfigurationError: the file cannot be read or understood.
+    """
+    path = paths.ha_member
+    try:
+        data = files.read_bytes_or_none(path, _BYTES_MAX)
+        member = None if data is None else loads_as(Member, data)
+        return member and msgspec.structs.replace(
+            member,
+            certificate=paths.localize(member.certificate),
+            authority=paths.localize(member.authority),
+        )
+    except Exception as err:
+        raise ConfigurationError(f"{path}: {err}") from err
 
 
 def path_of(paths: Paths) -> str:

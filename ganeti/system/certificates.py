@@ -11,6 +11,7 @@ Source: node_rpc.json, "transport": "server_certificate_names", "client_certific
 from __future__ import annotations
 
 import datetime
+import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -18,7 +19,7 @@ from typing import Final
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ganeti.base.errors import X509CertError
 
@@ -27,6 +28,7 @@ VALIDITY_DAYS: Final = 1825
 CLUSTER_SERIAL: Final = 1
 _SKEW: Final = datetime.timedelta(days=1)  # so much may a node's clock be behind
 _NAME_LENGTH_MAX: Final = 64  # RFC 5280, ub-common-name
+_LOOPBACK: Final = "127.0.0.1"
 
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey  # RSA: clusters made by 3.0
 
@@ -60,10 +62,17 @@ def issue(
     now: float,
     serial: int,
     alternative_names: Sequence[str] = (),
+    addresses: Sequence[str] = (),
+    is_for_both_ends: bool = False,
     days: int = VALIDITY_DAYS,
     filename: str = "the authority",
 ) -> bytes:
     """Make a key and a certificate issued by an authority; returns both as PEM.
+
+    Args:
+        alternative_names: DNS names.
+        addresses: IP addresses that it is for as well.
+        is_for_both_ends: it says that it is for servers and for clients of TLS, not nothing.
 
     Raises:
         X509CertError: the authority cannot be read; ``filename`` is named.
@@ -76,10 +85,47 @@ def issue(
         x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()),
         critical=False,
     )
-    names = [x509.DNSName(name) for name in alternative_names]
+    names: list[x509.GeneralName] = [x509.DNSName(name) for name in alternative_names]
+    names += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
     if names:
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    if is_for_both_ends:
+        both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        builder = builder.add_extension(x509.ExtendedKeyUsage(both), critical=False)
     return _to_pem(key, builder.sign(authority_key, hashes.SHA256()))
+
+
+def issue_member_certificate(
+    node_name: str,
+    addresses: Sequence[str],
+    authority_pem: bytes,
+    *,
+    now: float,
+    serial: int,
+    filename: str = "the authority",
+) -> bytes:
+    """Make key and certificate of a node for etcd, where it is a member or a client; both as PEM.
+
+    A member looks whether another one comes from an address of its certificate.  Those that meet on
+    one machine, as virtual nodes do, come from the loopback address.
+
+    Args:
+        addresses: all IP addresses from which the node may speak to others.
+        authority_pem: key and certificate of the authority that etcd trusts.
+
+    Raises:
+        X509CertError: the authority cannot be read; ``filename`` is named.
+    """
+    return issue(
+        node_name,
+        authority_pem,
+        now=now,
+        serial=serial,
+        alternative_names=[node_name],
+        addresses=list(dict.fromkeys([*addresses, _LOOPBACK])),
+        is_for_both_ends=True,
+        filename=filename,
+    )
 
 
 def facts(pem: bytes, filename: str) -> CertificateFacts:

@@ -9,8 +9,17 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
 from rig.ceph import free_ports
+
+from ganeti.base.json import dumps
+from ganeti.base.paths import Paths
+from ganeti.store import availability
+from ganeti.system import certificates, clock, files
+from ganeti.transport.curl_pool import TlsIdentity
+
+CLIENT_PORT: Final = 2379
 
 
 def is_there() -> bool:
@@ -71,3 +80,40 @@ def members(directory: Path, count: int = 3) -> Iterator[Sequence[Member]]:
         for member in found:
             member.go_on()
             member.stop()
+
+
+def write_member(paths: Paths, authority_pem: bytes, address: str, name: str, **more: Any) -> str:
+    """Make a virtual node a member of a new etcd of its own, if nothing else is said.
+
+    Returns:
+        Its URL for clients.
+    """
+    pem = certificates.issue_member_certificate(
+        name, [address], authority_pem, now=clock.now(), serial=2
+    )
+    files.write_atomic(f"{paths.data_dir}/etcd.pem", pem, 0o440)
+    public = certificates.certificate_only(authority_pem, "authority")
+    files.write_atomic(f"{paths.data_dir}/etcd-ca.pem", public, 0o440)
+    url = f"https://{address}:{CLIENT_PORT}"
+    fields = {
+        "name": name,
+        "client_url": url,
+        "peer_url": peer_url(address),
+        "initial_cluster": {name: peer_url(address)},
+        "token": "one",
+        "certificate": "/var/lib/ganeti/etcd.pem",
+        "authority": "/var/lib/ganeti/etcd-ca.pem",
+    }
+    settings = availability.Member(**{**fields, **more})
+    files.write_atomic(paths.ha_member, dumps(settings))
+    return url
+
+
+def peer_url(address: str) -> str:
+    """Return the URL of a virtual node for other members."""
+    return f"https://{address}:{CLIENT_PORT + 1}"
+
+
+def identity_of(paths: Paths) -> TlsIdentity:
+    """Return the certificates with which a virtual node speaks to etcd."""
+    return TlsIdentity(f"{paths.data_dir}/etcd.pem", f"{paths.data_dir}/etcd-ca.pem")

@@ -24,6 +24,8 @@ OURS = {
     *("/var/lib/ganeti/rapi/roles", "/var/lib/ganeti/rapi/tokens"),
     "/var/log/ganeti/wconf-daemon.log",  # 3.0 leaves it as the daemon made it
     *("/var/log/ganeti/maintenance-daemon.log", "/var/log/ganeti/ha-agent.log"),
+    *("/var/log/ganeti/etcd.log", "/var/lib/ganeti/etcd", "/var/lib/ganeti/etcd.member"),
+    "/var/lib/ganeti/high-availability-member",
     *("/var/log/ganeti/jobs.log", "/var/log/ganeti/rapi-access.log"),
     "/var/lib/ganeti/queue/archive/[0-9]*",
     "/var/lib/ganeti/queue/archive/*/job-*",

@@ -57,6 +57,32 @@ def test_long_node_name_still_gets_a_certificate() -> None:
     assert certificates.facts(pem, "client.pem").common_name == name[:64]
 
 
+def test_certificate_of_a_member_of_etcd_is_for_its_addresses_and_both_ends() -> None:
+    authority = certificates.make_self_signed("authority of etcd", now=NOW)
+    addresses = ["192.0.2.7", "127.0.0.1", "2001:db8::7"]
+    pem = certificates.issue_member_certificate(
+        "node7.example.com", addresses, authority, now=NOW, serial=3
+    )
+    certificates.check_key_fits(pem, "etcd.pem")
+    issued = x509.load_pem_x509_certificate(pem)
+    issued.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
+    names = issued.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["node7.example.com"]
+    assert [str(each) for each in names.get_values_for_type(x509.IPAddress)] == addresses
+    usage = issued.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert {each.dotted_string for each in usage} == {"1.3.6.1.5.5.7.3.1", "1.3.6.1.5.5.7.3.2"}
+    others = certificates.issue_member_certificate(
+        "node8.example.com", ["192.0.2.8"], authority, now=NOW, serial=4
+    )
+    names = (
+        x509.load_pem_x509_certificate(others)
+        .extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        .value
+    )
+    found = [str(each) for each in names.get_values_for_type(x509.IPAddress)]
+    assert found == ["192.0.2.8", "127.0.0.1"]
+
+
 def test_rsa_authority_of_an_older_cluster_can_issue() -> None:
     key = rsa.generate_private_key(65537, 2048)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "ganeti.example.com")])
