@@ -25,7 +25,7 @@ from ganeti.base.paths import Paths
 from ganeti.bootstrap.queue_merge import describe, merge_queue, raise_serial
 from ganeti.clients.async_node_rpc import AsyncNodeRpcClient
 from ganeti.clients.master_poll import other_nodes
-from ganeti.clients.node_rpc import NodeRpcClient, Target
+from ganeti.clients.node_rpc import NodeRpcClient, RpcResult, Target
 from ganeti.daemon.context import DaemonContext
 from ganeti.daemon.main import DaemonSpec
 from ganeti.daemon.master_watch import MasterWatch, confirm, poll_everybody
@@ -70,6 +70,8 @@ SETTLE_TIMEOUT_S: Final = 3.0
 # A fail-over that closes the queue can be seen from before that until its end.
 DRAIN_LOOK_S: Final = 2.0
 _DRAIN_LOOKS: Final = 2  # an answer may have been under way when it began
+ADDRESS_PAUSE_S: Final = 5.0
+_BRING_UP: Final = "bring up the cluster's address"
 _OUR_LOCKS: Final = (WARM_LOCK_PREFIX, "luxi-daemon_", "job_")
 _LIVELOCK_MODE: Final = 0o750
 _CONFIG_DELAY_S: Final = 0.02  # several changes at once are read once; a question reads at once
@@ -224,18 +226,30 @@ class LuxiDaemon:
         )
 
     async def _take_master_ip(self) -> None:
-        """Bring the cluster's address up on this node, unless it is."""
+        """Bring the cluster's address up on this node, unless it is.
+
+        The node daemon may be starting too, and take its time: it is asked until it answers.
+        """
+        is_told = False
         try:
-            cluster, own = self._view.cluster, self._view.master
-            result = await self._rpc.call_one(
-                NodeCalls.node_activate_master_ip,
-                Target(own.name, own.primary_ip),
-                master_network_parameters(cluster),
-                use_external_mip_script=cluster.use_external_mip_script,
-            )
-            result.check(f"cannot bring up the cluster's address {cluster.master_ip}")
+            while (result := await self._ask_for_master_ip()).address:
+                if not is_told:
+                    logger.warning("%s; trying again", result.explain(_BRING_UP))
+                is_told = True
+                await asyncio.sleep(ADDRESS_PAUSE_S)
+            if result.error is not None:
+                logger.warning("%s; going on without", result.explain(_BRING_UP))
         except GenericError as err:
-            logger.warning("%s; going on without", err.message)
+            logger.warning("cannot %s: %s; going on without", _BRING_UP, err.message)
+
+    async def _ask_for_master_ip(self) -> RpcResult[object]:
+        cluster, own = self._view.cluster, self._view.master
+        return await self._rpc.call_one(
+            NodeCalls.node_activate_master_ip,
+            Target(own.name, own.primary_ip),
+            master_network_parameters(cluster),
+            use_external_mip_script=cluster.use_external_mip_script,
+        )
 
     def _preparation(self) -> Iterator[None]:
         """Decode changes of the configuration before anybody asks, in small steps."""
