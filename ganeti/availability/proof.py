@@ -191,9 +191,11 @@ class Judge:
     def _about(self, view: View, name: str) -> Iterator[Order]:
         """Yield what is to be done about a node that is missed."""
         node = view.nodes[name]
-        if node.loss is None:
-            boot_id = node.guard.boot_id if node.guard else ""
-            yield Order(Act.SUSPECT, name, boot_id=boot_id)
+        boot_id = node.guard.boot_id if node.guard else ""
+        # A proof is of one boot; the node may have come back meanwhile.
+        is_of_another = node.loss is not None and node.loss.proof is not None
+        if node.loss is None or (is_of_another and boot_id not in ("", node.loss.boot_id)):
+            yield Order(Act.SUSPECT, name, node.revision, boot_id)
             self.says[name] = "it is missed"
             return
         if node.loss.proof is not None:

@@ -14,7 +14,7 @@ from ganeti.base.errors import GenericError, ProtocolError
 from ganeti.base.json import loads
 from ganeti.base.paths import Paths
 from ganeti.ha.watchdog import Watchdog
-from ganeti.store import availability, master_facts
+from ganeti.store import availability, lease, master_facts
 from ganeti.store.availability import Settings, State
 from ganeti.system import clock, daemon_control, process
 
@@ -53,7 +53,7 @@ class NodeHands:
         if not self._settings.watchdog:
             return None
         try:
-            watchdog = Watchdog.arm(self._settings.watchdog, timeout_s)
+            watchdog = Watchdog.arm(self._paths.localize(self._settings.watchdog), timeout_s)
         except GenericError as err:
             logger.warning("No watchdog guards this node: %s", err.message)
             return None
@@ -98,7 +98,7 @@ class NodeHands:
 
     async def settle(self) -> bool:
         """As declared."""
-        argv = daemon_control.command(availability.DRBD_HELPER, ["settle"])
+        argv = daemon_control.command(lease.DRBD_HELPER, ["settle"])
         result = await asyncio.to_thread(
             process.run, argv, timeout_s=_SETTLE_S, env=daemon_control.environment_of(self._paths)
         )

@@ -69,7 +69,7 @@ async def serve(context: DaemonContext) -> None:
     hands = NodeHands(paths, settings)
     async with EtcdClient.of(settings, _ETCD_S) as etcd:
         facts = read_facts(paths, settings)
-        agent = Agent(context.hostname, _boot_id(), settings.timing, facts, etcd, hands)
+        agent = Agent(context.hostname, _boot_id(paths), settings.timing, facts, etcd, hands)
         agent.state = availability.read_state(paths) or agent.state
         key = files.read_bytes(paths.hmac_key, _KEY_BYTES_MAX)
         agent.friends = friends = Friends(context.hostname, key, clock.new_uuid, agent.answer)
@@ -116,9 +116,17 @@ async def _follow(context: DaemonContext, agent: Agent, settings: Settings) -> N
             logger.warning("Going on with what was known of the cluster: %s", err.message)
 
 
-def _boot_id() -> str:
-    with open(_BOOT_ID, encoding="ascii") as file:
-        return file.read().strip()
+def _boot_id(paths: Paths) -> str:
+    """Return what differs with each boot; a virtual node boots when its run directory is new."""
+    if not paths.root:
+        with open(_BOOT_ID, encoding="ascii") as file:
+            return file.read().strip()
+    path = f"{paths.run_dir}/boot-id"
+    known = files.read_bytes_or_none(path, _KEY_BYTES_MAX)
+    if known is None:
+        known = clock.new_uuid().encode()
+        files.write_atomic(path, known)
+    return known.decode()
 
 
 SPEC: Final = DaemonSpec(

@@ -66,6 +66,7 @@ _ALWAYS: Final[Mapping[str, Audience]] = {  # names of well-known paths
     "distributed_files_list": Audience.ALL,
     **dict.fromkeys(("ssh_pub_keys", "rapi_users"), Audience.CANDIDATES),
     **dict.fromkeys(("rapi_roles", "rapi_tokens"), Audience.CANDIDATES),
+    "ha_authority_key": Audience.CANDIDATES,
 }
 _PASSWORD_FILES: Final = ("vnc_password_file", "spice_password_file")
 

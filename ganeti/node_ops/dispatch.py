@@ -22,6 +22,7 @@ from ganeti.node_ops.instances.life import Instances
 from ganeti.node_ops.instances.os_definitions import OsDefinitions
 from ganeti.node_ops.instances.os_scripts import InstanceOs
 from ganeti.node_ops.instances.running import RunningInstances
+from ganeti.node_ops.machine.availability import Availability
 from ganeti.node_ops.machine.commands import Commands, is_nothing_to_run
 from ganeti.node_ops.machine.files import Files
 from ganeti.node_ops.machine.job_queue import JobQueue
@@ -42,7 +43,7 @@ logger = logging.getLogger(__name__)
 _SHOWN_CHARACTERS_MAX = 100
 
 _HANDLERS: Final[tuple[type[NodeHandler], ...]] = (
-    *(JobQueue, Files, Master, Node, Keys, Commands, Verify),
+    *(JobQueue, Files, Master, Node, Keys, Availability, Commands, Verify),
     *(OsDefinitions, InstanceOs, Instances, RunningInstances),
     *(BlockDevices, Mirrors, Volumes, Storage, Exports, Transfers),
 )

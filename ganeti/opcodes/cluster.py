@@ -82,6 +82,17 @@ class OpClusterQuery(OpCode, frozen=True, kw_only=True):
     RESULT = Params
 
 
+class OpClusterSetAvailability(OpCode, frozen=True, kw_only=True):
+    """Switch high availability on or off, or write its settings on all nodes again."""
+
+    enabled: bool | None = None
+    """Whether it is to be on; without it nothing but the nodes is brought up to date."""
+    members: list[NonEmptyStr] = []
+    endpoints: list[NonEmptyStr] = []
+    watchdog: str | None = None
+    timing: Mapping[str, NonNegativeFloat] = {}
+
+
 class OpClusterRedistConf(OpCode, frozen=True, kw_only=True):
     """Send the configuration and all redistributed files to the nodes again."""
 

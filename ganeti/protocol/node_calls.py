@@ -291,6 +291,63 @@ class KeyCalls(Service):
         """
 
 
+class AvailabilityCalls(Service):
+    """High availability: its agent, and the members of etcd.  All are ours."""
+
+    @rpc.reads(rpc.FAST_S)
+    def ha_look(self, watchdog: str, as_member: bool) -> list[str]:
+        """Return what keeps this node from taking part.
+
+        Args:
+            watchdog: path of the device; "" for none.
+            as_member: whether it is to run a member of etcd.
+        """
+
+    @rpc.changes(rpc.NORMAL_S)
+    def ha_start_member(
+        self, settings: CompressedText, certificate: CompressedText, authority: CompressedText
+    ) -> None:
+        """Let a member of etcd run here; whatever an earlier one left is removed.
+
+        Args:
+            settings: JSON of `ganeti.store.availability.Member`.
+            certificate: key and certificate of the member, as PEM.
+            authority: of all members and clients, as PEM.
+        """
+
+    @rpc.changes(rpc.NORMAL_S)
+    def ha_stop_member(self) -> None:
+        """End the member of etcd here, and remove its data."""
+
+    @rpc.changes(rpc.NORMAL_S)
+    def ha_start(
+        self, settings: CompressedText, certificate: CompressedText, authority: CompressedText
+    ) -> None:
+        """Take the settings, and let the agent run.
+
+        Args:
+            settings: JSON of `ganeti.store.availability.Settings`.
+            certificate: key and certificate of a client of etcd, as PEM; "" for none.
+            authority: of etcd's certificates, as PEM.
+        """
+
+    @rpc.changes(rpc.NORMAL_S)
+    def ha_stop(self, drbd_helper: str) -> None:
+        """End the agent in order, and forget the settings.
+
+        Args:
+            drbd_helper: what DRBD runs at events from now on.
+        """
+
+    @rpc.reads(rpc.FAST_S)
+    def ha_report(self) -> dict[str, object]:
+        """Return the digest of the settings here, "" without any, and whether the daemons run.
+
+        Returns:
+            {"settings": SHA-256 in hex, "agent": bool, "member": bool or null where none is to run}
+        """
+
+
 class ScriptCalls(Service):
     """Programs of the administrator: hooks, allocators, restricted and out-of-band commands."""
 
@@ -805,6 +862,7 @@ class NodeCalls(
     MasterCalls,
     MachineCalls,
     KeyCalls,
+    AvailabilityCalls,
     ScriptCalls,
     OsCalls,
     InstanceCalls,

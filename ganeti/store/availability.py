@@ -24,7 +24,6 @@ from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
 from ganeti.system import clock, files
 
-DRBD_HELPER: Final = "drbd-fence-peer"
 _BYTES_MAX: Final = 1 << 20
 _STATE_MODE: Final = 0o644
 _WATCHDOG: Final = "/dev/watchdog"
@@ -36,11 +35,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         endpoints: URLs of etcd's members for clients.
         prefix: of all keys; it has the cluster's UUID.
-        certificate: PEM file with our key and certificate for etcd, below the data directory; ""
-            where etcd asks for none.
+        certificate: PEM file with our key and certificate for etcd; "" where etcd asks for none.
         authority: PEM file with the authority of etcd's certificates.
         watchdog: path of the device; "" for none.
         helpers: {node: path of its out-of-band program}.
+        members: the nodes that run a member of etcd; none where the site runs one.
     """
 
     endpoints: list[str]
@@ -50,6 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     watchdog: str = _WATCHDOG
     timing: Timing = field(default_factory=Timing)
     helpers: Mapping[str, str] = {}
+    members: list[str] = []
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,9 +111,19 @@ def read(paths: Paths) -> Settings | None:
     path = path_of(paths)
     try:
         data = files.read_bytes_or_none(path, _BYTES_MAX)
-        return None if data is None else loads_as(Settings, data)
+        return None if data is None else _localized(loads_as(Settings, data), paths)
     except Exception as err:
         raise ConfigurationError(f"{path}: {err}") from err
+
+
+def _localized(settings: Settings, paths: Paths) -> Settings:
+    if not settings.certificate:
+        return settings
+    return msgspec.structs.replace(
+        settings,
+        certificate=paths.localize(settings.certificate),
+        authority=paths.localize(settings.authority),
+    )
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):

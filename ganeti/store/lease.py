@@ -19,6 +19,8 @@ from ganeti.system import clock
 
 logger = logging.getLogger(__name__)
 
+DRBD_HELPER: Final = "drbd-fence-peer"  # runs at the events of DRBD, where it is on
+
 LOOK_S: Final = 0.5  # between two looks whether the master goes on alone
 _FRESH_S: Final = 5.0
 

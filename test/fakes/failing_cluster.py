@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from fakes.virtual_cluster import Outcome, TestCluster
 from fakes.waiting import wait_until
 
-from ganeti.base.daemons import FACES, MASTER_DAEMONS
+from ganeti.base.daemons import FACES, MASTER_DAEMONS, Place
 from ganeti.base.errors import GenericError
 from ganeti.bootstrap.virtual import lifecycle
 from ganeti.clients.luxi import LuxiClient
@@ -61,6 +62,17 @@ class FailingCluster(TestCluster):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(each.pid, signal.SIGKILL)
             assert process.wait_gone(each.pid, DEADLINE_S)
+
+    def cut_power(self, node: str) -> None:
+        """End all processes of a node at once; what it holds in memory is gone."""
+        self.signal_node(node, signal.SIGSTOP)  # so that nothing is started meanwhile
+        self.kill_node(node)
+        shutil.rmtree(self.paths_of(node).run_dir, ignore_errors=True)
+
+    def switch_on(self, node: str) -> None:
+        """Let a node boot again."""
+        paths = self.paths_of(node)
+        daemon_control.start_wanted(paths, frozenset({Place.NODE}), print, hostname=node)
 
     def kill_master_daemons(self) -> None:
         """Kill LuxiD and WConfD on the master, and wait for their ends."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import shutil
 import signal
@@ -13,8 +14,10 @@ from typing import Any, Final
 
 from rig.ceph import free_ports
 
+from ganeti.base.errors import GenericError
 from ganeti.base.json import dumps
 from ganeti.base.paths import Paths
+from ganeti.clients.etcd import EtcdClient, Snapshot
 from ganeti.store import availability
 from ganeti.system import certificates, clock, files
 from ganeti.transport.curl_pool import TlsIdentity
@@ -46,6 +49,30 @@ class Member:
     def go_on(self) -> None:
         """Let it go on."""
         self.process.send_signal(signal.SIGCONT)
+
+
+class Reader:
+    """Looks into an etcd from outside."""
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        self._urls = urls
+
+    def read(self, prefix: str) -> Snapshot:
+        """Return everything below a prefix."""
+
+        async def read() -> Snapshot:
+            async with EtcdClient(self._urls, None, prefix, 10.0) as client:
+                return await client.read()
+
+        return asyncio.run(read())
+
+    def is_up(self) -> bool:
+        """Tell whether it answers."""
+        try:
+            self.read("/")
+        except GenericError:
+            return False
+        return True
 
 
 @contextlib.contextmanager

@@ -388,7 +388,7 @@ class World:
         is_same = etcd.revision(LOSSES + name) == order.revision
         loss = etcd.get(LOSSES + name)
         match order.act:
-            case Act.SUSPECT if is_absent and loss is None:
+            case Act.SUSPECT if is_absent and (loss is None or is_same):
                 etcd.put(LOSSES + name, Loss(uuid="", node=name, boot_id=order.boot_id))
                 self.say(f"{name} is missed")
             case Act.ABSOLVE if is_same:

@@ -30,6 +30,7 @@ from ganeti.opcodes.group import OpGroupVerifyDisks
 from ganeti.opcodes.opcode import OpCode
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.wconfd import ObjectKind, WConfCalls
+from ganeti.store import lease
 from ganeti.store.job_files import JobFiles
 from ganeti.system import files
 
@@ -84,6 +85,11 @@ class LUClusterVerifyConfig(NamelessUnit[opcodes.OpClusterVerifyConfig]):
         report.section("Verifying cluster certificate files")
         report.add_all(certificate_findings(self.context.paths, self.context.now()))
         report.add_all(lost_job_findings(self.context.paths))
+        if lease.is_on(self.context.paths):
+            from ganeti.logical_units.cluster.availability_findings import availability_findings
+
+            report.section("Verifying high availability")
+            report.add_all(availability_findings(self.context, nodes))
         return report.is_well
 
 

@@ -49,6 +49,8 @@ from ganeti.opcodes.cluster import OpClusterVerifyGroup, OptionalCheck
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import STORED_DISKS_CHECK
 from ganeti.protocol.wconfd import LockMode
+from ganeti.store import lease
+from ganeti.system import daemon_control
 
 T = TypeVar("T")
 
@@ -300,7 +302,7 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
                 node_names=names,
                 is_busy=bool(busy),
             )
-        if helper := self.cluster.drbd_usermode_helper:
+        if helper := self._drbd_helper():
             settled = [guest for guest in guests if guest.name not in busy]
             minors = {uuid: dict(rows) for uuid, rows in self.config.compute_drbd_map()}
             yield from drbd_findings.judge_versions(said)
@@ -310,6 +312,13 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
                 yield from drbd_findings.judge_minors(
                     node, answer, known, settled, is_busy=bool(busy)
                 )
+
+    def _drbd_helper(self) -> str | None:
+        """Return what DRBD is to run at events; under high availability it is a program of ours."""
+        helper = self.cluster.drbd_usermode_helper
+        if helper and lease.is_on(self.context.paths):
+            return daemon_control.executable(lease.DRBD_HELPER)
+        return helper
 
     def _master_first(self, node_name: str) -> tuple[bool, str]:
         return node_name != self.master.name, node_name

@@ -26,6 +26,7 @@ from ganeti.logical_units.context import JobContext
 from ganeti.objects.model import Cluster, Node
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import TokenAction, TokenOptions, TokenRequest
+from ganeti.store import lease
 from ganeti.system import files
 
 _CERTIFICATE: Final = "ssl"  # the type of token on the wire
@@ -73,6 +74,14 @@ def promote(context: JobContext, node: Node) -> None:
     cluster = context.config.get_cluster()
     authorize_candidate(context, cluster, node)
     node_files.distribute(context, cluster, [node])
+
+
+def tell_availability(context: JobContext) -> None:
+    """Let high availability know of nodes that came, went or changed their role, where it is on."""
+    if lease.is_on(context.paths):
+        from ganeti.logical_units.cluster import availability  # most clusters do without it
+
+        availability.update(context, lookup.all_nodes(context.config))
 
 
 def refill_pool(context: JobContext, exempt: Sequence[str]) -> None:

@@ -200,6 +200,7 @@ class LUNodeAdd(SimpleUnit[OpNodeAdd, Joining]):
             candidates.authorize_candidate(self.context, cluster, node)
         node_files.distribute(self.context, cluster, [node])
         node_files.send_hosts(self.context, cluster, plan.others)
+        candidates.tell_availability(self.context)
 
     def _create(self, node: Node, undo: Undo) -> None:
         def forget() -> None:
@@ -270,6 +271,7 @@ class LUNodeRemove(NodeUnit[OpNodeRemove, Node]):
         self.config.delete(ObjectKind.NODE, plan.uuid)  # its certificate goes off the list with it
         self._clean_up(plan)
         candidates.refill_pool(context, [])
+        candidates.tell_availability(context)
         if cluster.modify_etc_hosts:
             self._forget_address(plan)
 

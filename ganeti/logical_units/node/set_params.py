@@ -20,7 +20,14 @@ from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive
 from ganeti.logical_units.node import base as checks
 from ganeti.logical_units.node.base import NodeUnit, instances_of, make_switch, switch_of
-from ganeti.logical_units.node.candidates import demote, has_room, is_capable, promote, refill_pool
+from ganeti.logical_units.node.candidates import (
+    demote,
+    has_room,
+    is_capable,
+    promote,
+    refill_pool,
+    tell_availability,
+)
 from ganeti.logical_units.parameters import parameter_changes
 from ganeti.objects.fill import fill_ndparams
 from ganeti.objects.model import Node
@@ -238,6 +245,8 @@ class LUNodeSetParams(NodeUnit[OpNodeSetParams, NodeChange]):
         if changes:
             self.config.modify(ObjectKind.NODE, node.uuid, changes)
         self._follow_role(replace(node, **flags.changes), flags.changes.get("master_candidate"))
+        if flags.changes or "ndparams" in settings:
+            tell_availability(self.context)
         return [
             *((flag, flags.reasons.get(flag, value)) for flag, value in flags.changes.items()),
             *settings.items(),

@@ -39,6 +39,7 @@ ALLOWED_PATHS: Final = frozenset(
         "/var/lib/ganeti/cluster-domain-secret",
         "/var/lib/ganeti/config.data",
         "/var/lib/ganeti/ganeti_pub_keys",
+        "/var/lib/ganeti/high-availability-ca.key",
         "/var/lib/ganeti/hmac.key",
         "/var/lib/ganeti/known_hosts",
         "/var/lib/ganeti/rapi.pem",

@@ -9,14 +9,13 @@ Source: drbd.conf(5) of DRBD 8.4, "fencing", "fence-peer"; drbdsetup(8), "disk-o
 
 from __future__ import annotations
 
-import os
 from typing import Final
 
 from ganeti.base.errors import BlockDeviceError, failing_as
 from ganeti.base.paths import Paths
 from ganeti.storage.drbd import drbdsetup
 from ganeti.storage.drbd.status import HELPER_FILE
-from ganeti.store.availability import DRBD_HELPER
+from ganeti.store.lease import DRBD_HELPER, is_on
 from ganeti.system import daemon_control
 
 OPTION: Final = "fencing"
@@ -32,11 +31,7 @@ _OFF: Final = "dont-care"
 
 def options(paths: Paths) -> dict[str, str]:
     """Return the option of the local half that says what to do, where the driver's own is wrong."""
-    return {OPTION: _ON} if _is_wanted(paths) else {}
-
-
-def _is_wanted(paths: Paths) -> bool:
-    return os.path.exists(paths.high_availability)
+    return {OPTION: _ON} if is_on(paths) else {}
 
 
 def prepare(paths: Paths) -> None:
@@ -45,7 +40,7 @@ def prepare(paths: Paths) -> None:
     Raises:
         GenericError: it is not installed, or the driver does not take it.
     """
-    if _is_wanted(paths):
+    if is_on(paths):
         set_helper(daemon_control.executable(DRBD_HELPER))
 
 
@@ -72,8 +67,8 @@ def apply(paths: Paths, usual: str) -> None:
     """
     if not drbdsetup.is_loaded():
         return
-    wanted = _ON if _is_wanted(paths) else _OFF
-    if _is_wanted(paths):
+    wanted = _ON if is_on(paths) else _OFF
+    if is_on(paths):
         prepare(paths)
     elif usual:
         set_helper(usual)

@@ -127,6 +127,14 @@ def test_the_watchdog_proves_it_a_while_after_most_nodes_condemned_it() -> None:
     assert (order.act, order.proof, order.revision) == (Act.PROVE, Proof.WATCHDOG, 7)
 
 
+def test_a_proof_is_of_one_boot_and_a_node_that_came_back_may_be_lost_again() -> None:
+    dead = Loss(uuid="u", node="e", boot_id="boot", proof=Proof.WATCHDOG, by="a")
+    assert acts(Judge(TIMING), view(0, NodeView(guard=GUARD, loss=dead, revision=7))) == []
+    again = NodeView(guard=Guard(boot_id="next", watchdog_s=5.0), loss=dead, revision=7)
+    [order] = Judge(TIMING).look(view(0, again))
+    assert (order.act, order.boot_id, order.revision) == (Act.SUSPECT, "next", 7)
+
+
 def test_a_new_suspicion_begins_anew() -> None:
     judge, first = Judge(TIMING), NodeView(guard=GUARD, loss=SUSPECTED, revision=7)
     judge.look(view(0, first))

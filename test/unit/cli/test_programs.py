@@ -50,7 +50,7 @@ OUR_OPTIONS = {
 OURS = {
     "gnt-cluster": {
         *("remove-repair", "repair-volume-groups", "verify-config"),
-        *("ha-status", "ha-pause", "ha-confirm-dead", "ha-accept-copy"),
+        *("ha-enable", "ha-disable", "ha-status", "ha-pause", "ha-confirm-dead", "ha-accept-copy"),
     },
     "gnt-debug": {"simulate-ha"},
     "gnt-instance": {"repair", "snapshot"},

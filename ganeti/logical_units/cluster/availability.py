@@ -1,0 +1,531 @@
+"""High availability is switched on and off, and follows the nodes.
+
+The settings are the same file on all nodes; that of the master counts.  The cluster's own etcd has
+an authority of its own, whose key only the master candidates have; it issues one certificate for
+each member, and one for all clients.
+
+Source: design.md, "A node is dead when it is proved, not when it is silent".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Final
+
+import msgspec
+
+from ganeti.availability.members import SIZE, choose, next_change
+from ganeti.availability.records import NODES
+from ganeti.availability.timing import Timing
+from ganeti.base.errors import GenericError, OpExecError, OpPrereqError, TransportError, wrong_state
+from ganeti.base.json import dumps
+from ganeti.clients.etcd import Delete, EtcdClient, Snapshot
+from ganeti.clients.node_rpc import target_of
+from ganeti.logical_units import lookup, node_files
+from ganeti.logical_units.base import SimpleUnit
+from ganeti.logical_units.context import JobContext
+from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive
+from ganeti.objects.fill import fill_ndparams
+from ganeti.objects.model import Cluster, Node
+from ganeti.opcodes.cluster import OpClusterSetAvailability
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.node_rpc_values import CompressedText
+from ganeti.store import availability
+from ganeti.store.availability import Member, Settings
+from ganeti.system import certificates, clock, files
+from ganeti.system.filelock import FileLock
+
+CLIENT_PORT: Final = 1818
+PEER_PORT: Final = 1819
+_PEM_BYTES_MAX: Final = 1 << 20
+_SERIAL_BITS: Final = 64
+_DAYS: Final = 3650
+_ETCD_S: Final = 5.0
+_UP_S: Final = 60.0  # all members, and then all agents
+_LOCK_S: Final = 300.0
+_MEMBER_S: Final = 20.0
+_PAUSE_S: Final = 0.3
+_COMMAND: Final = "gnt-cluster ha-enable"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is to be: nodes, and the settings; None for off."""
+
+    nodes: Sequence[Node]
+    before: Settings | None
+    after: Settings | None
+
+
+class LUClusterSetAvailability(SimpleUnit[OpClusterSetAvailability, Change]):
+    """Switch high availability on or off, or bring the nodes up to date."""
+
+    def resolve(self) -> Change:
+        before = availability.read(self.context.paths)
+        return Change(lookup.all_nodes(self.config), before, before)
+
+    def locks(self, found: Change) -> LockNeed:
+        """Lock all nodes: none comes, goes or changes its role meanwhile."""
+        return exclusive(LockLevel.NODE, [node.uuid for node in found.nodes])
+
+    def plan(self, found: Change) -> Change:
+        """Choose members, and ask all nodes whether they can take part."""
+        op, before = self.op, found.before
+        if op.enabled is False:
+            return replace(found, after=None)
+        if op.enabled is None and before is None:
+            raise wrong_state(f"high availability is off; '{_COMMAND}' switches it on")
+        after = self._settings(found)
+        offline = [node.name for node in found.nodes if node.offline]
+        if before is None and offline:
+            raise OpPrereqError(
+                f"node {offline[0]} is offline: nobody could tell whether it is dead; bring it"
+                " back, or remove it"
+            )
+        asked = [node for node in found.nodes if not node.offline]
+        answers = self.context.nodes.call_each(
+            NodeCalls.ha_look,
+            {target_of(node): (after.watchdog, node.name in after.members) for node in asked},
+        )
+        problems = [
+            f"node {name}: {problem}"
+            for name, answer in answers.items()
+            for problem in ([answer.error] if answer.error else answer.payload)
+            if before is None or answer.error  # a watchdog is in use, then
+        ]
+        if problems:
+            raise OpPrereqError("high availability cannot be switched on: " + "; ".join(problems))
+        return replace(found, after=after)
+
+    def _settings(self, found: Change) -> Settings:
+        op, paths = self.op, self.context.paths
+        old = found.before or Settings(endpoints=[], prefix=f"/ganeti/{self.cluster.uuid}/")
+        is_own = not op.endpoints and (found.before is None or bool(old.members or op.members))
+        changed: dict[str, object] = {
+            "timing": _timing(old.timing, op.timing),
+            "helpers": self._helpers(found.nodes),
+        }
+        if op.watchdog is not None:
+            changed["watchdog"] = op.watchdog
+        if not is_own:
+            changed["endpoints"] = op.endpoints or old.endpoints
+        elif found.before is None:
+            members = self._members(found.nodes)
+            changed |= {
+                "members": [node.name for node in members],
+                "endpoints": [client_url(node) for node in members],
+                "certificate": paths.ha_certificate,
+                "authority": paths.ha_authority,
+            }
+        elif op.members:
+            raise wrong_state(
+                "the members of etcd follow the master candidates; to choose others, switch high"
+                " availability off first"
+            )
+        if op.endpoints and any(url.startswith("https:") for url in op.endpoints):
+            changed |= {"certificate": paths.ha_certificate, "authority": paths.ha_authority}
+        return msgspec.structs.replace(old, **changed)
+
+    def _members(self, nodes: Sequence[Node]) -> Sequence[Node]:
+        usable = {n.name: n for n in nodes if n.master_candidate and not n.offline}
+        master = self.master.name
+        if self.op.members:
+            named = lookup.require_nodes(self.config, self.op.members)
+            wrong = [node.name for node in named if node.name not in usable]
+            if wrong:
+                raise OpPrereqError(
+                    f"node {wrong[0]} is no master candidate, and only those are members of etcd"
+                )
+            if len(named) != SIZE:
+                raise OpPrereqError(f"an etcd that may lose a member has {SIZE}; name {SIZE} nodes")
+            return named
+        names = choose(sorted(usable, key=lambda name: (name != master, name)))
+        if not names:
+            raise OpPrereqError(
+                f"etcd needs {SIZE} master candidates, and there are {len(usable)}; make more nodes"
+                " candidates, or run an etcd with a third machine as a witness, and name it with"
+                " --endpoints"
+            )
+        return [usable[name] for name in names]
+
+    def _helpers(self, nodes: Sequence[Node]) -> dict[str, str]:
+        groups = lookup.groups_of(self.config, nodes)
+        found = {n.name: fill_ndparams(self.cluster, groups[n.group], n) for n in nodes}
+        return {
+            name: params["oob_program"] for name, params in found.items() if params["oob_program"]
+        }
+
+    def execute(self, plan: Change) -> None:
+        """Carry it out; what fails when it is switched on is taken back."""
+        with _alone(self.context):
+            self._change(plan)
+
+    def _change(self, plan: Change) -> None:
+        if plan.after is None:
+            off = Settings(endpoints=[], prefix="")
+            _switch_off(self.context, self.cluster, plan.nodes, plan.before or off)
+        elif plan.before is None:
+            with ExitStack() as undo:
+                undo.callback(self._take_back, plan.nodes, plan.after)
+                self._switch_on(plan.nodes, plan.after)
+                undo.pop_all()
+        else:
+            settings = follow(self.context, plan.nodes, plan.after)
+            send_settings(self.context, settings, plan.nodes)
+
+    def _take_back(self, nodes: Sequence[Node], settings: Settings) -> None:
+        self.context.warn("high availability could not be switched on; everything is taken back")
+        _switch_off(self.context, self.cluster, nodes, settings)
+
+    def _switch_on(self, nodes: Sequence[Node], settings: Settings) -> None:
+        context = self.context
+        if settings.members:
+            _make_authority(context, self.cluster)
+            members = [node for node in nodes if node.name in settings.members]
+            initial = {node.name: peer_url(node) for node in members}
+            context.info(f"starting etcd on {', '.join(initial)}")
+            _start_members(context, members, initial, settings)
+        wait_for_etcd(context, settings)
+        context.info("starting the agents")
+        send_settings(context, settings, nodes)
+        names = {node.name for node in nodes if not node.offline}
+        _wait(
+            context,
+            settings,
+            lambda shelf: {name for name in names if f"{NODES}{name}" not in shelf.entries},
+            "the agent has not shown itself on {}; see /var/log/ganeti/ha-agent.log there",
+        )
+        context.info("all nodes show that they live: high availability is on")
+
+
+@contextmanager
+def _alone(context: JobContext) -> Iterator[None]:
+    """Keep two jobs from changing the members at the same time."""
+    lock = FileLock(f"{context.paths.lock_dir}/ganeti-high-availability.lock")
+    lock.acquire(timeout_s=_LOCK_S)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _timing(old: Timing, given: Mapping[str, float]) -> Timing:
+    """Return the times with those that are given, by names without their unit.
+
+    Raises:
+        OpPrereqError: there is no such time, or the times contradict each other.
+    """
+    known = {each.name.removesuffix("_s"): each.name for each in fields(Timing)}
+    if wrong := sorted(given.keys() - known.keys()):
+        raise OpPrereqError(f"there is no time {wrong[0]!r}, but {', '.join(known)}")
+    found = Timing(**(asdict(old) | {known[name]: value for name, value in given.items()}))
+    if not 0 < 2 * found.beat_s <= found.lease_s or found.lease_s < 1 or found.watchdog_s < 1:
+        raise OpPrereqError(
+            "a node shows at least twice in the time of its lease that it lives, and lease and"
+            " watchdog take a second at least"
+        )
+    return found
+
+
+def client_url(node: Node) -> str:
+    """Return the URL of a node's member of etcd for clients."""
+    return _url(node, CLIENT_PORT)
+
+
+def peer_url(node: Node) -> str:
+    """Return its URL for the other members."""
+    return _url(node, PEER_PORT)
+
+
+def _url(node: Node, port: int) -> str:
+    host = f"[{node.primary_ip}]" if ":" in node.primary_ip else node.primary_ip
+    return f"https://{host}:{port}"
+
+
+# Certificates
+
+
+def _make_authority(context: JobContext, cluster: Cluster) -> None:
+    """Make the authority, and the certificate of all clients, on the master."""
+    paths = context.paths
+    name = f"etcd.{cluster.cluster_name}"
+    pem = certificates.make_self_signed(name, now=clock.now(), days=_DAYS)
+    files.write_durable(paths.ha_authority_key, pem, 0o600)
+    files.write_durable(
+        paths.ha_authority, certificates.certificate_only(pem, paths.ha_authority_key), 0o600
+    )
+    files.write_durable(paths.ha_certificate, _issue(context, "client", []), 0o600)
+
+
+def _issue(context: JobContext, name: str, addresses: Sequence[str]) -> bytes:
+    """Return key and certificate for one side of a connection.
+
+    Raises:
+        OpExecError: this node has no authority; a candidate gets it with the settings.
+    """
+    path = context.paths.ha_authority_key
+    authority = files.read_bytes_or_none(path, _PEM_BYTES_MAX)
+    if authority is None:
+        raise OpExecError(
+            f"{path} is missing on the master, so no certificate of etcd can be issued; switch high"
+            " availability off and on again"
+        )
+    serial = secrets.randbits(_SERIAL_BITS)
+    return certificates.issue_member_certificate(
+        name, addresses, authority, now=clock.now(), serial=serial, filename=path
+    )
+
+
+# Members
+
+
+def _start_members(
+    context: JobContext,
+    members: Sequence[Node],
+    initial: Mapping[str, str],
+    settings: Settings,
+    number: int | None = None,
+) -> None:
+    """Start members at the same time: they answer when most of them are there.
+
+    Args:
+        number: of the one that joins an etcd; None for those of a new one.
+
+    Raises:
+        OpExecError: one does not run.
+    """
+    paths = context.paths
+    authority = files.read_bytes_or_none(paths.ha_authority, _PEM_BYTES_MAX) or b""
+    given, token = {}, clock.new_uuid()
+    for node in members:
+        member = Member(
+            name=node.name,
+            client_url=client_url(node),
+            peer_url=peer_url(node),
+            initial_cluster=dict(initial),
+            state="new" if number is None else "existing",
+            id="" if number is None else str(number),
+            token=token,
+            certificate=paths.globalize(paths.ha_member_certificate),
+            authority=paths.globalize(paths.ha_member_authority),
+        )
+        pem = _issue(context, node.name, [node.primary_ip])
+        given[target_of(node)] = (
+            CompressedText(dumps(member)),
+            CompressedText(pem),
+            CompressedText(authority),
+        )
+    answers = context.nodes.call_each(NodeCalls.ha_start_member, given)
+    failed = [f"node {name}: {each.error}" for name, each in answers.items() if each.error]
+    if failed:
+        raise OpExecError(f"etcd does not run: {'; '.join(failed)}")
+
+
+def follow(context: JobContext, nodes: Sequence[Node], settings: Settings) -> Settings:
+    """Let the members of etcd follow the master candidates; returns the settings then.
+
+    Raises:
+        OpExecError, TransportError: a member cannot be changed; the others work on.
+    """
+    usable = [node.name for node in nodes if node.master_candidate and not node.offline]
+    by_name = {node.name: node for node in nodes}
+    while settings.members and (change := next_change(settings.members, usable)):
+        members = list(settings.members)
+        if change.remove:
+            context.info(f"etcd gives up its member on {change.remove}")
+            _change_member(settings, remove=change.remove)
+            gone = by_name.get(change.remove)
+            if gone is not None and not gone.offline:
+                _tell(context, NodeCalls.ha_stop_member, [gone])
+            members.remove(change.remove)
+        if change.add:
+            context.info(f"etcd gets a member on {change.add}")
+            node = by_name[change.add]
+            number = _change_member(settings, add=peer_url(node))
+            members.append(change.add)
+            initial = {name: peer_url(by_name[name]) for name in members}
+            _start_members(context, [node], initial, settings, number)
+        endpoints = [client_url(by_name[name]) for name in members if name in by_name]
+        settings = msgspec.structs.replace(settings, members=members, endpoints=endpoints)
+    return settings
+
+
+def _change_member(settings: Settings, *, remove: str = "", add: str = "") -> int | None:
+    async def change() -> int | None:
+        async with EtcdClient.of(settings, _ETCD_S) as etcd:
+            if add:
+                return await etcd.add_member(add)
+            for each in await etcd.members():
+                if each.name == remove:
+                    await etcd.remove_member(each.ID)
+            return None
+
+    # Etcd wants its members to have been connected for some seconds before it changes them.
+    until_s = clock.monotonic() + _MEMBER_S
+    while True:
+        try:
+            return asyncio.run(change())
+        except TransportError:
+            if clock.monotonic() > until_s:
+                raise
+        clock.pause(_PAUSE_S)
+
+
+def update(context: JobContext, nodes: Sequence[Node]) -> None:
+    """Let high availability know of nodes that came, went or changed; errors are told."""
+    with _alone(context):
+        settings = availability.read(context.paths)
+        if settings is not None:
+            _update(context, nodes, settings)
+
+
+def _update(context: JobContext, nodes: Sequence[Node], settings: Settings) -> None:
+    try:
+        settings = follow(context, nodes, settings)
+    except GenericError as err:
+        context.warn(
+            f"the members of etcd do not follow the master candidates: {err.message}; type"
+            f" '{_COMMAND}' when that is put right"
+        )
+    send_settings(context, settings, nodes, is_lenient=True)
+
+
+# Settings
+
+
+def send_settings(
+    context: JobContext, settings: Settings, nodes: Sequence[Node], *, is_lenient: bool = False
+) -> None:
+    """Send the settings to all nodes that are online, and the authority's key to the candidates.
+
+    Raises:
+        OpExecError: some did not take them; unless it is lenient, and only warns.
+    """
+    paths = context.paths
+    text = settings_text(context, settings)
+    if settings.members:
+        candidates = [n for n in nodes if n.master_candidate and not n.offline]
+        node_files.send(context, paths.ha_authority_key, candidates)
+    certificate, authority = (
+        files.read_bytes_or_none(path, _PEM_BYTES_MAX) or b"" if settings.certificate else b""
+        for path in (paths.ha_certificate, paths.ha_authority)
+    )
+    online = [node for node in nodes if not node.offline]
+    if settings.members:  # one that was away may still run a member that is none any more
+        others = [node for node in online if node.name not in settings.members]
+        _tell(context, NodeCalls.ha_stop_member, others)
+    answers = context.nodes.call_all(
+        NodeCalls.ha_start,
+        online,
+        CompressedText(text),
+        CompressedText(certificate),
+        CompressedText(authority),
+    )
+    failed = [f"node {name}: {each.error}" for name, each in answers.items() if each.error]
+    if failed and not is_lenient:
+        raise OpExecError(f"the agent of high availability does not run: {'; '.join(failed)}")
+    for text_of_failure in failed:
+        context.warn(f"no agent of high availability: {text_of_failure}")
+
+
+def settings_text(context: JobContext, settings: Settings) -> bytes:
+    """Return the content of the file, with paths as every node has them."""
+    if settings.certificate:
+        settings = msgspec.structs.replace(
+            settings,
+            certificate=context.paths.globalize(settings.certificate),
+            authority=context.paths.globalize(settings.authority),
+        )
+    return dumps(settings)
+
+
+def digest(text: bytes) -> str:
+    """Return the digest of settings as nodes report it."""
+    return hashlib.sha256(text).hexdigest()
+
+
+def _switch_off(
+    context: JobContext, cluster: Cluster, nodes: Sequence[Node], settings: Settings
+) -> None:
+    """Take everything away, agents first."""
+    paths = context.paths
+    online = [node for node in nodes if not node.offline]
+    _tell(context, NodeCalls.ha_stop, online, cluster.drbd_usermode_helper or "")
+    _tell(
+        context,
+        NodeCalls.ha_stop_member,
+        [node for node in online if node.name in settings.members],
+    )
+    if settings.endpoints and not settings.members:
+        try:
+            asyncio.run(_erase(settings))
+        except GenericError as err:
+            context.warn(f"what etcd holds below {settings.prefix} stays: {err.message}")
+    for path in (paths.ha_authority_key, paths.ha_authority, paths.ha_certificate):
+        files.remove_if_exists(path)
+    for node in nodes:
+        if node.offline:
+            context.warn(
+                f"node {node.name} is offline and keeps its settings: if it runs, its watchdog may"
+                " reset it; run 'gnt-cluster ha-disable' again when it is back"
+            )
+
+
+async def _erase(settings: Settings) -> None:
+    """Take all that is ours out of the site's etcd."""
+    async with EtcdClient.of(settings, _ETCD_S) as etcd:
+        await etcd.change([], *map(Delete, (await etcd.read()).entries))
+
+
+def _tell(
+    context: JobContext, method: Callable[..., None], nodes: Sequence[Node], *args: object
+) -> None:
+    """Make a call whose failures are only told."""
+    for name, answer in context.nodes.call_all(method, nodes, *args).items():
+        if answer.error is not None:
+            context.warn(f"node {name}: {answer.error}")
+
+
+# Waiting
+
+
+def wait_for_etcd(context: JobContext, settings: Settings) -> None:
+    """Wait until etcd answers.
+
+    Raises:
+        OpExecError: it does not.
+    """
+    _wait(context, settings, lambda _shelf: set(), "")
+
+
+def _wait(
+    context: JobContext, settings: Settings, missing: Callable[[Snapshot], set[str]], complaint: str
+) -> None:
+    """Wait until etcd has something.
+
+    Raises:
+        OpExecError: it has not after some time; the complaint names what is missing.
+    """
+    until_s = clock.monotonic() + _UP_S
+
+    async def read() -> Snapshot:
+        async with EtcdClient.of(settings, _ETCD_S) as etcd:
+            return await etcd.read()
+
+    while True:
+        context.check_canceled()
+        try:
+            left = missing(asyncio.run(read()))
+            if not left:
+                return
+            trouble = complaint.format(", ".join(sorted(left)))
+        except TransportError as err:
+            trouble = err.message
+        if clock.monotonic() > until_s:
+            raise OpExecError(trouble)
+        clock.pause(_PAUSE_S)

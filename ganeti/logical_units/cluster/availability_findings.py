@@ -1,0 +1,107 @@
+"""Findings about high availability: the members of etcd, and the agents of the nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from ganeti.availability.records import PAUSE_KEY, Pause
+from ganeti.base.errors import GenericError
+from ganeti.clients.etcd import EtcdClient, MemberHealth
+from ganeti.logical_units.cluster.availability import digest, settings_text
+from ganeti.logical_units.cluster.findings import Finding, Severity
+from ganeti.logical_units.context import JobContext
+from ganeti.objects.model import Node
+from ganeti.objects.verify_errors import VerifyErrorCode
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.store import availability
+from ganeti.store.availability import Settings
+
+_ETCD_S: Final = 5.0
+# Etcd takes no more writes at 2 GiB; and each beat of a node has to fit into its time.
+_SIZE_BYTES_MAX: Final = 1 << 30
+_LATENCY_S_MAX: Final = 0.5
+
+
+def availability_findings(context: JobContext, nodes: Sequence[Node]) -> list[Finding]:
+    """Ask etcd and all agents; high availability is on."""
+    settings = availability.read(context.paths)
+    if settings is None:
+        return []
+    online = [node for node in nodes if not node.offline]
+    answers = context.nodes.call_all(NodeCalls.ha_report, online)
+    wanted = digest(settings_text(context, settings))
+    found = [*_judge_etcd(*asyncio.run(_ask_etcd(settings)), now=context.now())]
+    for node in online:
+        answer = answers[node.name]
+        if answer.error is not None:
+            found.append(_of_node(node.name, f"ha_report: {answer.error}"))
+        else:
+            found += judge_agent(node.name, answer.payload, wanted, settings)
+    return found
+
+
+async def _ask_etcd(settings: Settings) -> tuple[Mapping[str, MemberHealth], Pause | None]:
+    async with EtcdClient.of(settings, _ETCD_S) as etcd:
+        health = await etcd.health()
+        try:
+            pause = (await etcd.read()).one(PAUSE_KEY, Pause)
+        except GenericError:
+            pause = None
+        return health, pause
+
+
+def _judge_etcd(
+    members: Mapping[str, MemberHealth], pause: Pause | None, *, now: float
+) -> Iterator[Finding]:
+    """Yield the problems of the members, by URL, and tell of a pause."""
+    for url, member in members.items():
+        if member.trouble:
+            yield _of_cluster(f"etcd at {url} does not answer: {member.trouble}")
+            continue
+        if not member.leader:
+            yield _of_cluster(f"etcd at {url} follows no leader")
+        if member.size_bytes > _SIZE_BYTES_MAX:
+            size_mib = member.size_bytes >> 20
+            text = f"etcd at {url} holds {size_mib} MiB, and takes no more at 2048: defragment it"
+            yield _of_cluster(text, Severity.WARNING)
+        if member.latency_s > _LATENCY_S_MAX:
+            text = f"etcd at {url} took {member.latency_s:.1f} s to answer; is its disk slow?"
+            yield _of_cluster(text, Severity.WARNING)
+    if pause is not None and pause.until > now:
+        until = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(pause.until))
+        text = f"high availability is paused by {pause.by} until {until}: {pause.why}"
+        yield _of_cluster(text, Severity.WARNING)
+
+
+def judge_agent(
+    name: str, report: Mapping[str, object], wanted: str, settings: Settings
+) -> Iterator[Finding]:
+    """Yield the problems of a node's part in it.
+
+    Args:
+        report: the answer to ha_report.
+        wanted: the digest of the settings.
+    """
+    if not report.get("settings"):
+        yield _of_node(name, "has no settings of high availability; type 'gnt-cluster ha-enable'")
+    elif report["settings"] != wanted:
+        text = "has other settings of high availability than the master"
+        yield _of_node(name, f"{text}; type 'gnt-cluster ha-enable'")
+    if not report.get("agent"):
+        yield _of_node(name, "runs no ganeti-ha: nobody would know that this node is dead")
+    member = report.get("member")
+    if name in settings.members and member is not True:
+        yield _of_node(name, "is to run a member of etcd, and runs none")
+    if name not in settings.members and member is not None:
+        yield _of_node(name, "runs a member of etcd that is none of the cluster's any more")
+
+
+def _of_cluster(text: str, severity: Severity = Severity.ERROR) -> Finding:
+    return Finding(VerifyErrorCode.ECLUSTERCFG, "", text, severity)
+
+
+def _of_node(name: str, text: str) -> Finding:
+    return Finding(VerifyErrorCode.ENODESETUP, name, text)

@@ -1,0 +1,111 @@
+"""High availability on this node: its settings, its agent, and a member of etcd."""
+
+import hashlib
+import logging
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from typing import Final
+
+from ganeti.base.daemons import AGENT, MEMBER
+from ganeti.base.errors import GenericError
+from ganeti.node_ops.context import NodeHandler
+from ganeti.protocol.node_rpc_values import CompressedText
+from ganeti.storage.drbd import fencing
+from ganeti.system import daemon_control, files
+
+logger = logging.getLogger(__name__)
+
+_MODE: Final = 0o600
+_BYTES_MAX: Final = 1 << 20
+_WATCHDOGS: Final = "/sys/class/watchdog"
+
+
+class Availability(NodeHandler):
+    """The agent of high availability, and a member of etcd."""
+
+    def ha_look(self, watchdog: str, as_member: bool) -> list[str]:
+        found = list(_watchdog_problems(self.paths.localize(watchdog))) if watchdog else []
+        if as_member and shutil.which("etcd") is None:
+            found.append("etcd is not installed; on Debian: apt-get install etcd-server")
+        return found
+
+    def ha_start_member(
+        self, settings: CompressedText, certificate: CompressedText, authority: CompressedText
+    ) -> None:
+        paths = self.paths
+        self.ha_stop_member()
+        self._write(paths.ha_member_certificate, certificate.content)
+        self._write(paths.ha_member_authority, authority.content)
+        self._write(paths.ha_member, settings.content)
+        daemon_control.start_daemon(paths, MEMBER, hostname=self.hostname)
+
+    def ha_stop_member(self) -> None:
+        paths = self.paths
+        files.remove_if_exists(paths.ha_member)  # first, so that nobody starts it again
+        daemon_control.stop_daemon(paths, MEMBER)
+        for path in (paths.ha_member_certificate, paths.ha_member_authority, paths.etcd_member):
+            files.remove_if_exists(path)
+        shutil.rmtree(paths.etcd_dir, ignore_errors=True)
+
+    def ha_start(
+        self, settings: CompressedText, certificate: CompressedText, authority: CompressedText
+    ) -> None:
+        paths = self.paths
+        for path, text in ((paths.ha_certificate, certificate), (paths.ha_authority, authority)):
+            if text.content:
+                self._write(path, text.content)
+        is_new = files.read_bytes_or_none(paths.high_availability, _BYTES_MAX) != settings.content
+        self._write(paths.high_availability, settings.content)
+        fencing.apply(paths, "")
+        if is_new:
+            daemon_control.stop_daemon(paths, AGENT)
+        daemon_control.start_daemon(paths, AGENT, hostname=self.hostname)
+
+    def ha_stop(self, drbd_helper: str) -> None:
+        paths = self.paths
+        daemon_control.stop_daemon(paths, AGENT)
+        of_node = (paths.high_availability, paths.ha_state)
+        keys = (paths.ha_certificate, paths.ha_authority, paths.ha_authority_key)
+        for path in (*of_node, *keys):
+            files.remove_if_exists(path)
+        daemon_control.stop_daemon(paths, AGENT)  # the watcher may have started it meanwhile
+        fencing.apply(paths, drbd_helper)
+
+    def ha_report(self) -> dict[str, object]:
+        paths = self.paths
+        settings = files.read_bytes_or_none(paths.high_availability, _BYTES_MAX)
+        is_member = os.path.exists(paths.ha_member)
+        return {
+            "settings": "" if settings is None else hashlib.sha256(settings).hexdigest(),
+            "agent": daemon_control.running_pid(paths, AGENT) is not None,
+            "member": daemon_control.running_pid(paths, MEMBER) is not None if is_member else None,
+        }
+
+    def _write(self, path: str, content: bytes) -> None:
+        """Write a file for root and for the owner of the data directory, whose daemons read it."""
+        status = os.stat(self.paths.data_dir)
+        files.write_durable(path, content, _MODE, owner=(status.st_uid, status.st_gid))
+
+
+def _watchdog_problems(path: str) -> Iterator[str]:
+    """Yield what keeps a watchdog from being used; it is not opened, which would start it."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as err:
+        yield f"watchdog {path}: {err.strerror}; load its driver, or softdog"
+        return
+    if stat.S_ISFIFO(mode):
+        return  # of a virtual node
+    if not stat.S_ISCHR(mode):
+        yield f"{path} is no watchdog"
+        return
+    name = os.path.basename(os.path.realpath(path))
+    place = f"{_WATCHDOGS}/{name if name[-1].isdigit() else f'{name}0'}"
+    try:
+        state = files.read_bytes_or_none(f"{place}/state", _BYTES_MAX) or b""
+    except (OSError, GenericError):
+        return
+    if state.strip() == b"active":
+        yield f"watchdog {path} is in use; stop what uses it (systemd: RuntimeWatchdogSec=0)"
