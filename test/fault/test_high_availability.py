@@ -145,7 +145,8 @@ def test_without_etcd_nobody_is_judged_and_nobody_is_reset(world: World) -> None
             member.go_on()
     world.wait(lambda: world.present() == set(world.cluster.nodes), "all are there again")
     assert {node: world.agent(node) for node in world.cluster.nodes} == before
-    assert {node: world.loss_of(node) for node in world.cluster.nodes} == losses
+    for node in world.cluster.nodes:  # what was dealt with before goes
+        assert world.loss_of(node) in (None, losses[node])
 
 
 def test_a_lost_member_of_etcd_changes_nothing(world: World) -> None:

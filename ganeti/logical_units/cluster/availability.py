@@ -189,7 +189,7 @@ class LUClusterSetAvailability(SimpleUnit[OpClusterSetAvailability, Change]):
             members = [node for node in nodes if node.name in settings.members]
             initial = {node.name: peer_url(node) for node in members}
             context.info(f"starting etcd on {', '.join(initial)}")
-            _start_members(context, members, initial, settings)
+            _start_members(context, members, initial)
         wait_for_etcd(context, settings)
         context.info("starting the agents")
         send_settings(context, settings, nodes)
@@ -288,7 +288,6 @@ def _start_members(
     context: JobContext,
     members: Sequence[Node],
     initial: Mapping[str, str],
-    settings: Settings,
     number: int | None = None,
 ) -> None:
     """Start members at the same time: they answer when most of them are there.
@@ -349,7 +348,7 @@ def follow(context: JobContext, nodes: Sequence[Node], settings: Settings) -> Se
             number = _change_member(settings, add=peer_url(node))
             members.append(change.add)
             initial = {name: peer_url(by_name[name]) for name in members}
-            _start_members(context, [node], initial, settings, number)
+            _start_members(context, [node], initial, number)
         endpoints = [client_url(by_name[name]) for name in members if name in by_name]
         settings = msgspec.structs.replace(settings, members=members, endpoints=endpoints)
     return settings
