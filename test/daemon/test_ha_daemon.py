@@ -21,6 +21,8 @@ from ganeti.base.errors import CommandError
 from ganeti.base.json import dumps
 from ganeti.base.paths import Paths
 from ganeti.clients.etcd import EtcdClient, Snapshot
+from ganeti.node_ops.context import NodeContext
+from ganeti.node_ops.machine.availability import Availability
 from ganeti.store import availability, ssconf
 from ganeti.store.availability import Settings
 from ganeti.system import clock, daemon_control, files
@@ -106,10 +108,10 @@ def test_an_agent_that_is_switched_off_with_etcd_gone_ends_at_once(
 ) -> None:
     daemon_control.start_daemon(paths, AGENT, hostname=NAME)
     wait_until(lambda: NODES + NAME in shelf(members).entries, "the node")
-    os.unlink(paths.high_availability)
     members[0].hang()
     try:
-        assert daemon_control.stop_daemon(paths, AGENT)
+        Availability(NodeContext(paths, NAME, "ha_stop", "test")).ha_stop("")
+        assert daemon_control.running_pid(paths, AGENT) is None
     finally:
         members[0].go_on()
     text = Path(paths.log_file(AGENT)).read_text()

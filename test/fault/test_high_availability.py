@@ -107,6 +107,17 @@ def test_all_nodes_show_that_they_live(world: World) -> None:
     assert "ERROR" not in text
 
 
+def test_a_helper_that_is_named_later_is_known_on_all_nodes(world: World) -> None:
+    node = world.cluster.nodes[4]
+    for value, known in (("/bin/false", {node: "/bin/false"}), ("default", {})):
+        world.cluster.gnt(f"node modify --node-parameters oob_program={value} {node}")
+        for each in world.cluster.nodes:
+            settings = availability.read(world.cluster.paths_of(each))
+            assert settings is not None
+            assert settings.helpers == known
+    world.wait(lambda: world.present() == set(world.cluster.nodes), "all are there again")
+
+
 def test_a_node_without_power_is_proved_dead(world: World) -> None:
     node = world.cluster.nodes[4]
     boot = world.boot_of(node)

@@ -108,7 +108,7 @@ class LUClusterSetAvailability(SimpleUnit[OpClusterSetAvailability, Change]):
         is_own = not op.endpoints and (found.before is None or bool(old.members or op.members))
         changed: dict[str, object] = {
             "timing": _timing(old.timing, op.timing),
-            "helpers": self._helpers(found.nodes),
+            "helpers": _helpers(self.context, found.nodes),
         }
         if op.watchdog is not None:
             changed["watchdog"] = op.watchdog
@@ -152,13 +152,6 @@ class LUClusterSetAvailability(SimpleUnit[OpClusterSetAvailability, Change]):
                 " --endpoints"
             )
         return [usable[name] for name in names]
-
-    def _helpers(self, nodes: Sequence[Node]) -> dict[str, str]:
-        groups = lookup.groups_of(self.config, nodes)
-        found = {n.name: fill_ndparams(self.cluster, groups[n.group], n) for n in nodes}
-        return {
-            name: params["oob_program"] for name, params in found.items() if params["oob_program"]
-        }
 
     def execute(self, plan: Change) -> None:
         """Carry it out; what fails when it is switched on is taken back."""
@@ -230,6 +223,13 @@ def _timing(old: Timing, given: Mapping[str, float]) -> Timing:
             " watchdog take a second at least"
         )
     return found
+
+
+def _helpers(context: JobContext, nodes: Sequence[Node]) -> dict[str, str]:
+    """Return {node: its out-of-band program}, as nodes, their groups and the cluster say."""
+    cluster, groups = context.config.get_cluster(), lookup.groups_of(context.config, nodes)
+    found = {n.name: fill_ndparams(cluster, groups[n.group], n) for n in nodes}
+    return {name: params["oob_program"] for name, params in found.items() if params["oob_program"]}
 
 
 def client_url(node: Node) -> str:
@@ -357,12 +357,13 @@ def follow(context: JobContext, nodes: Sequence[Node], settings: Settings) -> Se
 def _change_member(settings: Settings, *, remove: str = "", add: str = "") -> int | None:
     async def change() -> int | None:
         async with EtcdClient.of(settings, _ETCD_S) as etcd:
-            if add:
-                return await etcd.add_member(add)
-            for each in await etcd.members():
-                if each.name == remove:
+            known = await etcd.members()
+            there = [each for each in known if add in each.peer_urls]
+            for each in known:
+                # One that has joined before begins anew without its data: it has to be another.
+                if (remove and each.name == remove) or (each in there and each.name):
                     await etcd.remove_member(each.ID)
-            return None
+            return await etcd.add_member(add) if add else None
 
     # Etcd wants its members to have been connected for some seconds before it changes them.
     until_s = clock.monotonic() + _MEMBER_S
@@ -384,6 +385,7 @@ def update(context: JobContext, nodes: Sequence[Node]) -> None:
 
 
 def _update(context: JobContext, nodes: Sequence[Node], settings: Settings) -> None:
+    settings = msgspec.structs.replace(settings, helpers=_helpers(context, nodes))
     try:
         settings = follow(context, nodes, settings)
     except GenericError as err:

@@ -65,12 +65,13 @@ class Availability(NodeHandler):
 
     def ha_stop(self, drbd_helper: str) -> None:
         paths = self.paths
+        # First, so that nobody starts the agent again, and that it ends the watchdog although etcd
+        # does not answer.
+        files.remove_if_exists(paths.high_availability)
         daemon_control.stop_daemon(paths, AGENT)
-        of_node = (paths.high_availability, paths.ha_state)
         keys = (paths.ha_certificate, paths.ha_authority, paths.ha_authority_key)
-        for path in (*of_node, *keys):
+        for path in (paths.ha_state, *keys):
             files.remove_if_exists(path)
-        daemon_control.stop_daemon(paths, AGENT)  # the watcher may have started it meanwhile
         fencing.apply(paths, drbd_helper)
 
     def ha_report(self) -> dict[str, object]:
