@@ -134,7 +134,7 @@ def find_allocator(paths: Paths, asked: str | None) -> str:
         OpPrereqError: the one asked for is not there.
     """
     name = OWN_ALLOCATOR if asked is None else asked
-    searched = paths.iallocator_search_path
+    searched = daemon_control.allocator_directories(paths)
     if name and find_plugin(name, searched, "allocator") is not None:
         return name
     if asked:

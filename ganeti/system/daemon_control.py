@@ -56,6 +56,13 @@ def bundled(in_checkout: str, in_prefix: str) -> str:
     return f"{_CHECKOUT}/{in_checkout}" if prefix is None else f"{prefix}/{in_prefix}"
 
 
+def allocator_directories(paths: Paths) -> list[str]:
+    """Return where allocators are looked for, first match wins: ours come last."""
+    prefix = installation_prefix()
+    ours = [] if prefix is None else [f"{prefix}/lib/ganeti/iallocators"]
+    return list(dict.fromkeys([*paths.iallocator_search_path, *ours]))
+
+
 def executable(name: str) -> str:
     """Return the path of one of our programs.
 
