@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +71,18 @@ def test_dependencies_are_added_to_those_of_the_opcode() -> None:
     assert second["depends"] == [[5, ["success"]]]
 
 
+@pytest.fixture
+def short_root() -> Iterator[str]:
+    """A directory whose name leaves room for sockets below it."""
+    with tempfile.TemporaryDirectory(prefix="gnt-") as directory:
+        yield directory
+
+
 def test_whoever_changes_something_is_told_that_high_availability_is_paused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    short_root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("GANETI_ROOTDIR", str(tmp_path))
-    paths = Paths(str(tmp_path))
+    monkeypatch.setenv("GANETI_ROOTDIR", short_root)
+    paths = Paths(short_root)
     for path in (paths.high_availability, paths.ha_state):
         Path(path).parent.mkdir(parents=True)
 
