@@ -12,10 +12,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -39,6 +40,8 @@ from ganeti.store import availability
 from ganeti.store.availability import Member, Settings
 from ganeti.system import certificates, clock, files
 from ganeti.system.filelock import FileLock
+
+T = TypeVar("T")
 
 CLIENT_PORT: Final = 1818
 PEER_PORT: Final = 1819
@@ -337,7 +340,7 @@ def follow(context: JobContext, nodes: Sequence[Node], settings: Settings) -> Se
         members = list(settings.members)
         if change.remove:
             context.info(f"etcd gives up its member on {change.remove}")
-            _change_member(settings, remove=change.remove)
+            _change_members(settings, partial(_remove, name=change.remove))
             gone = by_name.get(change.remove)
             if gone is not None and not gone.offline:
                 _tell(context, NodeCalls.ha_stop_member, [gone])
@@ -345,25 +348,42 @@ def follow(context: JobContext, nodes: Sequence[Node], settings: Settings) -> Se
         if change.add:
             context.info(f"etcd gets a member on {change.add}")
             node = by_name[change.add]
-            number = _change_member(settings, add=peer_url(node))
+            number, initial = _change_members(settings, partial(_add, node=node))
             members.append(change.add)
-            initial = {name: peer_url(by_name[name]) for name in members}
             _start_members(context, [node], initial, number)
         endpoints = [client_url(by_name[name]) for name in members if name in by_name]
         settings = msgspec.structs.replace(settings, members=members, endpoints=endpoints)
     return settings
 
 
-def _change_member(settings: Settings, *, remove: str = "", add: str = "") -> int | None:
-    async def change() -> int | None:
+async def _remove(etcd: EtcdClient, name: str) -> None:
+    for each in await etcd.members():
+        if each.name == name:
+            await etcd.remove_member(each.ID)
+
+
+async def _add(etcd: EtcdClient, node: Node) -> tuple[int, dict[str, str]]:
+    """Expect a member on a node; returns its number, and the URL of each member by its name."""
+    url = peer_url(node)
+    for each in await etcd.members():
+        # One that has joined before begins anew without its data: it has to be another.
+        if url in each.peer_urls and each.name:
+            await etcd.remove_member(each.ID)
+    number = await etcd.add_member(url)
+    members = await etcd.members()
+    return number, {each.name or node.name: each.peer_urls[0] for each in members}
+
+
+def _change_members(settings: Settings, act: Callable[[EtcdClient], Awaitable[T]]) -> T:
+    """Change the members of etcd.
+
+    Raises:
+        TransportError, ProtocolError: it does not answer, or refuses.
+    """
+
+    async def change() -> T:
         async with EtcdClient.of(settings, _ETCD_S) as etcd:
-            known = await etcd.members()
-            there = [each for each in known if add in each.peer_urls]
-            for each in known:
-                # One that has joined before begins anew without its data: it has to be another.
-                if (remove and each.name == remove) or (each in there and each.name):
-                    await etcd.remove_member(each.ID)
-            return await etcd.add_member(add) if add else None
+            return await act(etcd)
 
     # Etcd wants its members to have been connected for some seconds before it changes them.
     until_s = clock.monotonic() + _MEMBER_S
