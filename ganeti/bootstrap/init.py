@@ -28,7 +28,7 @@ from ganeti.storage.lvm_reports import volume_groups
 from ganeti.store import config_file, ssconf
 from ganeti.store.job_files import JobFiles
 from ganeti.system import certificates, clock, daemon_control, environment, files, ssh
-from ganeti.system.programs import find_plugin
+from ganeti.system.programs import allocator_directories, find_plugin
 from ganeti.transport.addresses import serves
 
 logger = logging.getLogger(__name__)
@@ -134,7 +134,7 @@ def find_allocator(paths: Paths, asked: str | None) -> str:
         OpPrereqError: the one asked for is not there.
     """
     name = OWN_ALLOCATOR if asked is None else asked
-    searched = daemon_control.allocator_directories(paths)
+    searched = allocator_directories(paths)
     if name and find_plugin(name, searched, "allocator") is not None:
         return name
     if asked:

@@ -20,21 +20,14 @@ from ganeti.base.errors import CommandError, GenericError
 from ganeti.base.paths import Paths
 from ganeti.system import filelock, files, process, systemd
 from ganeti.system.environment import HOSTNAME_VARIABLE, node_environment
-from ganeti.system.programs import is_runnable
+from ganeti.system.programs import CHECKOUT as _CHECKOUT
+from ganeti.system.programs import installation_prefix, is_runnable
 
 START_TIMEOUT_S: Final = 300.0  # as systemd has; an emulated or swapping machine takes minutes
 STOP_TIMEOUT_S: Final = 15.0
 UNIT_STOP_TIMEOUT_S: Final = 120.0  # systemd itself gives up after 90 s, and kills
 
-_CHECKOUT: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _EVERYWHERE: Final = frozenset(Place)
-_PACKAGES: Final = ("site-packages", "dist-packages")  # below PREFIX/lib/python3.N
-
-
-def installation_prefix(above_package: str = _CHECKOUT) -> str | None:
-    """Return the directory that we are installed below; None in a checkout."""
-    directory, name = os.path.split(above_package)
-    return os.path.dirname(os.path.dirname(directory)) if name in _PACKAGES else None
 
 
 def program_directories() -> list[str]:
@@ -54,13 +47,6 @@ def bundled(in_checkout: str, in_prefix: str) -> str:
     """Return the path of something that comes with the programs."""
     prefix = installation_prefix()
     return f"{_CHECKOUT}/{in_checkout}" if prefix is None else f"{prefix}/{in_prefix}"
-
-
-def allocator_directories(paths: Paths) -> list[str]:
-    """Return where allocators are looked for, first match wins: ours come last."""
-    prefix = installation_prefix()
-    ours = [] if prefix is None else [f"{prefix}/lib/ganeti/iallocators"]
-    return list(dict.fromkeys([*paths.iallocator_search_path, *ours]))
 
 
 def executable(name: str) -> str:

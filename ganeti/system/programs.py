@@ -8,8 +8,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from ganeti.base.errors import GenericError
+from ganeti.base.paths import Paths
 from ganeti.base.text import is_plugin_name
 
+CHECKOUT: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_PACKAGES: Final = ("site-packages", "dist-packages")  # below PREFIX/lib/python3.N
 _WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -70,3 +73,16 @@ def _check_trustworthy(path: str) -> None:
         raise GenericError(f"{path} is a symbolic link, so it is not run")
     if status.st_uid not in (0, os.geteuid()) or status.st_mode & _WRITABLE_BY_OTHERS:
         raise GenericError(f"{path} can be changed by others than root, so it is not run")
+
+
+def installation_prefix(above_package: str = CHECKOUT) -> str | None:
+    """Return the directory that we are installed below; None in a checkout."""
+    directory, name = os.path.split(above_package)
+    return os.path.dirname(os.path.dirname(directory)) if name in _PACKAGES else None
+
+
+def allocator_directories(paths: Paths) -> list[str]:
+    """Return where allocators are looked for, first match wins: ours come last."""
+    prefix = installation_prefix()
+    ours = [] if prefix is None else [f"{prefix}/lib/ganeti/iallocators"]
+    return list(dict.fromkeys([*paths.iallocator_search_path, *ours]))

@@ -534,6 +534,11 @@ def test_a_queue_closed_by_a_failover_that_died_is_opened(three: FailingCluster)
         failing_over.wait()
     wait_until(lambda: not queue.is_drained(), "the queue to be open", timeout_s=OPENED_S_MAX)
     assert three.statuses()[running] == "running"
+    wait_until(
+        lambda: "unset" in three.gnt("cluster queue info").out,
+        "LuxiD to take jobs",
+        timeout_s=OPENED_S_MAX,
+    )
     three.wait_status(three.submit("debug delay 0"), "success")
     wait_until(
         lambda: not any(JobFiles(three.paths_of(node)).is_drained() for node in three.nodes),

@@ -13,6 +13,7 @@ from guests.instances import make_instance
 from guests.nodes import QEMU, KvmNode, KvmNodes, kvm_nodes
 
 from ganeti.base.errors import GenericError, OpPrereqError
+from ganeti.hypervisor.interface import Instant
 from ganeti.hypervisor.kvm.qemu import boot_sector
 from ganeti.hypervisor.user_ids import uids_in_use
 from ganeti.storage.nbd import NbdImage
@@ -63,7 +64,7 @@ def test_each_guest_has_an_id_of_the_pool(nodes: KvmNodes) -> None:
     late = nodes.boot_disk(1)  # which only root may open
     os.chmod(late.dev_path, 0o600)
     assert node.driver.hotplug.add_disk(first, late).startswith("pci.0/")
-    node.driver.snapshots.take(first, str(nodes.base / "exports"))
+    node.driver.snapshots.take(first, str(nodes.base / "exports"), Instant())
     found = node.driver.snapshots.address(first.name, late.uuid)
     with closing(NbdImage(found.socket_path, found.export)) as image:
         assert image.read(0, 512) == boot_sector()

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ganeti.cli.command import ArgKind, opt
 from ganeti.cli.declaration.program import DEBUG, VERSION, Option
-from ganeti.cli.declaration.values import Float, Priority
+from ganeti.cli.declaration.values import PRIORITIES, Float, Priority
 from ganeti.objects.disk_templates import DiskTemplate
 
 _YES: Final = partial(opt.option, choices=("yes", "no"), alone="yes")
@@ -28,7 +28,7 @@ _KINDS: Final[dict[str, Any]] = {
     "number": opt.number,
     "size": opt.size,
     "ratio": partial(opt.option, type=Float),
-    "priority": partial(opt.option, type=Priority),
+    "priority": partial(opt.option, type=Priority, choices=tuple(PRIORITIES)),
     "yes?": _YES,
     "template": partial(opt.option, choices=tuple(DiskTemplate)),
     "flag": opt.flag,
@@ -75,7 +75,7 @@ ratio | --plan-time=SECONDS | with --plan, how long to look for one at most | 12
 flag | --first-job-group | carry out the first set of jobs only
 flag | --dry-run | show what would be done, and do nothing
 text | --reason=REASON | kept in the reason trail of the jobs
-priority | --priority=PRIO | priority of the jobs
+priority | --priority | priority of the jobs
 text? | -p --print-nodes=FIELDS | print the nodes, with these fields; after + besides the usual ones
 flag | --print-instances | print the instances
 file? | -C --print-commands=FILE | print the commands for the moves, or write them to a file

@@ -9,14 +9,13 @@ Source: design.md, "A node is dead when it is proved, not when it is silent".
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -25,7 +24,6 @@ from ganeti.availability.records import NODES
 from ganeti.availability.timing import Timing
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError, TransportError, wrong_state
 from ganeti.base.json import dumps
-from ganeti.clients.etcd import Delete, EtcdClient, Snapshot
 from ganeti.clients.node_rpc import target_of
 from ganeti.logical_units import lookup, node_files
 from ganeti.logical_units.base import SimpleUnit
@@ -38,8 +36,11 @@ from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import CompressedText
 from ganeti.store import availability
 from ganeti.store.availability import Member, Settings
-from ganeti.system import certificates, clock, files
+from ganeti.system import clock, files
 from ganeti.system.filelock import FileLock
+
+if TYPE_CHECKING:
+    from ganeti.clients.etcd import EtcdClient, Snapshot
 
 T = TypeVar("T")
 
@@ -256,6 +257,8 @@ def _url(node: Node, port: int) -> str:
 def _make_authority(context: JobContext, cluster: Cluster) -> None:
     """Make the authority, and the certificate of all clients, on the master."""
     paths = context.paths
+    from ganeti.system import certificates  # cryptography: many milliseconds
+
     name = f"etcd.{cluster.cluster_name}"
     pem = certificates.make_self_signed(name, now=clock.now(), days=_DAYS)
     files.write_durable(paths.ha_authority_key, pem, 0o600)
@@ -278,6 +281,8 @@ def _issue(context: JobContext, name: str, addresses: Sequence[str]) -> bytes:
             f"{path} is missing on the master, so no certificate of etcd can be issued; switch high"
             " availability off and on again"
         )
+    from ganeti.system import certificates
+
     serial = secrets.randbits(_SERIAL_BITS)
     return certificates.issue_member_certificate(
         name, addresses, authority, now=clock.now(), serial=serial, filename=path
@@ -356,6 +361,23 @@ def follow(context: JobContext, nodes: Sequence[Node], settings: Settings) -> Se
     return settings
 
 
+def ask_etcd(settings: Settings, act: Callable[[EtcdClient], Awaitable[T]]) -> T:
+    """Ask etcd, and wait for the answer.
+
+    Raises:
+        TransportError, ProtocolError: it does not answer, or refuses.
+    """
+    import asyncio  # the template of all job processes has none of these
+
+    from ganeti.clients.etcd import EtcdClient
+
+    async def ask() -> T:
+        async with EtcdClient.of(settings, _ETCD_S) as etcd:
+            return await act(etcd)
+
+    return asyncio.run(ask())
+
+
 async def _remove(etcd: EtcdClient, name: str) -> None:
     for each in await etcd.members():
         if each.name == name:
@@ -381,15 +403,11 @@ def _change_members(settings: Settings, act: Callable[[EtcdClient], Awaitable[T]
         TransportError, ProtocolError: it does not answer, or refuses.
     """
 
-    async def change() -> T:
-        async with EtcdClient.of(settings, _ETCD_S) as etcd:
-            return await act(etcd)
-
     # Etcd wants its members to have been connected for some seconds before it changes them.
     until_s = clock.monotonic() + _MEMBER_S
     while True:
         try:
-            return asyncio.run(change())
+            return ask_etcd(settings, act)
         except TransportError:
             if clock.monotonic() > until_s:
                 raise
@@ -484,7 +502,7 @@ def _switch_off(
     )
     if settings.endpoints and not settings.members:
         try:
-            asyncio.run(_erase(settings))
+            ask_etcd(settings, _erase)
         except GenericError as err:
             context.warn(f"what etcd holds below {settings.prefix} stays: {err.message}")
     for path in (paths.ha_authority_key, paths.ha_authority, paths.ha_certificate):
@@ -497,10 +515,11 @@ def _switch_off(
             )
 
 
-async def _erase(settings: Settings) -> None:
+async def _erase(etcd: EtcdClient) -> None:
     """Take all that is ours out of the site's etcd."""
-    async with EtcdClient.of(settings, _ETCD_S) as etcd:
-        await etcd.change([], *map(Delete, (await etcd.read()).entries))
+    from ganeti.clients.etcd import Delete
+
+    await etcd.change([], *map(Delete, (await etcd.read()).entries))
 
 
 def _tell(
@@ -534,14 +553,13 @@ def _wait(
     """
     until_s = clock.monotonic() + _UP_S
 
-    async def read() -> Snapshot:
-        async with EtcdClient.of(settings, _ETCD_S) as etcd:
-            return await etcd.read()
+    async def read(etcd: EtcdClient) -> Snapshot:
+        return await etcd.read()
 
     while True:
         context.check_canceled()
         try:
-            left = missing(asyncio.run(read()))
+            left = missing(ask_etcd(settings, read))
             if not left:
                 return
             trouble = complaint.format(", ".join(sorted(left)))

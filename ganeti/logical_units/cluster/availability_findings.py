@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ganeti.availability.records import PAUSE_KEY, Pause
 from ganeti.base.errors import GenericError
-from ganeti.clients.etcd import EtcdClient, MemberHealth
-from ganeti.logical_units.cluster.availability import digest, settings_text
+from ganeti.logical_units.cluster.availability import ask_etcd, digest, settings_text
 from ganeti.logical_units.cluster.findings import Finding, Severity
 from ganeti.logical_units.context import JobContext
 from ganeti.objects.model import Node
@@ -19,7 +17,9 @@ from ganeti.protocol.node_calls import NodeCalls
 from ganeti.store import availability
 from ganeti.store.availability import Settings
 
-_ETCD_S: Final = 5.0
+if TYPE_CHECKING:
+    from ganeti.clients.etcd import EtcdClient, MemberHealth
+
 # Etcd takes no more writes at 2 GiB; and each beat of a node has to fit into its time.
 _SIZE_BYTES_MAX: Final = 1 << 30
 _LATENCY_S_MAX: Final = 0.5
@@ -33,7 +33,7 @@ def availability_findings(context: JobContext, nodes: Sequence[Node]) -> list[Fi
     online = [node for node in nodes if not node.offline]
     answers = context.nodes.call_all(NodeCalls.ha_report, online)
     wanted = digest(settings_text(context, settings))
-    found = [*_judge_etcd(*asyncio.run(_ask_etcd(settings)), now=context.now())]
+    found = [*_judge_etcd(*ask_etcd(settings, _look_at_etcd), now=context.now())]
     for node in online:
         answer = answers[node.name]
         if answer.error is not None:
@@ -43,14 +43,13 @@ def availability_findings(context: JobContext, nodes: Sequence[Node]) -> list[Fi
     return found
 
 
-async def _ask_etcd(settings: Settings) -> tuple[Mapping[str, MemberHealth], Pause | None]:
-    async with EtcdClient.of(settings, _ETCD_S) as etcd:
-        health = await etcd.health()
-        try:
-            pause = (await etcd.read()).one(PAUSE_KEY, Pause)
-        except GenericError:
-            pause = None
-        return health, pause
+async def _look_at_etcd(etcd: EtcdClient) -> tuple[Mapping[str, MemberHealth], Pause | None]:
+    health = await etcd.health()
+    try:
+        pause = (await etcd.read()).one(PAUSE_KEY, Pause)
+    except GenericError:
+        pause = None
+    return health, pause
 
 
 def _judge_etcd(

@@ -31,8 +31,7 @@ from ganeti.opcodes.cluster import OpClusterSetParams, OsListChange
 from ganeti.opcodes.summary import summary
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.wconfd import WConfCalls
-from ganeti.system import daemon_control
-from ganeti.system.programs import find_plugin
+from ganeti.system.programs import allocator_directories, find_plugin
 
 ATTEMPTS_MAX: Final = 20  # each fails only because another change came in between
 BUILT_IN_ALLOCATOR: Final = "hail"
@@ -280,7 +279,7 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
             "default_iallocator": allocator_names(self.op.default_iallocator or ""),
             "default_iallocators": [name for names in lists for name in names],
         }
-        paths = daemon_control.allocator_directories(self.context.paths)
+        paths = allocator_directories(self.context.paths)
         for setting, names in named.items():
             for name in names:
                 is_there = is_plugin_name(name) and find_plugin(name, paths, "allocator")

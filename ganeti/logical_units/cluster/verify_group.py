@@ -50,7 +50,6 @@ from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import STORED_DISKS_CHECK
 from ganeti.protocol.wconfd import LockMode
 from ganeti.store import lease
-from ganeti.system import daemon_control
 
 T = TypeVar("T")
 
@@ -317,6 +316,8 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
         """Return what DRBD is to run at events; under high availability it is a program of ours."""
         helper = self.cluster.drbd_usermode_helper
         if helper and lease.is_on(self.context.paths):
+            from ganeti.system import daemon_control  # starts processes, which no job needs
+
             return daemon_control.executable(lease.DRBD_HELPER)
         return helper
 

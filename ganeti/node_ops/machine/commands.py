@@ -18,7 +18,7 @@ from ganeti.base.json import loads
 from ganeti.node_ops import scripts
 from ganeti.node_ops.context import NodeContext, NodeHandler
 from ganeti.protocol.node_rpc_values import HookResult
-from ganeti.system import clock, daemon_control, process, programs
+from ganeti.system import clock, process, programs
 from ganeti.system.filelock import FileLock
 from ganeti.system.process import CommandResult, describe_end
 
@@ -37,7 +37,7 @@ class Commands(NodeHandler):
         self, name: str, idata: str, default_iallocator_params: Mapping[str, object] | None
     ) -> str:
         program = scripts.find_executable(
-            name, daemon_control.allocator_directories(self.paths), "iallocator"
+            name, programs.allocator_directories(self.paths), "iallocator"
         )
         options = _allocator_options(default_iallocator_params or {})
         prefix, directory = "iallocator-request-", self.paths.run_dir

@@ -12,6 +12,7 @@ from ganeti.base.daemons import DAEMONS, Daemon, Place
 from ganeti.base.errors import CommandError, GenericError
 from ganeti.base.paths import Paths
 from ganeti.system import daemon_control
+from ganeti.system.programs import installation_prefix
 
 
 @pytest.mark.parametrize(
@@ -24,7 +25,7 @@ from ganeti.system import daemon_control
     ],
 )
 def test_the_package_tells_where_it_is_installed(above_package: str, prefix: str | None) -> None:
-    assert daemon_control.installation_prefix(above_package) == prefix
+    assert installation_prefix(above_package) == prefix
 
 
 def test_a_checkout_uses_its_own_programs() -> None:
