@@ -73,7 +73,11 @@ def test_what_a_template_has_loaded() -> None:
 
 
 # Only words for a certificate that is refused come from there, and it brings all of `ssl`.
-LATE = {"ganeti.transport.curl_pool imports ganeti.transport.tls"}
+LATE = {
+    # Where high availability is on; it brings asyncio.
+    "ganeti.logical_units.cluster.availability imports ganeti.clients.etcd",
+    "ganeti.transport.curl_pool imports ganeti.transport.tls",
+}
 
 # Modules of ours that functions of loaded modules import, and that are not loaded yet.
 LATE_SCRIPT = """
