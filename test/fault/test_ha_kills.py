@@ -55,7 +55,7 @@ def members(tmp_path: Path) -> Iterator[Sequence[Member]]:
 @pytest.fixture
 def five(members: Sequence[Member]) -> Iterator[FailingCluster]:
     """Five nodes, of which the last one has all guests, and high availability for maintd."""
-    with failing_cluster(5, without=("ganeti-rapi",)) as made:
+    with failing_cluster(5, without=("ganeti-rapi", "ganeti-ha")) as made:
         for name in GUESTS:
             made.gnt(f"instance add {NEW} -n {made.nodes[4]} {name}")
         made.gnt(f"instance add-tags {GUESTS[3]} ha:priority:5")

@@ -61,7 +61,8 @@ class Availability(NodeHandler):
         fencing.apply(paths, "")
         if is_new:
             daemon_control.stop_daemon(paths, AGENT)
-        daemon_control.start_daemon(paths, AGENT, hostname=self.hostname)
+        if AGENT in [daemon.name for daemon in daemon_control.wanted(paths)]:
+            daemon_control.start_daemon(paths, AGENT, hostname=self.hostname)
 
     def ha_stop(self, drbd_helper: str) -> None:
         paths = self.paths
