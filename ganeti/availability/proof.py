@@ -236,7 +236,8 @@ class Judge:
             if suspect.condemned_s is None:
                 waits.append(f"{len(suspect.acks)} nodes have condemned it")
             else:
-                left_s = suspect.condemned_s + self.timing.dead_after_s - view.now_s
+                wait_s = max(self.timing.dead_after_s, guard.dead_after_s)
+                left_s = suspect.condemned_s + wait_s - view.now_s
                 if left_s <= 0:
                     return Proof.WATCHDOG, []
                 waits.append(f"its watchdog has reset it in {left_s:.0f} s")

@@ -59,11 +59,14 @@ class Guard(Record, frozen=True, kw_only=True):
 
     Attributes:
         watchdog_s: from the last time that its watchdog was fed to the reset; None where none runs.
+        dead_after_s: when it is reset at the latest after its last good answer, by its own times;
+            those of the others may have been changed while it did not hear of it.
         has_left: its agent was stopped in order; nobody watches over the node.
     """
 
     boot_id: str
     watchdog_s: float | None = None
+    dead_after_s: float = 0.0
     has_left: bool = False
 
 

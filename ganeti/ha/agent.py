@@ -279,7 +279,9 @@ class Agent:
         sent_s = self.hands.now()  # the lease counts from when it was granted
         lease = await self.etcd.grant(round(self.timing.lease_s))
         watchdog_s = None if self._watchdog is None else self._watchdog.timeout_s
-        guard = Guard(boot_id=self.boot_id, watchdog_s=watchdog_s)
+        guard = Guard(
+            boot_id=self.boot_id, watchdog_s=watchdog_s, dead_after_s=self.timing.dead_after_s
+        )
         changes: list[Put | Delete] = [
             Put(GUARDS + self.own, _encode(guard)),
             Put(NODES + self.own, _encode(Presence(boot_id=self.boot_id)), lease),

@@ -20,6 +20,7 @@ from ganeti.cli.tools import drbd_fence_peer
 from ganeti.cli.tools.drbd_fence_peer import PEER_IS_OUTDATED, Guard
 from ganeti.clients.etcd import Delete, EtcdClient, Put
 from ganeti.storage.drbd import drbdsetup
+from ganeti.storage.drbd.show import Resource
 from ganeti.store import availability
 from ganeti.store.availability import Settings, State
 from ganeti.system import clock
@@ -224,6 +225,22 @@ def test_without_etcd_it_goes_on_once_most_nodes_have_vouched_and_etcd_hears_of_
     two.change(Delete(KEY_OF_B))
     asyncio.run(two.on(0).settle())  # it is told once
     assert two.records() == {}
+
+
+def test_a_look_that_fails_once_does_not_stop_all_writes(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two.cut()
+    guard, look, failures = two.on(0), drbdsetup.resources, [OpPrereqError("no memory")]
+
+    def sometimes() -> list[Resource]:
+        if failures:
+            raise failures.pop()
+        return look()
+
+    monkeypatch.setattr(drbdsetup, "resources", sometimes)
+    assert guard.fence("resource0") == PEER_IS_OUTDATED
+    assert list(two.records()) == [KEY_OF_B]
 
 
 def test_a_resource_that_nobody_knows_is_not_written_off(two: Two) -> None:

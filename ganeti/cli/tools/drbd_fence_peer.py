@@ -119,7 +119,7 @@ class Guard:
         if self._settings is None:
             return PEER_IS_OUTDATED  # as without us
         began_s = clock.monotonic()
-        pair = self._pair(name)
+        pair = self._pair_at_last(name, began_s)
         said, is_known = "", False
         while True:
             try:
@@ -137,7 +137,12 @@ class Guard:
             if trouble != said:
                 logger.warning("%s: nothing is written: %s", name, trouble)
                 said = trouble
-            device = self._device(name)
+            try:
+                device = self._device(name)
+            except GenericError as err:
+                logger.warning("%s: cannot look at it: %s", name, err.message)
+                clock.pause(_PAUSE_S)
+                continue
             if device is None or device.is_connected:
                 return _REFUSED
             if not device.is_primary and (is_known or clock.monotonic() > began_s + _PROMOTION_S):
@@ -206,6 +211,20 @@ class Guard:
             if data is not None:
                 own, peer, port = loads_as(tuple[str, str, int], data)
                 yield path, Pair(own, peer, port)
+
+    def _pair_at_last(self, name: str, began_s: float) -> Pair:
+        """Return the nodes of a resource; a program that fails once must not stop all writes.
+
+        Raises:
+            GenericError: as `_pair`, for some seconds.
+        """
+        while True:
+            try:
+                return self._pair(name)
+            except GenericError:
+                if clock.monotonic() > began_s + _PROMOTION_S:
+                    raise
+            clock.pause(_PAUSE_S)
 
     def _pair(self, name: str) -> Pair:
         """Return the nodes of a resource.

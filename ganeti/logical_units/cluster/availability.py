@@ -181,6 +181,9 @@ class LUClusterSetAvailability(SimpleUnit[OpClusterSetAvailability, Change]):
 
     def _switch_on(self, nodes: Sequence[Node], settings: Settings) -> None:
         context = self.context
+        # Agents of an attempt that was cut off would be without etcd for a while, and too few.
+        online = [node for node in nodes if not node.offline]
+        _tell(context, NodeCalls.ha_stop, online, self.cluster.drbd_usermode_helper or "")
         if settings.members:
             _make_authority(context, self.cluster)
             members = [node for node in nodes if node.name in settings.members]
@@ -190,7 +193,7 @@ class LUClusterSetAvailability(SimpleUnit[OpClusterSetAvailability, Change]):
         wait_for_etcd(context, settings)
         context.info("starting the agents")
         send_settings(context, settings, nodes)
-        names = {node.name for node in nodes if not node.offline}
+        names = {node.name for node in online}
         _wait(
             context,
             settings,
@@ -495,11 +498,8 @@ def _switch_off(
     paths = context.paths
     online = [node for node in nodes if not node.offline]
     _tell(context, NodeCalls.ha_stop, online, cluster.drbd_usermode_helper or "")
-    _tell(
-        context,
-        NodeCalls.ha_stop_member,
-        [node for node in online if node.name in settings.members],
-    )
+    # All of them: the settings may be gone already, if an earlier attempt was cut off.
+    _tell(context, NodeCalls.ha_stop_member, online)
     if settings.endpoints and not settings.members:
         try:
             ask_etcd(settings, _erase)

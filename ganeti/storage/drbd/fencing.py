@@ -67,14 +67,16 @@ def apply(paths: Paths, usual: str) -> None:
     """
     if not drbdsetup.is_loaded():
         return
+    seen = drbdsetup.view()
+    if not seen.can_change:
+        return
     wanted = _ON if is_on(paths) else _OFF
-    if is_on(paths):
-        prepare(paths)
-    elif usual:
-        set_helper(usual)
-    for resource in drbdsetup.resources():
+    prepare(paths)  # a device must never call a program that does not know its question
+    for resource in seen.resources:
         for device in resource.volumes.values():
             is_ours = resource.name == f"resource{device.minor}" and device.data
             if is_ours and device.options.get(OPTION, _OFF) != wanted:
                 argv = ("drbdsetup", "disk-options", str(device.minor))
                 drbdsetup.run((*argv, f"--{OPTION}={wanted}"))
+    if usual and not is_on(paths):
+        set_helper(usual)

@@ -127,6 +127,17 @@ def test_the_watchdog_proves_it_a_while_after_most_nodes_condemned_it() -> None:
     assert (order.act, order.proof, order.revision) == (Act.PROVE, Proof.WATCHDOG, 7)
 
 
+def test_the_watchdog_proves_it_by_the_times_of_the_node_itself() -> None:
+    slow = TIMING.dead_after_s + 20
+    guard = Guard(boot_id="boot", watchdog_s=5.0, dead_after_s=slow)
+    judge, suspected = Judge(TIMING), NodeView(guard=guard, loss=SUSPECTED, revision=7)
+    judge.look(view(0, suspected))
+    for name in ("a", "b", "c"):
+        judge.condemned("e", 7, name, 0.0, view(0, suspected))
+    assert acts(judge, view(slow - 0.1, suspected)) == [(Act.CONDEMN, "e")]
+    assert (Act.PROVE, "e") in acts(judge, view(slow + 0.1, suspected))
+
+
 def test_a_proof_is_of_one_boot_and_a_node_that_came_back_may_be_lost_again() -> None:
     dead = Loss(uuid="u", node="e", boot_id="boot", proof=Proof.WATCHDOG, by="a")
     assert acts(Judge(TIMING), view(0, NodeView(guard=GUARD, loss=dead, revision=7))) == []
