@@ -81,6 +81,7 @@ def lose_disk(writer: Writer, machine: Machine) -> None:
     writer.goes_on()
 
 
+@pytest.mark.shows("maintd/status/live-repair")
 def test_a_disk_that_died_is_replaced_while_the_guest_writes(writer: Writer) -> None:
     primary = writer.primary()
     primary.run(f"touch {SPARE}")
@@ -95,6 +96,7 @@ def test_a_disk_that_died_is_replaced_while_the_guest_writes(writer: Writer) -> 
     writer.copies_have_all()
 
 
+@pytest.mark.shows("maintd/status/evacuate")
 def test_a_node_that_lost_its_copy_is_emptied_while_the_guest_writes(writer: Writer) -> None:
     _, lost = writer.holders()
     before = writer.goes_on()
