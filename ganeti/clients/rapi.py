@@ -32,6 +32,7 @@ from msgspec import UNSET
 from ganeti.base.errors import GenericError, ProtocolError, TransportError
 from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.registry import OP_ID_KEY, encode_opcode
+from ganeti.opcodes.values import Version
 from ganeti.protocol.rapi.jobs import Submission
 from ganeti.protocol.rapi.routes import Route
 from ganeti.protocol.rapi.table import ROUTES
@@ -256,14 +257,22 @@ class RapiClient:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         """Return the method of a route: values in the path by place, the others by name.
 
-        A body that is one text is the last value; ``reason`` says why a job is wanted.
+        A body that is one text is the last value; ``reason`` says why a job is wanted, and
+        ``if_match`` is the ETag that its object must still have: `tag_of` what was read.
         """
         route = _routes().get(name)
         if route is None:
             raise AttributeError(f"the remote API has nothing named {name!r}")
         return functools.partial(self._call, route)
 
-    def _call(self, route: Route, *values: str | int, reason: str = "", **given: object) -> Any:
+    def _call(
+        self,
+        route: Route,
+        *values: str | int,
+        reason: str = "",
+        if_match: str = "",
+        **given: object,
+    ) -> Any:
         in_path = len(route.placeholders)
         in_body = _names_in_body(route)
         arguments = {
@@ -280,7 +289,7 @@ class RapiClient:
         body: object = {**marks, **given}
         if len(values) > in_path:
             [body] = values[in_path:]
-        return self._ask(route, values[:in_path], {**query, **_because(reason)}, body)
+        return self._ask(route, values[:in_path], {**query, **_because(reason)}, body, if_match)
 
     def wait_for_job(
         self,
@@ -342,7 +351,12 @@ class RapiClient:
         return job
 
     def _ask(
-        self, route: Route, values: Sequence[str | int], query: Mapping[str, object], body: object
+        self,
+        route: Route,
+        values: Sequence[str | int],
+        query: Mapping[str, object],
+        body: object,
+        if_match: str = "",
     ) -> Any:
         """Send one request and return the answer, decoded if it is JSON."""
         repeated = {each.name for each in route.arguments if each.type == REPEATED}
@@ -352,13 +366,18 @@ class RapiClient:
             self._top + where + encoded_query(query, repeated),
             encoded_body(body),
             self._timeout_s,
-            self._headers,
+            (*self._headers, *([f"If-Match: {if_match}"] if if_match else ())),
             repeatable=route.method == "GET",
             method=route.method,
         )
         [response] = self._pool.perform([request])
         kind = Any if route.content_type == "application/json" else None
         return decoded(response, kind, f"{route.method} {where}")
+
+
+def tag_of(shown: Mapping[str, Any]) -> str:
+    """Return the ETag of an instance, node, node group, network or the cluster as it was read."""
+    return Version(shown["uuid"], shown["serial_no"]).tag
 
 
 def _because(text: str) -> Mapping[str, object]:

@@ -32,8 +32,10 @@ from ganeti.logical_units import hooks
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.locks import LockNeed, covers, take_locks, union
+from ganeti.objects.model import Cluster, Instance, Network, Node, NodeGroup
 from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.registry import op_id_of
+from ganeti.opcodes.values import Version
 from ganeti.protocol.wconfd import Effect, LockMode, WConfCalls
 
 logger = logging.getLogger(__name__)
@@ -123,12 +125,45 @@ def lock_unit(context: JobContext, unit_class: type[Unit], op: OpCode) -> tuple[
 
 def needed_locks(unit: Unit, found: object) -> LockNeed:
     """Return the locks that a unit needs; the cluster lock is among them always."""
-    if unit.exclusive_bgl:
+    if unit.exclusive_bgl or _is_expected_of_cluster(unit):
         return {BGL: LockMode.EXCLUSIVE}
     return union({BGL: LockMode.SHARED}, unit.locks(found))
 
 
+def _is_expected_of_cluster(unit: Unit) -> bool:
+    """Tell whether the opcode waits for a version of the cluster, which has no lock of its own."""
+    text = unit.op.expected_version
+    return text is not None and Version.from_text(text).uuid == unit.cluster.uuid
+
+
+def check_version(config: WConfCalls, text: str) -> None:
+    """Refuse the work if an object is not at this version any more; its lock is held.
+
+    Raises:
+        OpPrereqError: it was changed or removed (wrong_state); names it.
+    """
+    wanted = Version.from_text(text)
+    found: Cluster | Instance | Node | NodeGroup | Network | None = config.get_cluster()
+    get_each = (config.get_instances, config.get_nodes, config.get_node_groups, config.get_networks)
+    if found is None or found.uuid != wanted.uuid:
+        found = next((each for get in get_each for each in get([wanted.uuid]) if each), None)
+    if found is None:
+        raise errors.OpPrereqError(
+            f"the object with the UUID {wanted.uuid} does not exist any more",
+            errors.ErrorCode.STATE,
+        )
+    if found.serial_no != wanted.serial_no:
+        name = found.cluster_name if isinstance(found, Cluster) else found.name
+        raise errors.OpPrereqError(
+            f"{name!r} was changed meanwhile: its serial number is {found.serial_no}, not"
+            f" {wanted.serial_no}; look at it again",
+            errors.ErrorCode.STATE,
+        )
+
+
 def _carry_out(context: JobContext, unit: Unit, found: object) -> object:
+    if unit.op.expected_version is not None:
+        check_version(context.config, unit.op.expected_version)
     unit.check_state(found)
     plan = unit.plan(found)
     before = _run_hooks_before(context, unit, plan)

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from ganeti.base.json import JsonValue
-from ganeti.opcodes.values import NonEmptyStr, NonNegativeInt
+from ganeti.opcodes.values import NonEmptyStr, NonNegativeInt, VersionText
 
 
 class SubmitPriority(IntEnum):
@@ -58,6 +58,9 @@ class OpCode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     comment: str | None = None
     reason: list[JsonValue] | None = []
     """The programs and reasons behind it: [source, text, nanoseconds since the epoch] per step."""
+    expected_version: VersionText | None = None
+    """Refuses the work unless an object, such as the instance, is at this version once all locks
+    are held: its UUID, a slash and its serial number.  Ours."""
 
 
 COMMON_PARAMS = OpCode.__struct_fields__

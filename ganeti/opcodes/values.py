@@ -137,6 +137,30 @@ class NicChange(DeviceChange):
     __slots__ = ()
 
 
+class Version(msgspec.Struct, frozen=True):
+    """An object of the configuration as it was at one time; its text is ``UUID/SERIAL``."""
+
+    uuid: str
+    serial_no: int
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Read a text that matches `VersionText`."""
+        uuid, _, serial = text.rpartition("/")
+        return cls(uuid, int(serial))
+
+    def __str__(self) -> str:
+        return f"{self.uuid}/{self.serial_no}"
+
+    @property
+    def tag(self) -> str:
+        """The ETag of the object in the remote API."""
+        return f'"{self}"'
+
+
+VersionText: TypeAlias = Annotated[str, Meta(pattern=r"\A[0-9A-Za-z-]{1,64}/[0-9]{1,18}\Z")]
+
+
 class JobIds(TypedDict):
     """Result of an opcode that submits jobs: [accepted, job id or error text] for each."""
 

@@ -65,6 +65,7 @@ _SETTINGS: Final = (
     "enabled_user_shutdown",
     *_SSH,
     # ours, beside the settings that 3.0 tells
+    "serial_no",
     "modify_etc_hosts",
     "hv_state_static",
     "disk_state_static",

@@ -13,10 +13,11 @@ from urllib.parse import parse_qs, unquote
 from msgspec import UNSET
 
 from ganeti.base.errors import OpCodeUnknown, OpPrereqError, ProtocolError
-from ganeti.base.json import loads
+from ganeti.base.json import loads, loads_as
 from ganeti.base.versions import LUXI_VERSION
 from ganeti.opcodes.instance import OpInstanceCreate
 from ganeti.opcodes.registry import decode_opcode
+from ganeti.opcodes.values import Version
 from ganeti.protocol.envelope import encode_request
 from ganeti.protocol.luxi import LuxiCalls
 from ganeti.protocol.rapi.jobs import Inputs, Submission, Wire, converted
@@ -184,6 +185,54 @@ def _check_nested(wire: object) -> None:
     """Refuse everything but the creation of an instance."""
     if not isinstance(wire, dict) or not isinstance(decode_opcode(wire), OpInstanceCreate):
         raise HttpProblem(400, "OP_INSTANCE_MULTI_ALLOC takes OP_INSTANCE_CREATE and nothing else")
+
+
+def check_conditions(route: Route, request: HttpRequest) -> None:
+    """Refuse a change on condition of a version where nothing has one.
+
+    Raises:
+        HttpProblem: 412.
+    """
+    is_answered = route.shows_version or route.has_whole_tag
+    is_job = isinstance(route.action, Submission) and route.about
+    if "if-match" in request.headers and not (is_answered or is_job):
+        raise HttpProblem(412, "If-Match: nothing here has a version that could be compared")
+
+
+def tags_in(header: str) -> list[str]:
+    """Return the tags that a client names in If-Match or If-None-Match (RFC 9110, 13.1)."""
+    return [word.strip() for word in header.split(",") if word.strip()]
+
+
+def check_tag(header: str, tag: str, what: str) -> None:
+    """Refuse a request for another version of a thing than there is (RFC 9110, 13.1.1).
+
+    Raises:
+        HttpProblem: 412; says which version there is.
+    """
+    if header and not {"*", tag} & set(tags_in(header)):
+        raise HttpProblem(412, f"{what} has the ETag {tag} now; look at it again", {"ETag": tag})
+
+
+def version_question(about: str, name: str) -> tuple[str, list[Any]]:
+    """Return the call that asks LuxiD for the version of an object, as `version_in` reads it."""
+    if about == "cluster":
+        return "QueryClusterInfo", []
+    return f"Query{about.capitalize()}s", [[name], ["uuid", "serial_no"], False]
+
+
+def version_in(about: str, answer: bytes, name: str) -> Version:
+    """Return the version that LuxiD answers.
+
+    Raises:
+        HttpProblem: 404: there is no such object.
+    """
+    if about == "cluster":
+        return loads_as(Version, answer)
+    rows = loads_as(list[tuple[str, int]], answer)
+    if not rows:
+        raise HttpProblem(404, f"There is no {about} '{name}'")
+    return Version(*rows[0])
 
 
 def luxi_request(method: str, args: list[Any]) -> bytes:

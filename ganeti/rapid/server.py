@@ -20,10 +20,11 @@ from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
 from ganeti.daemon.context import DaemonContext, run_aside
 from ganeti.daemon.log import FileHandler
+from ganeti.opcodes.values import Version
 from ganeti.protocol.luxi import Week
 from ganeti.protocol.rapi.jobs import Inputs, Submission, Wire
 from ganeti.protocol.rapi.questions import WEEKS_DEFAULT, Wanted
-from ganeti.protocol.rapi.routes import ByJob, Constant, Document, Identity, Question, Room
+from ganeti.protocol.rapi.routes import ByJob, Constant, Document, Identity, Question, Room, Route
 from ganeti.protocol.rapi.values import HttpProblem, as_problem, problem_body
 from ganeti.rapid import planning
 from ganeti.rapid.access import Access, Permission
@@ -111,12 +112,14 @@ class RapiServer:
         request.user = user.name if user is not None else ""
         permission = self._access.permission(user, route, target.path)
         inputs = planning.read_inputs(target, request)
+        planning.check_conditions(route, request)
         body = await self._perform(target, inputs, permission, request)
         headers: dict[str, str] = {}
-        if route.method == "GET" and not isinstance(route.action, Submission):
-            tag = f'"{hashlib.blake2b(body, digest_size=_ETAG_BYTES).hexdigest()}"'
+        if route.shows_version or route.has_whole_tag:
+            tag = _tag_of(route, body)
             headers["ETag"] = tag
-            if _matches(request.headers.get("if-none-match", ""), tag):
+            planning.check_tag(request.headers.get("if-match", ""), tag, "It")
+            if route.has_whole_tag and _matches(request.headers.get("if-none-match", ""), tag):
                 return HttpResponse(304, content_type=route.content_type, headers=headers)
         if isinstance(route.action, Document):
             headers |= {**_PAGE_HEADERS, "Content-Security-Policy": route.action.policy}
@@ -149,8 +152,27 @@ class RapiServer:
         opcodes = planning.job_of(target, inputs, planning.reason_of(request), clock.now_ns())
         if permission.grants:
             await self._visibility.check_submission(permission.grants, opcodes)
+        wanted = request.headers.get("if-match", "").strip()
+        if wanted:
+            version = await self._expected_version(target, wanted)
+            opcodes[0].setdefault("expected_version", str(version))
         job_id = await self._luxi.ask("SubmitJob", [opcodes])
         return bytes(job_id) + b"\n"
+
+    async def _expected_version(self, target: planning.Target, wanted: str) -> Version:
+        """Return the version of the object that a change is about, if the client wants that one.
+
+        The job looks again once it has its locks.
+
+        Raises:
+            HttpProblem: 412 or 404.
+        """
+        about = target.route.about
+        name = target.values.get(about, "")
+        question = planning.version_question(about, name)
+        version = planning.version_in(about, bytes(await self._luxi.ask(*question)), name)
+        planning.check_tag(wanted, version.tag, f"{about.capitalize()} {name}")
+        return version
 
     async def _ask(
         self, target: planning.Target, action: Question, inputs: Inputs, permission: Permission
@@ -221,9 +243,16 @@ class RapiServer:
         return result
 
 
+def _tag_of(route: Route, body: bytes) -> str:
+    """Return the tag of an answer: the version of its object, or a digest of all of it."""
+    if route.shows_version:
+        return loads_as(Version, body).tag
+    return f'"{hashlib.blake2b(body, digest_size=_ETAG_BYTES).hexdigest()}"'
+
+
 def _matches(header: str, tag: str) -> bool:
     """Tell whether a client has the answer already (RFC 9110, 13.1.2)."""
-    words = [word.strip().removeprefix("W/") for word in header.split(",")]
+    words = [word.removeprefix("W/") for word in planning.tags_in(header)]
     return tag in words or words == ["*"]
 
 

@@ -258,7 +258,6 @@ def test_an_instance_is_found_by_its_uuid_as_well(rapi: RapiClient, cluster: Tes
     assert submit(rapi, "DELETE", f"/2/instances/{shown['uuid']}") == "success"
 
 
-@pytest.mark.shows("2.0/rapi-design/etag")
 def test_a_chain_of_exports_grows_by_the_remote_api(rapi: RapiClient, cluster: TestCluster) -> None:
     name, (one, two, _three) = "chained.example.com", cluster.nodes
     cluster.gnt(
@@ -274,6 +273,39 @@ def test_a_chain_of_exports_grows_by_the_remote_api(rapi: RapiClient, cluster: T
     assert answer.status == 400
     assert submit(rapi, "DELETE", f"/2/exports/{name}") == "success"
     cluster.gnt(f"instance remove -f {name}")
+
+
+@pytest.mark.shows("2.0/rapi-design/etag")
+def test_a_change_may_ask_for_a_version(rapi: RapiClient, cluster: TestCluster) -> None:
+    create_instance(rapi, cluster, WEB)
+    for kind, path in (
+        ("instance", f"/2/instances/{WEB}"),
+        ("node", f"/2/nodes/{cluster.master}"),
+        ("node group", "/2/groups/default"),
+        ("cluster", "/2/info"),
+    ):
+        change = f"{path.removesuffix('/info')}/tags?tag=versioned"
+        first = rapi.ask("GET", path)
+        tag = first.headers["ETag"]
+        assert tag == f'"{first.json["uuid"]}/{first.json["serial_no"]}"', kind
+        assert rapi.ask("GET", path, headers={"If-None-Match": tag}).status == 200
+        wrong = rapi.ask("PUT", change, headers={"If-Match": '"x/1"'})
+        assert (wrong.status, wrong.headers["ETag"]) == (412, tag)
+        answer = rapi.ask("PUT", change, headers={"If-Match": f'"x/1", {tag}'})
+        assert wait_job(rapi, answer.json) == "success"
+        assert rapi.ask("PUT", change, headers={"If-Match": tag}).status == 412
+        late = {"kind": kind.replace("node group", "nodegroup"), "tags": ["late"]}
+        late |= {"name": None if kind == "cluster" else path.rpartition("/")[2]}
+        late |= {"expected_version": tag.strip('"')}
+        job_id = rapi.ask("POST", "/2/opcodes/OP_TAGS_SET", late).json
+        assert wait_job(rapi, job_id) == "error"
+        [result] = rapi.ask("GET", f"/2/jobs/{job_id}").json["opresult"]
+        assert "was changed meanwhile" in result[1][0]
+        assert submit(rapi, "DELETE", change) == "success"
+    assert rapi.ask("DELETE", "/2/instances/none", headers={"If-Match": "*"}).status == 404
+    tag = rapi.ask("GET", f"/2/instances/{WEB}").headers["ETag"]
+    answer = rapi.ask("DELETE", f"/2/instances/{WEB}", headers={"If-Match": tag})
+    assert wait_job(rapi, answer.json) == "success"
 
 
 def test_an_answer_that_the_client_has_is_not_sent_again(rapi: RapiClient) -> None:

@@ -95,6 +95,7 @@ _ALWAYS: Final = {
     504: "The daemon that knows the answer does not give it in time.",
 }
 _CHANGES: Final = {409: "This cannot be done as things are."}
+_CONDITION: Final = {412: "The thing has another ETag by now than If-Match names."}
 _UNCHANGED: Final = "The client has the answer already."
 
 
@@ -116,7 +117,8 @@ def openapi_document() -> Schema:
         "components": {
             "schemas": schemas,
             "responses": {
-                str(status): _problem(text) for status, text in {**_ALWAYS, **_CHANGES}.items()
+                str(status): _problem(text)
+                for status, text in {**_ALWAYS, **_CHANGES, **_CONDITION}.items()
             },
             "securitySchemes": {
                 "password": {"type": "http", "scheme": "basic"},
@@ -240,6 +242,7 @@ def _operation(route: Route, schemas: Mapping[str, Schema]) -> Schema:
             *(_path_parameter(each) for each in route.placeholders),
             *(_query_parameter(each) for each in route.arguments),
             *([_REASON] if isinstance(route.action, Submission) else []),
+            *([_IF_MATCH] if isinstance(route.action, Submission) and route.about else []),
         ],
         "responses": _responses(route),
     }
@@ -257,6 +260,15 @@ _REASON: Final[Schema] = {
     "name": "reason",
     "in": "query",
     "description": "why this is wanted; stands in the reason trail of the job",
+    "schema": {"type": "string"},
+}
+
+
+_IF_MATCH: Final[Schema] = {
+    "name": "If-Match",
+    "in": "header",
+    "description": "the ETag of the instance, node, node group, network or cluster (/2/info);"
+    " nothing is done if it has another one by now",
     "schema": {"type": "string"},
 }
 
@@ -297,9 +309,9 @@ def _query_parameter(argument: QueryArgument) -> Schema:
 def _responses(route: Route) -> Schema:
     content = {route.content_type.partition(";")[0]: {"schema": dict(route.result)}}
     found: Schema = {"200": {"description": "Done.", "content": content}}
-    if route.method == "GET" and not isinstance(route.action, Submission):
+    if route.has_whole_tag:
         found["304"] = {"description": _UNCHANGED}
-    statuses = dict(_ALWAYS)
+    statuses = {**_ALWAYS, **_CONDITION}
     if isinstance(route.action, Submission | Question | ByJob | Room):
         statuses |= _CHANGES
     return found | {

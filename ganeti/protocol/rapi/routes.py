@@ -59,6 +59,10 @@ class Room(msgspec.Struct, frozen=True):
 Action = Submission | Question | ByJob | Constant | Document | Identity | Room
 
 
+_VERSIONED: Final = ("instance", "node", "group", "network")
+_OF_CLUSTER: Final = ("/2/info", "/2/modify", "/2/redistribute-config", "/2/tags")
+
+
 class Route(msgspec.Struct, frozen=True):
     """One method of one resource.
 
@@ -98,6 +102,24 @@ class Route(msgspec.Struct, frozen=True):
     def placeholders(self) -> list[str]:
         """The names of the variable parts of the path."""
         return _PLACEHOLDER.findall(self.path)
+
+    @property
+    def about(self) -> str:
+        """The kind of object with a version that it is about, or "cluster"; "" if there is none."""
+        kinds = [name for name in self.placeholders if name in _VERSIONED]
+        return "cluster" if self.path in _OF_CLUSTER else next(iter(kinds), "")
+
+    @property
+    def shows_version(self) -> bool:
+        """Whether the answer is such an object, with its UUID and serial number."""
+        whole = {"/2/info", *(f"/2/{kind}s/{{{kind}}}" for kind in _VERSIONED)}
+        return self.method == "GET" and self.path in whole
+
+    @property
+    def has_whole_tag(self) -> bool:
+        """Whether the tag of the answer is that of all its bytes, so that it need not be resent."""
+        is_question = self.method == "GET" and not isinstance(self.action, Submission)
+        return is_question and not self.shows_version
 
     @property
     def takes_body(self) -> bool:

@@ -39,7 +39,8 @@ class Recorder(rapi.RapiClient):
     def __init__(self) -> None:
         super().__init__("none.example.com")
 
-    def _ask(self, route: Route, values: Any, query: Any, body: Any) -> Any:
+    def _ask(self, route: Route, values: Any, query: Any, body: Any, if_match: str = "") -> Any:
+        self.if_match = if_match
         path = re.sub(r"{\w+}", "{}", route.path).format(*values)
         sent = {name: value for name, value in query.items() if value is not UNSET}
         self.asked = (route.method, path, sent, body)
@@ -237,3 +238,10 @@ def test_a_failed_job_says_why() -> None:
     job = EndedJob(3, "error", ["INSTANCE_STARTUP(a)"], [["OpExecError", ["no memory"]]])
     text = "Job 3 (INSTANCE_STARTUP(a)) ended in error: no memory"
     assert JobFailedError(job).message == text
+
+
+def test_a_change_asks_for_the_version_that_was_read() -> None:
+    recorder = Recorder()
+    recorder.put_instance_startup("a", if_match=rapi.tag_of({"uuid": "u-1", "serial_no": 4}))
+    assert recorder.if_match == '"u-1/4"'
+    assert recorder.asked == ("PUT", "/2/instances/a/startup", {}, {})

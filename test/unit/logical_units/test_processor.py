@@ -86,6 +86,50 @@ def test_all_modules_are_loaded() -> None:
     assert names <= {name.removeprefix("ganeti.logical_units.") for name in processor.load_units()}
 
 
+# The version that an object is expected to have.
+
+
+@pytest.mark.shows("2.0/rapi-design/etag")
+def test_work_on_another_version_than_expected_is_refused(cluster: FakeCluster) -> None:
+    uuid = cluster.add_instance(start=False)["uuid"]
+    cluster.config.instance(NAME)["serial_no"] = 7
+    start = {"instance_name": NAME}
+    for gone in (f"{uuid}/6", f"{uuid}/8"):
+        with pytest.raises(OpPrereqError, match=f"'{NAME}' was changed.* is 7, not") as caught:
+            cluster.execute("OP_INSTANCE_STARTUP", **start, expected_version=gone)
+        assert caught.value.ecode == "wrong_state"
+    with pytest.raises(OpPrereqError, match="does not exist any more"):
+        cluster.execute("OP_INSTANCE_STARTUP", **start, expected_version="none/7")
+    assert not cluster.rpc.node("node1").running
+    cluster.execute("OP_INSTANCE_STARTUP", **start, expected_version=f"{uuid}/7")
+    assert cluster.rpc.node("node1").running
+
+
+def test_a_version_is_looked_at_when_the_locks_are_held(cluster: FakeCluster) -> None:
+    uuid = cluster.add_instance(start=False)["uuid"]
+    serial = cluster.config.instance(NAME)["serial_no"]
+
+    def change() -> None:
+        cluster.config.instance(NAME)["serial_no"] = serial + 1
+
+    cluster.config.before_grant = [change]
+    with pytest.raises(OpPrereqError, match="was changed meanwhile"):
+        cluster.execute(
+            "OP_INSTANCE_STARTUP", instance_name=NAME, expected_version=f"{uuid}/{serial}"
+        )
+    assert not cluster.config.held
+
+
+def test_a_version_of_the_cluster_waits_until_nothing_else_runs(cluster: FakeCluster) -> None:
+    about = cluster.config.cluster
+    version = f"{about['uuid']}/{about['serial_no']}"
+    tags = {"kind": "cluster", "tags": ["new"]}
+    cluster.execute("OP_TAGS_SET", **tags, expected_version=version)
+    assert cluster.config.lock_history[-1] == [("cluster/BGL", "exclusive")]
+    with pytest.raises(OpPrereqError, match="was changed meanwhile"):
+        cluster.execute("OP_TAGS_DEL", **tags, expected_version=version)
+
+
 # The optimistic strategy.
 
 

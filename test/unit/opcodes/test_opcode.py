@@ -88,6 +88,7 @@ def test_common_parameters() -> None:
         "depends": None,
         "comment": None,
         "reason": [],
+        "expected_version": None,  # ours
     }
 
 

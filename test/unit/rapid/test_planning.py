@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganeti.protocol.rapi.routes import Question
+from ganeti.protocol.rapi.table import ROUTES
 from ganeti.protocol.rapi.values import HttpProblem
 from ganeti.rapid import planning
 from ganeti.rapid.planning import Target
@@ -300,6 +301,42 @@ def test_pages_of_other_servers_change_nothing(method: str, site: str, is_refuse
     with pytest.raises(HttpProblem) as found:
         planning.check_head(target, sent)
     assert found.value.status == 403
+
+
+def test_conditions() -> None:
+    planning.check_tag("", '"a/1"', "It")
+    for header in ("*", '"a/1"', '"b/2", "a/1"'):
+        planning.check_tag(header, '"a/1"', "It")
+    with pytest.raises(HttpProblem, match=r'It has the ETag "a/1" now') as found:
+        planning.check_tag('"a/2", W/"a/1"', '"a/1"', "It")
+    assert (found.value.status, found.value.headers) == (412, {"ETag": '"a/1"'})
+    about = {route.about for route in ROUTES}
+    assert about == {"", "instance", "node", "group", "network", "cluster"}
+    assert len([route for route in ROUTES if route.shows_version]) == 5
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "is_refused"),
+    [
+        ("PUT", "/2/modify", False),
+        ("PUT", "/2/instances/a/startup", False),
+        ("GET", "/2/nodes", False),
+        ("POST", "/2/instances", True),
+        ("POST", "/2/opcodes/OP_CLUSTER_VERIFY", True),
+        ("DELETE", "/2/filters/a", True),
+    ],
+)
+def test_a_condition_that_nobody_could_judge_is_refused(
+    method: str, path: str, is_refused: bool
+) -> None:
+    sent = request(method, path, headers={"if-match": '"a/1"'})
+    route = planning.find_target(sent).route
+    if not is_refused:
+        planning.check_conditions(route, sent)
+        return
+    with pytest.raises(HttpProblem) as found:
+        planning.check_conditions(route, sent)
+    assert found.value.status == 412
 
 
 @pytest.mark.shows("2.0/rapi-resources/methods")
