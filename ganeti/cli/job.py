@@ -237,7 +237,7 @@ def change_priority(context: Context, options: Options, args: list[str]) -> int:
 _STATUSES = (
     PENDING,
     state("--queued", "jobs in the queue", ("queued",)),
-    state("--waiting", "jobs that wait for locks", ("waiting",)),
+    state("--waiting", "jobs that wait for locks or other jobs", ("waiting",)),
 )
 COMMANDS: Final = (
     command(

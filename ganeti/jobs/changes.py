@@ -56,6 +56,14 @@ def handed_over(job: QueuedJob, *, livelock: str, process_id: int, now: Timestam
     return op_waiting(started, index, now)
 
 
+def shown_waiting(job: QueuedJob) -> QueuedJob:
+    """Return a queued job with its next opcode as one that waits: for jobs, not yet for locks."""
+    index = job.current_index
+    if index is None or job.status is not Status.QUEUED:
+        return job
+    return _at(job, index, partial(_with_status, status=Status.WAITING))
+
+
 def op_waiting(job: QueuedJob, index: int, now: Timestamp) -> QueuedJob:
     """Begin an opcode: it waits for its locks."""
     return _at(

@@ -125,7 +125,7 @@ class JobMethods:
         """Return a job and whether it is archived."""
         known = self._known_jobs.get(wanted)
         if known is not None:
-            return known.job, False
+            return known.shown, False
         return self._store.read_archived(wanted), True
 
     def _values(self, job: QueuedJob, fields: Sequence[str], *, archived: bool) -> list[object]:

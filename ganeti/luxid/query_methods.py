@@ -47,7 +47,7 @@ class JobTable(Mapping[JobId, JobItem]):
     def __getitem__(self, job_id: JobId) -> JobItem:
         entry = self._known_jobs.get(job_id)
         if entry is not None:
-            return JobItem(entry.job)
+            return JobItem(entry.shown)
         job = self._store.read_archived(job_id) if isinstance(job_id, int) else None
         if job is None:
             raise KeyError(job_id)
@@ -167,7 +167,7 @@ class QueryMethods:
     async def _jobs(self, plan: Plan) -> dict[JobId, JobItem]:
         """Return the jobs of the queue as they are now, or the named ones, archived or not."""
         if plan.names is None:
-            known = {entry.job.id: JobItem(entry.job) for entry in self._known_jobs}
+            known = {entry.job.id: JobItem(entry.shown) for entry in self._known_jobs}
             return {job_id: JobItem(job) for job_id, job in self._store.lost().items()} | known
         wanted = [JobId(name) for name in plan.names if isinstance(name, int)]
         found: dict[JobId, JobItem] = {}

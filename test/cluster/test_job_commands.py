@@ -260,7 +260,7 @@ def test_what_a_submission_may_say(cluster: TestCluster, waiting: list[int]) -> 
         f" --depend={waiting[2]}:canceled 0"
     )
     [[ops, status]] = query_jobs(cluster, job_id, "ops", "status")
-    assert status == "queued"
+    assert status == "waiting"
     assert ops[0]["priority"] == 10
     assert ops[0]["depends"] == [[waiting[1], ["error", "canceled"]], [waiting[2], ["canceled"]]]
     sources = [(source, text) for source, text, _ in ops[0]["reason"]]

@@ -311,6 +311,25 @@ def test_a_dependent_starts_when_the_other_ends(client: LuxiClient) -> None:
     assert f"job {first}" in result[0][1][0]
 
 
+@pytest.mark.shows("backend/jobs/depends-waiting")
+def test_a_job_that_depends_on_another_is_shown_as_waiting(
+    node: LuxidNode, client: LuxiClient, held_lock: str
+) -> None:
+    first = client.submit_job([delay(**NODE_LOCKED)])
+    second = client.submit_job([delay(depends=[[first, ["canceled"]]])])
+    wait_status(client, first, "waiting")
+    fields = ["id", "status", "opstatus", "start_ts"]
+    assert client.query_jobs([second], fields) == [[second, "waiting", ["waiting"], None]]
+    assert node.job(second).status == "queued"
+    for status, ids in (("waiting", [first, second]), ("queued", [])):
+        wanted = ["&", ["=", "status", status], [">=", "id", first]]
+        found = client.query("job", ["id"], wanted).data
+        assert [number for [(_, number)] in found] == ids
+    assert client.wait_for_job_change(second, ["status"], ["waiting"], 0, 0.1) is None
+    assert client.cancel_job(first)[0]
+    assert wait_status(client, second, is_final) == "success"
+
+
 @pytest.mark.shows("backend/jobs/depends")
 def test_a_dependency_on_an_archived_job_counts(client: LuxiClient) -> None:
     first = client.submit_job([delay()])

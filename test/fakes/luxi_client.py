@@ -22,6 +22,7 @@ class FakeLuxiClient:
         self.refused: dict[int, str] = {}
         self.idle_rounds = 0
         self.held_by: dict[int, str] = {}
+        self.blocked: set[int] = set()
         self.lost: set[int] = set()
         self.unknown: set[str] = set()
 
@@ -56,15 +57,16 @@ class FakeLuxiClient:
         status, _, messages = self._script(job_id)
         if previous is None:
             rule = self.held_by.get(job_id)
-            return JobChange(["queued" if rule else "waiting", rule], [])
+            start = None if job_id in self.blocked else (0, 0)
+            return JobChange(["queued" if rule else "waiting", rule, start], [])
         if self.idle_rounds:
             self.idle_rounds -= 1
             return None
         seen = previous_log_serial or 0
         if seen < len(messages):
             entry = LogEntry(seen + 1, (0, 0), "message", messages[seen])
-            return JobChange(["running", None], [entry])
-        return JobChange([status, None], [])
+            return JobChange(["running", None, (0, 0)], [entry])
+        return JobChange([status, None, (0, 0)], [])
 
     def query_jobs(
         self, job_ids: Sequence[JobId] | None, fields: Sequence[str]

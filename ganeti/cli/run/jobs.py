@@ -126,11 +126,13 @@ def changes(context: Context, job_id: JobId) -> Iterator[JobChange]:
 
     while True:
         change = context.client.wait_for_job_change(
-            job_id, ["status", HELD_BY_FIELD], previous, serial, NOTICE_AFTER_S
+            job_id, ["status", HELD_BY_FIELD, "start_ts"], previous, serial, NOTICE_AFTER_S
         )
         if change is None:
-            status, held_by = previous or ("", None)
-            if status in _NOTICES and not held_by:
+            status, held_by, start = previous or ("", None, None)
+            if status == "waiting" and start is None:
+                notice(f"Job {job_id} is waiting for jobs that it depends on")
+            elif status in _NOTICES and not held_by:
                 notice(_NOTICES[str(status)].format(job_id))
             continue
         previous = change.fields

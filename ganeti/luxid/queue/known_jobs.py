@@ -10,6 +10,7 @@ from typing import Final
 
 from ganeti.base.errors import JobLost
 from ganeti.base.ids import JobId
+from ganeti.jobs import changes
 from ganeti.jobs.record import QueuedJob
 from ganeti.system import clock
 
@@ -45,9 +46,10 @@ class KnownJob:
         secrets: secret parameters, which no file has.
         lagging: candidates that may still get an old record after newer ones.
         turns: how often the job waited for locks in vain and stepped back.
+        is_blocked: whether it waits for the end of jobs that it depends on.
     """
 
-    __slots__ = ("_waiters", "job", "lagging", "phase", "secrets", "turn", "turns")
+    __slots__ = ("_waiters", "is_blocked", "job", "lagging", "phase", "secrets", "turn", "turns")
 
     def __init__(self, job: QueuedJob, phase: Phase, secrets: Secrets = ()) -> None:
         self.job = job
@@ -55,8 +57,20 @@ class KnownJob:
         self.secrets = secrets
         self.lagging: tuple[str, ...] = ()
         self.turns = 0
+        self.is_blocked = False
         self.turn = asyncio.Lock()
         self._waiters: list[asyncio.Future[None]] = []
+
+    @property
+    def shown(self) -> QueuedJob:
+        """The job as clients see it: one that is blocked waits, though its file says queued."""
+        return changes.shown_waiting(self.job) if self.is_blocked else self.job
+
+    def set_blocked(self, is_blocked: bool) -> None:
+        """Take note whether it waits for other jobs, and tell clients if that is new."""
+        if self.is_blocked != is_blocked:
+            self.is_blocked = is_blocked
+            self.wake()
 
     def set_phase(self, phase: Phase) -> None:
         """Go on to another phase."""

@@ -137,7 +137,11 @@ class JobStarter:
         events, self._events = self._events, []
         if self._is_stopping:
             return
+        before = self.state.blocked
         self.state, decisions = schedule(self.state, events)
+        for job_id in before.keys() ^ self.state.blocked.keys():
+            if (found := self._known_jobs.get(job_id)) is not None:
+                found.set_blocked(job_id in self.state.blocked)
         for job_id in decisions.start:
             self._tasks.create_task(self._start(job_id), name=f"start job {job_id}")
         for job_id in decisions.step_back:

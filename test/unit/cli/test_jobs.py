@@ -149,6 +149,14 @@ def test_long_wait_is_explained_once() -> None:
     assert run.err.getvalue() == "Job 1 is trying to acquire all necessary locks\n"
 
 
+def test_a_job_that_waits_for_other_jobs_is_explained() -> None:
+    run = Run()
+    run.client.idle_rounds = 2
+    run.client.blocked = {1}
+    run.execute()
+    assert run.err.getvalue() == "Job 1 is waiting for jobs that it depends on\n"
+
+
 def test_a_job_filter_that_holds_the_job_is_named_at_once_and_once() -> None:
     run = Run()
     run.client.held_by[1] = "f-1"

@@ -27,6 +27,14 @@ def test_start_record_names_process_and_lock_file() -> None:
     assert job.ops[1].status is Status.QUEUED
 
 
+def test_a_job_that_waits_for_others_is_shown_as_waiting() -> None:
+    shown = changes.shown_waiting(job_of(2))
+    assert [op.status for op in shown.ops] == [Status.WAITING, Status.QUEUED]
+    assert (shown.status, shown.start_timestamp) == (Status.WAITING, None)
+    for job in (started(), changes.canceled(job_of(1), "", T1)):
+        assert changes.shown_waiting(job) == job
+
+
 @pytest.mark.shows("backend/jobs/success", "2.0/queue-status/states")
 def test_a_job_runs_through_to_success() -> None:
     job = changes.op_running(started(), 0, T2)
