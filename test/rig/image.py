@@ -28,6 +28,7 @@ _MODULES: Final = (
     "drivers/scsi",
     "drivers/vhost",
     "drivers/virtio",
+    "drivers/watchdog",
     "fs/overlayfs",
     "lib",
     "net",
@@ -75,7 +76,7 @@ WantedBy=sysinit.target
 """
 _FILES: Final = {
     "etc/systemd/system/own-address.service": _NETWORK,
-    "etc/modules-load.d/ganeti.conf": "drbd\nkvm-amd\n",
+    "etc/modules-load.d/ganeti.conf": "drbd\nkvm-amd\nsoftdog\n",
     # As Ganeti's installation has it; a page of the sender must not change below an emulated card.
     "etc/modprobe.d/drbd.conf": "options drbd minor_count=128 usermode_helper=/bin/true disable_sendpage=1\n",
 }

@@ -53,8 +53,9 @@ FOR_A_MACHINE: Final = (
     "busybox-static",
 )
 FOR_STORAGE: Final = ("lvm2", "thin-provisioning-tools", "drbd-utils")
+FOR_AVAILABILITY: Final = ("etcd-server",)
 FOR_PEOPLE: Final = ("rsync",)
-PACKAGES: Final = (*FOR_A_MACHINE, *FOR_GANETI, *FOR_STORAGE, *FOR_PEOPLE)
+PACKAGES: Final = (*FOR_A_MACHINE, *FOR_GANETI, *FOR_STORAGE, *FOR_AVAILABILITY, *FOR_PEOPLE)
 
 
 def run(*words: object, cwd: Path | None = None, **environment: str) -> str:

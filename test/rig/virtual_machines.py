@@ -50,6 +50,7 @@ _LEFT_OUT: Final = (
     *("systemd-journal-flush.service", "systemd-random-seed.service", "systemd-pstore.service"),
     *("dev-hugepages.mount", "dev-mqueue.mount", "sys-kernel-debug.mount"),
     *("sys-kernel-tracing.mount", "sys-fs-fuse-connections.mount", "sys-kernel-config.mount"),
+    "etcd.service",  # of the package; Ganeti starts its own
     *(f"modprobe@{name}.service" for name in ("loop", "fuse", "efi_pstore", "drm", "configfs")),
 )
 _COMMAND_LINE: Final = (

@@ -1,0 +1,228 @@
+"""High availability on real nodes: DRBD, a guest that writes, a watchdog of the kernel, etcd.
+
+Each round loses something at random while the guest writes.  A node that is lost has to be proved
+dead, and the guest has to run on the other node of its disk, with all that it was told to be
+written; where nothing but a copy or a member of etcd is lost it has to go on where it is.  Then the node
+comes back, and both copies have to be the same again, so the guest has not run twice.
+
+``GANETI_TEST_ROUNDS`` says how many rounds; ``GANETI_TEST_SEED`` plays those of an earlier run again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+from rig.containers import TIMEOUT_S
+from rig.virtual_machines import VirtualMachine, VirtualMachines
+from rig.writer import ADD, Writer, wait_for_sync
+
+ROUNDS = int(os.environ.get("GANETI_TEST_ROUNDS", "3"))
+SEED = os.environ.get("GANETI_TEST_SEED") or str(random.SystemRandom().randrange(1 << 32))
+SIZE_MIB = 16
+PAUSE_S = 0.2
+# An emulated machine is slow; and its clock must not make a beat late that is not.
+TIMES = "lease=12,beat=2,answer=8,watchdog=15"
+WRITES = 20
+OUTDATED = "high availability lets nobody start from this copy"
+
+
+def addresses(nodes: VirtualMachines, of: VirtualMachine, *, both: bool) -> list[str]:
+    others = [machine for machine in nodes.machines if machine is not of]
+    found = [machine.secondary for machine in others]
+    return [*found, *(machine.address for machine in others)] if both else found
+
+
+def cut_off(nodes: VirtualMachines, machine: VirtualMachine, *, both: bool = True) -> None:
+    """Let a machine reach none of the others, by one network or both; we still reach it."""
+    routes = [f"ip route add blackhole {each}" for each in addresses(nodes, machine, both=both)]
+    machine.run("; ".join(["set -e", *routes]))
+
+
+def switch_off(nodes: VirtualMachines, machine: VirtualMachine) -> None:
+    """Pull the plug."""
+    nodes.pull_plug(machine)
+
+
+def hang(nodes: VirtualMachines, machine: VirtualMachine) -> None:
+    """Let the agent stand still."""
+    machine.run("kill -STOP $(systemctl show -P MainPID ganeti-ha)")
+
+
+def lose_copy(nodes: VirtualMachines, machine: VirtualMachine) -> None:
+    """Break the network for replication."""
+    cut_off(nodes, machine, both=False)
+
+
+def join(nodes: VirtualMachines, machine: VirtualMachine) -> None:
+    """Mend it."""
+    routes = [f"ip route del blackhole {each}" for each in addresses(nodes, machine, both=False)]
+    machine.run("; ".join(["set -e", *routes]))
+
+
+def kill_member(nodes: VirtualMachines, machine: VirtualMachine) -> None:
+    """Kill the member of etcd on a machine."""
+    machine.run("systemctl kill --signal=KILL ganeti-etcd")
+
+
+def kill_agent(nodes: VirtualMachines, machine: VirtualMachine) -> None:
+    """Kill the agent, which systemd starts again."""
+    machine.run("systemctl kill --signal=KILL ganeti-ha")
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Something that happens to a machine.
+
+    Attributes:
+        is_loss: the node is dead then.
+        heal: what mends it, if it does not mend itself.
+    """
+
+    strike: Callable[[VirtualMachines, VirtualMachine], None]
+    is_loss: bool
+    heal: Callable[[VirtualMachines, VirtualMachine], None] | None = None
+
+
+TROUBLES = (
+    Trouble(switch_off, True, VirtualMachines.start),
+    Trouble(cut_off, True),
+    Trouble(hang, True),
+    Trouble(lose_copy, False, join),
+    Trouble(kill_member, False),
+    Trouble(kill_agent, False),
+)
+# As often as all others together.
+LOSSES = tuple(trouble for trouble in TROUBLES if trouble.is_loss)
+
+
+@pytest.fixture
+def writer(nodes: VirtualMachines) -> Iterator[Writer]:
+    first = nodes.machines[0]
+    first.run(f"gnt-cluster ha-enable --watchdog=/dev/watchdog --timing={TIMES}")
+    nodes.at_all(lambda machine: machine.run("gnt-cluster ha-status >/dev/null; sync"))
+    try:
+        with Writer("alive.example.com", nodes.machines) as made:
+            places = f"{nodes.machines[1].name}:{nodes.machines[2].name}"
+            options = f"-t drbd -s {SIZE_MIB}m -n {places} -H kvm:disk_cache=writethrough"
+            first.run(f"{ADD} {options} {made.name}")
+            made.goes_on()
+            yield made
+            made.check()
+            made.master.run(f"gnt-instance remove --force {made.name}")
+    finally:
+        master_of(nodes).run("gnt-cluster ha-disable")
+
+
+def master_of(nodes: VirtualMachines, but: VirtualMachine | None = None) -> VirtualMachine:
+    """Wait until a machine is the master and answers."""
+    until = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < until:
+        for machine in nodes.machines:
+            if machine is but or not machine.processes():
+                continue
+            if (
+                machine.try_run("systemctl is-active --quiet ganeti-luxid && gnt-job list").status
+                == 0
+            ):
+                return machine
+        time.sleep(PAUSE_S)
+    raise AssertionError("no machine is the master")
+
+
+def boot_of(machine: VirtualMachine) -> str:
+    return machine.run("cat /proc/sys/kernel/random/boot_id").strip()
+
+
+def wait_for_restart(writer: Writer, machine: VirtualMachine, wanted: int) -> None:
+    """Wait until the guest has written more, on a machine that it was not on."""
+    writer.listen(machine)
+    until = time.monotonic() + TIMEOUT_S
+    while writer.acknowledged() < wanted:
+        assert time.monotonic() < until, f"{writer.name} stands still at {writer.last}"
+        time.sleep(PAUSE_S)
+
+
+def come_back(nodes: VirtualMachines, writer: Writer, machine: VirtualMachine, boot: str) -> None:
+    """Wait until a machine has booted again, and make it a node again, as a person would."""
+    machine.wait_until(f'test "$(cat /proc/sys/kernel/random/boot_id)" != {boot}', TIMEOUT_S)
+    nodes.wait_for(machine)
+    writer.master.run(f"gnt-node modify --offline=no --auto-promote --force {machine.name}")
+    writer.master.run("gnt-cluster verify-disks")
+
+
+def play(nodes: VirtualMachines, writer: Writer, chance: random.Random, number: int) -> None:
+    """Let something happen to the machine that the guest runs on, and look at all copies."""
+    machine, other = writer.holders()
+    trouble = chance.choice((*TROUBLES, *LOSSES))
+    name = trouble.strike.__name__
+    print(f"round {number}: {name} of {machine.name}, which {writer.name} runs on")
+    boot, said = boot_of(machine), writer.goes_on()
+    begun = time.monotonic()
+    trouble.strike(nodes, machine)
+    if not trouble.is_loss:
+        writer.goes_on(WRITES)
+        print(f"    goes on after {time.monotonic() - begun:.1f} s")
+        if trouble.heal is not None:
+            trouble.heal(nodes, machine)
+        assert boot_of(machine) == boot, "the node was reset for nothing"
+    else:
+        was_master = machine is writer.master
+        if was_master:
+            writer.master = master_of(nodes, machine)
+            print(f"    {writer.master.name} is the master after {time.monotonic() - begun:.1f} s")
+        wait_for_restart(writer, other, said + 1)
+        print(f"    runs on {other.name} after {time.monotonic() - begun:.1f} s")
+        if trouble.heal is not None:
+            trouble.heal(nodes, machine)
+        come_back(nodes, writer, machine, boot)
+        assert writer.primary() is other
+    wait_for_sync(writer)
+    writer.goes_on()
+    writer.copies_have_all()
+
+
+def test_nothing_runs_twice_and_nothing_is_lost(
+    nodes: VirtualMachines, writer: Writer, limit_again: Callable[[], None]
+) -> None:
+    print(f"GANETI_TEST_SEED={SEED}")
+    chance = random.Random(SEED)
+    for number in range(ROUNDS):
+        limit_again()
+        play(nodes, writer, chance, number)
+
+
+def test_a_copy_that_was_left_behind_is_not_started_from(
+    nodes: VirtualMachines, writer: Writer
+) -> None:
+    machine, other = writer.holders()
+    lose_copy(nodes, machine)
+    last = writer.goes_on(WRITES)
+    boot = boot_of(machine)
+    switch_off(nodes, machine)
+    if machine is writer.master:
+        writer.master = master_of(nodes, machine)
+    # Nothing starts it, and a person who tries hears why.
+    writer.master.wait_until(
+        f"gnt-node list --no-headers -o offline {machine.name} | grep -q Y", TIMEOUT_S
+    )
+    failed = writer.master.try_run(
+        f"gnt-instance failover --force --ignore-consistency {writer.name}"
+    )
+    assert failed.status != 0
+    assert OUTDATED in failed.out + failed.err
+    nodes.start(machine)
+    come_back(nodes, writer, machine, boot)
+    writer.master.run(
+        f"gnt-instance failover --cleanup --force {writer.name}; gnt-instance start {writer.name}"
+    )
+    writer.listen(writer.primary())
+    writer.goes_on()
+    assert writer.last > last
+    wait_for_sync(writer)
+    writer.copies_have_all()
+    assert other in writer.holders()
