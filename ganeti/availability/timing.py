@@ -8,6 +8,9 @@ earliest; so once etcd has forgotten a node, its watchdog is not fed any more.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+_ELECTION_MS_MAX: Final = 50_000  # what etcd takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,30 @@ class Timing:
         the feeding, but not for longer than the watchdog lets it.
         """
         return self.lease_s + 2 * self.watchdog_s + self.margin_s
+
+    @property
+    def ask_s(self) -> float:
+        """How long an agent waits for etcd: several questions fit into a lease."""
+        return self.lease_s / 4
+
+    @property
+    def friend_s(self) -> float:
+        """How long an agent waits for other agents, which answer at once or are away."""
+        return self.lease_s / 8
+
+    @property
+    def command_s(self) -> float:
+        """How long a command, or whatever else nobody's life hangs on, waits for etcd."""
+        return 3 * self.ask_s
+
+    @property
+    def election_ms(self) -> int:
+        """After how many milliseconds without its leader etcd looks for another one.
+
+        A new leader is there before a lease ends; on machines that are slower than that every
+        pause would be a loss of the leader, and etcd would never answer.
+        """
+        return min(max(round(1000 * self.ask_s), 500), _ELECTION_MS_MAX)
 
     @property
     def held_s(self) -> float:

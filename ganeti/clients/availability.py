@@ -44,7 +44,6 @@ from ganeti.store import config_file
 from ganeti.store.availability import Settings
 from ganeti.system import clock
 
-ETCD_S: Final = 3.0
 _MEMORY_S: Final = 5.0  # a node that is slower tells nothing
 
 

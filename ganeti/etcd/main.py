@@ -45,6 +45,7 @@ _BYTES_MAX: Final = 1 << 16
 _LOOK_S: Final = 0.1
 _ANSWER_S: Final = 2.0
 _END_S: Final = 8.0
+_BEATS_PER_ELECTION: Final = 10  # as etcd advises
 _OK: Final = 200
 _REMEMBERED: Final = 100  # lines; the reason may be followed by words about each peer
 _SHOWN: Final = 5
@@ -147,6 +148,8 @@ def words(paths: Paths, member: Member) -> list[str]:
         "peer-key-file": member.certificate,
         "peer-trusted-ca-file": member.authority,
         "peer-client-cert-auth": "true",
+        "heartbeat-interval": str(max(member.election_ms // _BEATS_PER_ELECTION, 1)),
+        "election-timeout": str(member.election_ms),
         "auto-compaction-mode": "periodic",
         "auto-compaction-retention": "1h",
         "logger": "zap",

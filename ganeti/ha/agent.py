@@ -57,7 +57,6 @@ logger = logging.getLogger(__name__)
 
 FEEDS_PER_BEAT: Final = 4
 _SETTLE_S: Final = 5.0
-_FRIEND_S: Final = 0.5  # an agent answers at once, or is away
 
 
 class Hands(Protocol):
@@ -307,7 +306,9 @@ class Agent:
             return
         sent_s = self.hands.now()
         others = {n: a for n, a in self.facts.addresses.items() if n != self.own}
-        answers = await self.friends.ask(Ask.VOUCH, self.own, self.boot_id, others, _FRIEND_S)
+        answers = await self.friends.ask(
+            Ask.VOUCH, self.own, self.boot_id, others, self.timing.friend_s
+        )
         for name in answers:
             self._answered_s[name] = max(sent_s, self._answered_s.get(name, sent_s))
         self.keeper.vouched(sent_s, set(names_of(answers)), set(self.facts.addresses))
@@ -465,7 +466,7 @@ class Agent:
         answers = {self.own: True}
         if self.friends is not None:
             answers |= await self.friends.ask(
-                Ask.CONDEMN, order.node, order.boot_id, others, _FRIEND_S
+                Ask.CONDEMN, order.node, order.boot_id, others, self.timing.friend_s
             )
         for name in names_of(answers):
             self.judge.condemned(order.node, order.revision, name, sent_s, view)

@@ -39,7 +39,6 @@ logger = logging.getLogger(__name__)
 LOOK_S: Final = 2.0  # between two looks at the node's own files
 _KEY_BYTES_MAX: Final = 4096
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
-_ETCD_S: Final = 1.0
 _LEAVE_S: Final = 8.0
 
 
@@ -67,7 +66,7 @@ async def serve(context: DaemonContext) -> None:
     memory.lock_everything()
     threading.stack_size(memory.THREAD_STACK_BYTES)
     hands = NodeHands(paths, settings)
-    async with EtcdClient.of(settings, _ETCD_S) as etcd:
+    async with EtcdClient.of(settings, settings.timing.ask_s) as etcd:
         facts = read_facts(paths, settings)
         agent = Agent(context.hostname, _boot_id(paths), settings.timing, facts, etcd, hands)
         agent.state = availability.read_state(paths) or agent.state

@@ -11,7 +11,7 @@ from ganeti.availability.status import Status, look
 from ganeti.base.errors import GenericError
 from ganeti.base.json import dumps
 from ganeti.base.paths import Paths
-from ganeti.clients.availability import ETCD_S, look_around
+from ganeti.clients.availability import look_around
 from ganeti.clients.etcd import EtcdClient
 from ganeti.store import availability
 
@@ -48,7 +48,7 @@ async def status_of(paths: Paths, *, with_memory: bool = True) -> Status | None:
     settings = availability.read(paths)
     if settings is None:
         return None
-    async with EtcdClient.of(settings, ETCD_S) as etcd:
+    async with EtcdClient.of(settings, settings.timing.command_s) as etcd:
         sight = await look_around(paths, settings, etcd, with_memory=with_memory)
         return look(sight.seen)
 

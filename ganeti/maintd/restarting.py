@@ -48,7 +48,6 @@ logger = logging.getLogger(__name__)
 
 TURN_S: Final = 1.0
 IDLE_TURN_S: Final = 2.0
-_ETCD_S: Final = 3.0
 REST_S: Final = 60.0  # after a job that failed
 KNOWN_S: Final = 5.0  # after so long all agents know that a node is offline
 
@@ -244,7 +243,7 @@ async def run(
     settings = availability.read(paths)
     if settings is None:
         return
-    async with EtcdClient.of(settings, _ETCD_S) as etcd:
+    async with EtcdClient.of(settings, settings.timing.command_s) as etcd:
         cluster = StrickenCluster(paths, luxi, wconfd)
         restarter = Restarter(context.hostname, cluster, etcd)
         service.losses = restarter.told

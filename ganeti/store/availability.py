@@ -65,6 +65,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
         id: of a member that was added, as etcd numbers it; another one begins without data.
         certificate: PEM file with its key and certificate.
         authority: PEM file with the authority of all members and clients, without key.
+        election_ms: after so many milliseconds without its leader etcd looks for another one.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     authority: str
     state: Literal["new", "existing"] = "new"
     id: str = ""
+    election_ms: int = 1000
 
 
 def read_member(paths: Paths) -> Member | None:

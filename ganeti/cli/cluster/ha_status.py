@@ -31,7 +31,7 @@ from ganeti.base.text import meant_by, natural_sorted, parse_duration
 from ganeti.cli.command import ArgKind, Context, Options, command, confirm, opt
 from ganeti.cli.run.listing import style_of
 from ganeti.cli.run.table import Column, format_plain, format_time
-from ganeti.clients.availability import ETCD_S, Sight, look_around
+from ganeti.clients.availability import Sight, look_around
 from ganeti.clients.etcd import Delete, EtcdClient, MemberHealth, Put, Unchanged
 from ganeti.clients.node_rpc import NodeRpcClient, Target
 from ganeti.protocol.node_calls import NodeCalls
@@ -63,7 +63,7 @@ def _with_etcd(context: Context, do: Callable[[EtcdClient, Sight], Awaitable[T]]
         raise OpPrereqError("high availability is off ('gnt-cluster ha-enable' switches it on)")
 
     async def run() -> T:
-        async with EtcdClient.of(settings, ETCD_S) as etcd:
+        async with EtcdClient.of(settings, settings.timing.command_s) as etcd:
             return await do(etcd, await look_around(context.paths, settings, etcd))
 
     return asyncio.run(run())

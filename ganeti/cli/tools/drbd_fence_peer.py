@@ -52,7 +52,6 @@ logger = logging.getLogger("drbd-fence-peer")
 
 PEER_IS_OUTDATED: Final = 4
 _REFUSED: Final = 1  # the driver acknowledges nothing until the copy is back
-_ETCD_S: Final = 2.0
 _PAUSE_S: Final = 0.3
 _PROMOTION_S: Final = 10.0  # a command waits for it
 _NOTE_BYTES_MAX: Final = 4096
@@ -157,7 +156,7 @@ class Guard:
         """
         if self._settings is None or not drbdsetup.is_loaded():
             return
-        async with EtcdClient.of(self._settings, _ETCD_S) as etcd:
+        async with EtcdClient.of(self._settings, self._settings.timing.command_s) as etcd:
             for path, pair in self._noted():
                 await etcd.change([], _record_of(pair))
                 os.unlink(path)
@@ -181,7 +180,7 @@ class Guard:
         Raises:
             TransportError, ProtocolError: etcd has not said that it is written.
         """
-        async with EtcdClient.of(settings, _ETCD_S) as etcd:
+        async with EtcdClient.of(settings, settings.timing.command_s) as etcd:
             # Again, if it is there already: who wants to take it back has read it before.
             return await etcd.change([Unchanged(pair.own_key, 0)], _record_of(pair))
 

@@ -50,7 +50,7 @@ _PEM_BYTES_MAX: Final = 1 << 20
 _SERIAL_BITS: Final = 64
 _DAYS: Final = 3650
 _ETCD_S: Final = 5.0
-_UP_S: Final = 60.0  # all members, and then all agents
+_UP_S: Final = 120.0  # all members, and then all agents
 _LOCK_S: Final = 300.0
 _MEMBER_S: Final = 20.0
 _PAUSE_S: Final = 0.3
@@ -189,7 +189,7 @@ class LUClusterSetAvailability(SimpleUnit[OpClusterSetAvailability, Change]):
             members = [node for node in nodes if node.name in settings.members]
             initial = {node.name: peer_url(node) for node in members}
             context.info(f"starting etcd on {', '.join(initial)}")
-            _start_members(context, members, initial)
+            _start_members(context, settings, members, initial)
         wait_for_etcd(context, settings)
         context.info("starting the agents")
         send_settings(context, settings, nodes)
@@ -297,6 +297,7 @@ def _issue(context: JobContext, name: str, addresses: Sequence[str]) -> bytes:
 
 def _start_members(
     context: JobContext,
+    settings: Settings,
     members: Sequence[Node],
     initial: Mapping[str, str],
     number: int | None = None,
@@ -321,6 +322,7 @@ def _start_members(
             state="new" if number is None else "existing",
             id="" if number is None else str(number),
             token=token,
+            election_ms=settings.timing.election_ms,
             certificate=paths.globalize(paths.ha_member_certificate),
             authority=paths.globalize(paths.ha_member_authority),
         )
@@ -358,7 +360,7 @@ def follow(context: JobContext, nodes: Sequence[Node], settings: Settings) -> Se
             node = by_name[change.add]
             number, initial = _change_members(settings, partial(_add, node=node))
             members.append(change.add)
-            _start_members(context, [node], initial, number)
+            _start_members(context, settings, [node], initial, number)
         endpoints = [client_url(by_name[name]) for name in members if name in by_name]
         settings = msgspec.structs.replace(settings, members=members, endpoints=endpoints)
     return settings
@@ -375,7 +377,7 @@ def ask_etcd(settings: Settings, act: Callable[[EtcdClient], Awaitable[T]]) -> T
     from ganeti.clients.etcd import EtcdClient
 
     async def ask() -> T:
-        async with EtcdClient.of(settings, _ETCD_S) as etcd:
+        async with EtcdClient.of(settings, max(_ETCD_S, settings.timing.command_s)) as etcd:
             return await act(etcd)
 
     return asyncio.run(ask())
