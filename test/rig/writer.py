@@ -42,7 +42,7 @@ class Writer:
         self.master = machines[0]
         self.last = 0  # the highest number that it has said
         self.machines = machines
-        self._log = f"/var/log/ganeti/kvm/{name}.serial.log"
+        self.log = f"/var/log/ganeti/kvm/{name}.serial.log"
         self._files = tempfile.TemporaryDirectory(prefix="writer-")
         self._tails: list[tuple[subprocess.Popen[bytes], Path]] = []
 
@@ -80,19 +80,20 @@ class Writer:
             tail.wait(TIMEOUT_S)
         self._tails, self.last = [], 0
         for machine in self.machines:
-            machine.run(f"rm -f {self._log}")
+            machine.run(f"rm -f {self.log}")
 
-    def listen(self, machine: Machine) -> None:
-        """Hear from now on what it says on this machine."""
+    def listen(self, machine: Machine) -> Path:
+        """Hear from now on what it says on this machine; returns the file that has just that."""
         path = Path(self._files.name) / str(len(self._tails))
         with path.open("wb") as file:
             tail = subprocess.Popen(
-                machine.ssh("--", f"tail -F -c +1 {self._log}"),
+                machine.ssh("--", f"tail -F -c +1 {self.log}"),
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.DEVNULL,
             )
         self._tails.append((tail, path))
+        return path
 
     def acknowledged(self) -> int:
         """Return the highest number that was heard: it was written, and the guest was told so."""
