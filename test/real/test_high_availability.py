@@ -29,6 +29,7 @@ PAUSE_S = 0.2
 # Ten times the usual ones, as an emulated machine is that much slower.
 TIMES = "lease=40,beat=4,answer=25,watchdog=45"
 WRITES = 20
+SLOW = "[Service]\nExecStartPre=/bin/sleep 120\n"
 OUTDATED = "high availability lets nobody start from this copy"
 
 
@@ -75,6 +76,12 @@ def kill_agent(nodes: VirtualMachines, machine: VirtualMachine) -> None:
     machine.run("systemctl kill --signal=KILL ganeti-ha")
 
 
+def boot_slowly(machine: VirtualMachine) -> None:
+    """Let the next boots take long, as those of servers do: it comes back after it was proved dead."""
+    directory = "/etc/systemd/system/own-address.service.d"
+    machine.run(f"mkdir -p {directory}; cat > {directory}/slow.conf; sync", SLOW)
+
+
 @dataclass(frozen=True)
 class Trouble:
     """Something that happens to a machine.
@@ -105,7 +112,7 @@ LOSSES = tuple(trouble for trouble in TROUBLES if trouble.is_loss)
 def writer(nodes: VirtualMachines) -> Iterator[Writer]:
     first = nodes.machines[0]
     first.run(f"gnt-cluster ha-enable --watchdog=/dev/watchdog --timing={TIMES}")
-    nodes.at_all(lambda machine: machine.run("gnt-cluster ha-status >/dev/null; sync"))
+    nodes.at_all(boot_slowly)
     try:
         with Writer("alive.example.com", nodes.machines) as made:
             places = f"{nodes.machines[1].name}:{nodes.machines[2].name}"
