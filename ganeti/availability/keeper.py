@@ -34,7 +34,7 @@ def is_dead(loss: Loss | None, boot_id: str) -> bool:
 @dataclass(frozen=True, slots=True)
 class _Condemned:
     boot_id: str
-    heard_s: float
+    until_s: float
 
 
 @dataclass(slots=True)
@@ -53,7 +53,11 @@ class Keeper:
     is_condemned: bool = False
     vouched_s: float = 0.0
     _good_s: float = -math.inf
+    _mute_until_s: float = field(init=False)
     _condemned: dict[str, _Condemned] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._mute_until_s = self.started_s + self.timing.dead_after_s
 
     def armed(self, now_s: float) -> None:
         """The watchdog runs from now on; nobody has been told yet."""
@@ -88,9 +92,13 @@ class Keeper:
         """Tell whether etcd has been silent for so long that the nodes are to be asked."""
         return not self.is_condemned and now_s >= self._good_s + 2 * self.timing.beat_s
 
-    def condemn(self, node: str, boot_id: str, now_s: float) -> None:
-        """Whoever acts on losses wants that node dead."""
-        self._condemned[node] = _Condemned(boot_id, now_s)
+    def condemn(self, node: str, boot_id: str, now_s: float, hold_s: float = 0.0) -> None:
+        """Whoever acts on losses wants that node dead.
+
+        Args:
+            hold_s: for so long at least, by the times of that node, which may be others.
+        """
+        self._condemned[node] = _Condemned(boot_id, now_s + max(hold_s, self.timing.held_s))
 
     def absolve(self, node: str) -> None:
         """That node is not missed any more."""
@@ -98,9 +106,9 @@ class Keeper:
 
     def vouches_for(self, node: str, boot_id: str, now_s: float) -> bool:
         """Tell whether that boot of a node may live on, as far as this agent knows."""
-        if now_s < self.started_s + self.timing.dead_after_s and node != self.own:
+        if now_s < self._mute_until_s and node != self.own:
             return False  # what was heard before is forgotten
         found = self._condemned.get(node)
         if found is None or found.boot_id not in ("", boot_id):
             return True
-        return now_s >= found.heard_s + self.timing.held_s
+        return now_s >= found.until_s

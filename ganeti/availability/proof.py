@@ -90,7 +90,12 @@ class Act(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One thing to be done about a node; ``revision`` is that of the loss it is based on."""
+    """One thing to be done about a node.
+
+    Attributes:
+        revision: that of the loss it is based on.
+        hold_s: how long a condemnation is to hold.
+    """
 
     act: Act
     node: str
@@ -98,6 +103,7 @@ class Order:
     boot_id: str = ""
     proof: Proof | None = None
     to: frozenset[str] = frozenset()
+    hold_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -206,7 +212,8 @@ class Judge:
             suspect = self._suspects[name] = _Suspect(node.revision)
         others = frozenset(view.nodes) - {name}
         # Again and again, as each of them forgets.
-        yield Order(Act.CONDEMN, name, node.revision, node.loss.boot_id, to=others)
+        hold_s = 2 * self._wait_s(node)
+        yield Order(Act.CONDEMN, name, node.revision, node.loss.boot_id, to=others, hold_s=hold_s)
         proof, waits = self._proof(view, node, suspect)
         if proof is not None:
             yield Order(Act.PROVE, name, node.revision, node.loss.boot_id, proof)
@@ -217,6 +224,11 @@ class Judge:
                 suspect.asked_s = view.now_s
                 yield Order(Act.SWITCH_OFF, name, node.revision)
         self.says[name] = "; ".join(waits) or "it is dead"
+
+    def _wait_s(self, node: NodeView) -> float:
+        """Return how long its watchdog takes at most; its times may not be those of the others."""
+        guard_s = 0.0 if node.guard is None else node.guard.dead_after_s
+        return max(self.timing.dead_after_s, guard_s)
 
     def _proof(
         self, view: View, node: NodeView, suspect: _Suspect
@@ -236,8 +248,7 @@ class Judge:
             if suspect.condemned_s is None:
                 waits.append(f"{len(suspect.acks)} nodes have condemned it")
             else:
-                wait_s = max(self.timing.dead_after_s, guard.dead_after_s)
-                left_s = suspect.condemned_s + wait_s - view.now_s
+                left_s = suspect.condemned_s + self._wait_s(node) - view.now_s
                 if left_s <= 0:
                     return Proof.WATCHDOG, []
                 waits.append(f"its watchdog has reset it in {left_s:.0f} s")

@@ -194,7 +194,7 @@ def _warnings(seen: Seen, nodes: Sequence[NodeStatus]) -> Iterator[str]:
         if trouble:
             yield f"member {endpoint} of etcd: {trouble}"
     if seen.is_paused:
-        yield "high availability is paused: nobody acts on losses"
+        yield "high availability is paused: nobody acts on losses, and no watchdog runs"
     if seen.trouble:
         return
     if seen.master is None:
@@ -204,10 +204,10 @@ def _warnings(seen: Seen, nodes: Sequence[NodeStatus]) -> Iterator[str]:
     if seen.alone is not None:
         yield f"{seen.lone} went on without the other candidate, which never takes over meanwhile"
     for node in nodes:
-        yield from _warnings_about(node)
+        yield from _warnings_about(node, is_paused=seen.is_paused)
 
 
-def _warnings_about(node: NodeStatus) -> Iterator[str]:
+def _warnings_about(node: NodeStatus, *, is_paused: bool) -> Iterator[str]:
     match node.lease:
         case "missed":
             why = node.if_lost.unproved.get(node.name) or "its proof is waited for"
@@ -216,7 +216,7 @@ def _warnings_about(node: NodeStatus) -> Iterator[str]:
             yield f"{node.name} is dead ({node.proof})"
         case "left" | "never" if node.role != "offline":
             yield f"{node.name} has no agent: nobody watches over it"
-        case "held" if node.watchdog_s is None and not node.has_helper:
+        case "held" if node.watchdog_s is None and not (node.has_helper or is_paused):
             yield f"nothing could prove that {node.name} is dead: no watchdog, no helper"
     for instance in node.outdated:
         yield f"the copy of {instance} on {node.name} lacks writes"

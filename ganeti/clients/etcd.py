@@ -204,6 +204,10 @@ class EtcdClient:
         return self
 
     async def __aexit__(self, *_exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections; questions that wait fail."""
         self._pool.close()
 
     async def read(self) -> Snapshot:

@@ -8,6 +8,11 @@ that are missed.  What is decided, and why, is in `ganeti.availability`; here it
 
 Whatever is written to etcd names what it is based on, so that it is refused if that has changed:
 a presence the loss that was read before, all orders of the master the key that makes it one.
+
+Other settings are taken up while the agent runs.  What etcd says of this node's watchdog is true
+at every moment: until etcd knows the new times, the node keeps to the stricter ones of both, and
+etcd gets the longer ones first.  While all is paused no watchdog runs, after etcd was told so:
+nobody is proved dead meanwhile, and nodes that are cut off or stopped are not to be reset.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 import msgspec
@@ -77,6 +82,10 @@ class Hands(Protocol):
     def arm(self, timeout_s: float) -> Watchdog | None:
         """Let the watchdog run, if the node has one."""
 
+    @property
+    def watchdog(self) -> str:
+        """The watchdog that is to run; "" for none."""
+
     async def publish(self, state: State) -> None:
         """Let the daemons of this node know."""
 
@@ -96,6 +105,16 @@ class Hands(Protocol):
         """Tell etcd which copies were written off or are good again; returns whether it knows."""
 
 
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What an agent works with, as the settings with that digest say."""
+
+    digest: str
+    timing: Timing
+    etcd: EtcdClient
+    hands: Hands
+
+
 @dataclass(slots=True)
 class Agent:
     """The agent's memory, and what it does with it.
@@ -103,6 +122,7 @@ class Agent:
     Attributes:
         shelf: what etcd held at the last beat; None if it did not answer.
         state: what the daemons of this node were told last.
+        digest: of the settings that are in use.
     """
 
     own: str
@@ -118,7 +138,11 @@ class Agent:
     judge: Judge = field(init=False)
     claimant: Claimant = field(init=False)
     companion: Companion = field(init=False)
+    digest: str = ""
+    _next: Means | None = None
     _watchdog: Watchdog | None = None
+    _watchdog_path: str = ""
+    _stands_down: bool = False
     _lease: int = 0
     _renewed_s: float = 0.0
     _publishing: asyncio.Task[None] | None = None
@@ -135,13 +159,17 @@ class Agent:
         self.judge, self.claimant = Judge(self.timing), Claimant(self.timing)
         self.companion = Companion(self.timing)
 
+    def take(self, means: Means) -> None:
+        """Take up other settings with the next beat."""
+        self._next = means
+
     def answer(self, question: Question) -> bool:
         """Answer another agent."""
         now_s = self.hands.now()
         self._answered_s[question.node] = now_s  # for whom it asks is alive, if it asks for itself
         if question.ask is Ask.CONDEMN:
             self._answered_s.pop(question.node, None)
-            self.keeper.condemn(question.node, question.boot_id, now_s)
+            self.keeper.condemn(question.node, question.boot_id, now_s, question.hold_s)
             return True
         return self.keeper.vouches_for(question.node, question.boot_id, now_s)
 
@@ -163,9 +191,16 @@ class Agent:
         """Show that the node lives; decide what there is to decide."""
         is_candidate = self.own in self.facts.candidates
         asking = asyncio.create_task(self._ask_friends()) if is_candidate else None
+        if self._next is not None and self._next.etcd is not self.etcd:
+            self.etcd.close()
+            self.etcd, self.hands = self._next.etcd, self._next.hands
         try:
             await self._renew()
             self.shelf = await self.etcd.read()
+            if self._next is not None:
+                await self._take_times(self.shelf, self._next)
+                self.shelf = await self.etcd.read()
+            await self._look_to_watchdog(self.shelf)
             self._say("")
             self._settle(self.shelf)
         except (TransportError, ProtocolError) as err:
@@ -202,11 +237,93 @@ class Agent:
         await self.etcd.change([], *changes)
         self.end_watchdog()
 
+    @property
+    def is_guarded(self) -> bool:
+        """Whether a watchdog runs, by which etcd may call this node dead."""
+        return self._watchdog is not None
+
     def end_watchdog(self) -> None:
         """Let nothing reset the node any more."""
         if self._watchdog is not None:
             self._watchdog.end()
             self._watchdog = None
+
+    # --- other settings, and pauses
+
+    async def _take_times(self, shelf: Snapshot, means: Means) -> None:
+        """Take up other times, and another watchdog; etcd has renewed the lease just now."""
+        old, new, path = self.timing, means.timing, self.hands.watchdog
+        has_other = bool(path) and path != self._watchdog_path and not self._pause(shelf)
+        if has_other and self._watchdog is None:
+            self._arm(new.watchdog_s)
+            has_other = False
+        if old != new:
+            self._use(
+                replace(
+                    old, lease_s=min(old.lease_s, new.lease_s), beat_s=min(old.beat_s, new.beat_s)
+                )
+            )
+            self._publish()
+            longest = replace(
+                new,
+                lease_s=max(old.lease_s, new.lease_s),
+                watchdog_s=max(old.watchdog_s, new.watchdog_s),
+                margin_s=max(old.margin_s, new.margin_s),
+            )
+            loss = shelf.one(LOSSES + self.own, Loss)
+            if not await self._appear(shelf, loss, new.lease_s, longest):
+                return  # the next beat tries it again
+            self._use(new)
+            self.judge = Judge(new)  # who was told to condemn somebody was told other times
+        if has_other:
+            self._arm(new.watchdog_s)
+        elif self._watchdog is not None:
+            self._watchdog.change(new.watchdog_s)
+        self.digest, self._next = means.digest, None
+        logger.info("Other settings are taken up")
+
+    def _use(self, timing: Timing) -> None:
+        self.timing = self.keeper.timing = timing
+        self.claimant.timing = self.companion.timing = timing
+
+    async def _look_to_watchdog(self, shelf: Snapshot) -> None:
+        """Let none run while all is paused; let etcd's record of it be true."""
+        is_paused = bool(self._pause(shelf))
+        is_wanted = bool(self.hands.watchdog) and not is_paused
+        if is_wanted and self._stands_down:
+            if self._watchdog is None:
+                self._arm(self.timing.watchdog_s)
+            self._stands_down = False
+        guard = self._guard(self.timing)
+        if not is_wanted:
+            guard = msgspec.structs.replace(guard, watchdog_s=None)
+        if shelf.one(GUARDS + self.own, Guard) != guard:
+            keys = (NODES + self.own, LOSSES + self.own, PAUSE_KEY)
+            unchanged = [Unchanged(key, shelf.revision_of(key)) for key in keys]
+            put = Put(GUARDS + self.own, _encode(guard))
+            if NODES + self.own not in shelf.entries or not await self.etcd.change(unchanged, put):
+                return
+        if not is_wanted:
+            if self._watchdog is not None:
+                logger.info("No watchdog runs: %s", self._pause(shelf) or "none is wanted")
+            self.end_watchdog()
+            self._stands_down = is_paused
+
+    def _arm(self, timeout_s: float) -> None:
+        """Let the watchdog run that is wanted; another one goes on if that cannot be."""
+        watchdog = self.hands.arm(timeout_s)
+        if watchdog is None:
+            return
+        if self._watchdog is None:
+            self.keeper.armed(self.hands.now())
+        self.end_watchdog()
+        self._watchdog, self._watchdog_path = watchdog, self.hands.watchdog
+
+    def _guard(self, timing: Timing) -> Guard:
+        watchdog_s = None if self._watchdog is None else self._watchdog.timeout_s
+        longest_s = max(timing.watchdog_s, watchdog_s or 0.0)
+        dead_after_s = replace(timing, watchdog_s=longest_s).dead_after_s
+        return Guard(boot_id=self.boot_id, watchdog_s=watchdog_s, dead_after_s=dead_after_s)
 
     # --- copies that are written off
 
@@ -240,7 +357,9 @@ class Agent:
         if shelf is None:
             etcd = self._said or "it was not asked yet"
             vouched_s = self.keeper.vouched_s
-            return msgspec.structs.replace(self.state, time=now_s, etcd=etcd, vouched=vouched_s)
+            return msgspec.structs.replace(
+                self.state, time=now_s, etcd=etcd, vouched=vouched_s, settings=self.digest
+            )
         holder, alone = shelf.one(MASTER_KEY, Mastership), shelf.one(ALONE_KEY, Mastership)
         entry = shelf.entries.get(MASTER_KEY)
         is_bound = entry is not None and entry.lease == self._lease != 0
@@ -251,6 +370,7 @@ class Agent:
             alone="" if alone is None or self.companion.rejoins_s is not None else alone.node,
             pause=self._pause(shelf),
             vouched=self.keeper.vouched_s,
+            settings=self.digest,
         )
 
     # --- present in etcd
@@ -268,32 +388,43 @@ class Agent:
             self.hands.condemned()
             return
         if self._watchdog is None:
-            self._watchdog = self.hands.arm(self.timing.watchdog_s)
-            if self._watchdog is not None:
-                self.keeper.armed(self.hands.now())
-        await self._appear(shelf, loss)
+            if self._pause(shelf):
+                self._stands_down = True
+            else:
+                self._arm(self.timing.watchdog_s)
+        await self._appear(shelf, loss, self.timing.lease_s, self.timing)
 
-    async def _appear(self, shelf: Snapshot, loss: Loss | None) -> None:
-        """Make the node present, unless its loss has changed meanwhile."""
+    async def _appear(
+        self, shelf: Snapshot, loss: Loss | None, lease_s: float, guarding: Timing
+    ) -> bool:
+        """Make the node present, unless its loss has changed meanwhile; returns whether it is.
+
+        Args:
+            guarding: what its watchdog promises.
+        """
+        self._lease = 0  # of a transaction whose answer is lost nobody knows what was done
         sent_s = self.hands.now()  # the lease counts from when it was granted
-        lease = await self.etcd.grant(round(self.timing.lease_s))
-        watchdog_s = None if self._watchdog is None else self._watchdog.timeout_s
-        guard = Guard(
-            boot_id=self.boot_id, watchdog_s=watchdog_s, dead_after_s=self.timing.dead_after_s
-        )
+        lease = await self.etcd.grant(round(lease_s))
         changes: list[Put | Delete] = [
-            Put(GUARDS + self.own, _encode(guard)),
+            Put(GUARDS + self.own, _encode(self._guard(guarding))),
             Put(NODES + self.own, _encode(Presence(boot_id=self.boot_id)), lease),
         ]
         if loss is not None and loss.proof is None:
             changes.append(Delete(LOSSES + self.own))
         if shelf.one(ACTING + self.own, Mastership) is not None and not self.hands.has_jobs():
             changes.append(Delete(ACTING + self.own))
-        unchanged = Unchanged(LOSSES + self.own, shelf.revision_of(LOSSES + self.own))
-        if await self.etcd.change([unchanged], *changes):
-            self._lease = lease
-            self._was_renewed(sent_s)
-            logger.info("This node is present, in boot %s", self.boot_id)
+        keys = [LOSSES + self.own]
+        if self._is_own(shelf):
+            keys.append(MASTER_KEY)
+            own = Mastership(node=self.own, boot_id=self.boot_id)
+            changes.append(Put(MASTER_KEY, _encode(own), lease))
+        unchanged = [Unchanged(key, shelf.revision_of(key)) for key in keys]
+        if not await self.etcd.change(unchanged, *changes):
+            return False
+        self._lease = lease
+        self._was_renewed(sent_s)
+        logger.info("This node is present, in boot %s", self.boot_id)
+        return True
 
     def _was_renewed(self, sent_s: float) -> None:
         self._renewed_s = sent_s
@@ -461,12 +592,17 @@ class Agent:
 
     async def _condemn(self, order: Order, view: View) -> None:
         sent_s = self.hands.now()
-        self.keeper.condemn(order.node, order.boot_id, sent_s)
+        self.keeper.condemn(order.node, order.boot_id, sent_s, order.hold_s)
         others = {n: self.facts.addresses[n] for n in order.to if n != self.own}
         answers = {self.own: True}
         if self.friends is not None:
             answers |= await self.friends.ask(
-                Ask.CONDEMN, order.node, order.boot_id, others, self.timing.friend_s
+                Ask.CONDEMN,
+                order.node,
+                order.boot_id,
+                others,
+                self.timing.friend_s,
+                hold_s=order.hold_s,
             )
         for name in names_of(answers):
             self.judge.condemned(order.node, order.revision, name, sent_s, view)

@@ -5,7 +5,8 @@ question that somebody shows again does no harm: it only makes an agent answer, 
 once more, which counts for nothing while etcd renews that node's lease.
 
     {"ask": "vouch", "nonce": ..., "node": ..., "boot_id": ...}    may that boot live on?
-    {"ask": "condemn", "nonce": ..., "node": ..., "boot_id": ...}  vouch for it no more
+    {"ask": "condemn", "nonce": ..., "node": ..., "boot_id": ..., "hold_s": ...}
+                                                vouch for it no more, for so long at least
     {"nonce": ..., "node": ..., "yes": true}                       the answer, and who gave it
 
 Before the JSON stands its HMAC-SHA256 under the cluster's key.
@@ -47,6 +48,7 @@ class Question(msgspec.Struct, frozen=True, tag_field="kind", tag="question"):
     nonce: str
     node: str
     boot_id: str
+    hold_s: float = 0.0
 
 
 class Answer(msgspec.Struct, frozen=True, tag_field="kind", tag="answer"):
@@ -132,6 +134,7 @@ class Friends(asyncio.DatagramProtocol):
         timeout_s: float,
         port: int = PORT,
         enough: Callable[[Mapping[str, bool]], bool] = lambda _answers: False,
+        hold_s: float = 0.0,
     ) -> dict[str, bool]:
         """Ask other nodes; returns {name: the answer} of those that answered in time.
 
@@ -151,7 +154,7 @@ class Friends(asyncio.DatagramProtocol):
         self._waiting[nonce] = heard
         try:
             for address in others.values():
-                self._send(Question(ask, nonce, node, boot_id), (address, port))
+                self._send(Question(ask, nonce, node, boot_id, hold_s), (address, port))
             if others:
                 await asyncio.wait([done], timeout=timeout_s)
         finally:

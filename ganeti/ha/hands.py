@@ -60,6 +60,11 @@ class NodeHands:
         logger.info("Watchdog %s resets this node after %g s", watchdog.identity, timeout_s)
         return watchdog
 
+    @property
+    def watchdog(self) -> str:
+        """As declared."""
+        return self._settings.watchdog
+
     async def publish(self, state: State) -> None:
         """As declared: the file is in memory, except where a node is virtual."""
         try:

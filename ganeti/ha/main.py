@@ -26,7 +26,7 @@ from ganeti.daemon.context import DaemonContext
 from ganeti.daemon.main import DaemonSpec
 from ganeti.daemon.options import Options as DaemonOptions
 from ganeti.daemon.options import option
-from ganeti.ha.agent import Agent
+from ganeti.ha.agent import Agent, Means
 from ganeti.ha.facts import read_facts
 from ganeti.ha.friends import PORT, Friends
 from ganeti.ha.hands import NodeHands
@@ -58,32 +58,34 @@ async def serve(context: DaemonContext) -> None:
         ConfigurationError: the node's files cannot be read.
     """
     paths = context.paths
-    settings = availability.read(paths)
+    digest, settings = _read(paths)
     if settings is None:
         raise OpPrereqError("high availability is off ('gnt-cluster ha-enable' switches it on)")
     if not context.options_as(Options).no_mlock:
         memory.enable()
     memory.lock_everything()
     threading.stack_size(memory.THREAD_STACK_BYTES)
-    hands = NodeHands(paths, settings)
-    async with EtcdClient.of(settings, settings.timing.ask_s) as etcd:
-        facts = read_facts(paths, settings)
-        agent = Agent(context.hostname, _boot_id(paths), settings.timing, facts, etcd, hands)
-        agent.state = availability.read_state(paths) or agent.state
-        key = files.read_bytes(paths.hmac_key, _KEY_BYTES_MAX)
-        agent.friends = friends = Friends(context.hostname, key, clock.new_uuid, agent.answer)
-        address = facts.addresses.get(context.hostname)
-        if address is None:
-            raise ConfigurationError(f"the cluster has no node {context.hostname}")
-        loop = asyncio.get_running_loop()
-        await loop.create_datagram_endpoint(lambda: friends, local_addr=(address, PORT))
-        context.spawn(agent.feed(), "feeding the watchdog")
-        beats = context.spawn(agent.beats(), "beat")
-        context.spawn(_follow(context, agent, settings), "looking at the node's files")
-        context.ready()
+    hands, etcd = NodeHands(paths, settings), EtcdClient.of(settings, settings.timing.ask_s)
+    facts = read_facts(paths, settings)
+    agent = Agent(context.hostname, _boot_id(paths), settings.timing, facts, etcd, hands)
+    agent.state, agent.digest = availability.read_state(paths) or agent.state, digest
+    key = files.read_bytes(paths.hmac_key, _KEY_BYTES_MAX)
+    agent.friends = friends = Friends(context.hostname, key, clock.new_uuid, agent.answer)
+    address = facts.addresses.get(context.hostname)
+    if address is None:
+        raise ConfigurationError(f"the cluster has no node {context.hostname}")
+    loop = asyncio.get_running_loop()
+    await loop.create_datagram_endpoint(lambda: friends, local_addr=(address, PORT))
+    context.spawn(agent.feed(), "feeding the watchdog")
+    beats = context.spawn(agent.beats(), "beat")
+    context.spawn(_follow(context, agent, settings), "looking at the node's files")
+    context.ready()
+    try:
         await context.stopping.wait()
         beats.cancel()  # a beat would show the node again
         await _leave(agent, paths)
+    finally:
+        agent.etcd.close()
 
 
 async def _leave(agent: Agent, paths: Paths) -> None:
@@ -97,22 +99,41 @@ async def _leave(agent: Agent, paths: Paths) -> None:
         try:
             return await agent.leave()
         except (TransportError, ProtocolError) as err:
-            if availability.read(paths) is None:  # switched off: nobody proves anything any more
+            # Switched off, nobody proves anything any more; paused, not by a watchdog.
+            if not agent.is_guarded or availability.read(paths) is None:
                 logger.info("Left without telling etcd: %s", err.message)
                 return agent.end_watchdog()
             if clock.monotonic() > gives_up_s:
+                logger.warning(
+                    "The watchdog will reset this node, as etcd cannot be told that its agent"
+                    " stops; before all nodes are stopped, type 'gnt-cluster ha-pause'"
+                )
                 raise
         await asyncio.sleep(agent.timing.beat_s)
 
 
 async def _follow(context: DaemonContext, agent: Agent, settings: Settings) -> None:
-    """Keep the facts up to date; the files may be on a disk that does not answer."""
+    """Keep facts and settings up to date; the files may be on a disk that does not answer."""
+    paths, known = context.paths, agent.digest
     while True:
         await asyncio.sleep(LOOK_S)
         try:
-            agent.facts = await asyncio.to_thread(read_facts, context.paths, settings)
-        except GenericError as err:
-            logger.warning("Going on with what was known of the cluster: %s", err.message)
+            digest, found = await asyncio.to_thread(_read, paths)
+            if found is not None and digest != known:
+                known, settings = digest, found
+                etcd, hands = (
+                    EtcdClient.of(settings, settings.timing.ask_s),
+                    NodeHands(paths, settings),
+                )
+                agent.take(Means(digest, settings.timing, etcd, hands))
+            agent.facts = await asyncio.to_thread(read_facts, paths, settings)
+        except (GenericError, OSError) as err:
+            logger.warning("Going on with what was known of the cluster: %s", err)
+
+
+def _read(paths: Paths) -> tuple[str, Settings | None]:
+    """Return the digest of the settings, and what they are; of a later one if they just change."""
+    return availability.digest_here(paths), availability.read(paths)
 
 
 def _boot_id(paths: Paths) -> str:

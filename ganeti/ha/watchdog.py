@@ -58,7 +58,7 @@ class Watchdog:
         try:
             if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
                 return cls(descriptor, "named pipe", timeout_s)
-            identity, given_s = _set_timeout(descriptor, path, timeout_s)
+            identity, given_s = _prepare(descriptor, path, timeout_s)
             return cls(descriptor, identity, given_s)
         except OSError as err:
             os.close(descriptor)
@@ -76,6 +76,16 @@ class Watchdog:
         except OSError as err:
             logger.warning("Cannot feed the watchdog: %s", err.strerror)
 
+    def change(self, timeout_s: float) -> None:
+        """Let it wait longer, or less long, if the driver lets it."""
+        try:
+            is_pipe = stat.S_ISFIFO(os.fstat(self._descriptor).st_mode)
+            given_s = timeout_s if is_pipe else _set_timeout(self._descriptor, timeout_s)
+        except OSError as err:
+            logger.warning("The watchdog keeps its %g s: %s", self.timeout_s, err.strerror)
+        else:
+            self.timeout_s = given_s
+
     def end(self) -> None:
         """Stop it, where the driver lets it be stopped, and close it."""
         with contextlib.suppress(OSError):
@@ -83,7 +93,15 @@ class Watchdog:
         os.close(self._descriptor)
 
 
-def _set_timeout(descriptor: int, path: str, timeout_s: float) -> tuple[str, float]:
+def _set_timeout(descriptor: int, timeout_s: float) -> float:
+    """Set the time of a device; returns the time that it took."""
+    time = bytearray(struct.pack("=i", int(timeout_s)))
+    fcntl.ioctl(descriptor, _SET_TIMEOUT, time)
+    [given_s] = struct.unpack("=i", time)
+    return float(given_s)
+
+
+def _prepare(descriptor: int, path: str, timeout_s: float) -> tuple[str, float]:
     """Set the time of a device; returns its name and the time that it took.
 
     Raises:
@@ -96,15 +114,13 @@ def _set_timeout(descriptor: int, path: str, timeout_s: float) -> tuple[str, flo
     identity = name.split(b"\0")[0].decode("ascii", "replace")
     if not options & _CAN_SET_TIMEOUT:
         raise OpPrereqError(f"watchdog {path} ({identity}): its time cannot be set")
-    time = bytearray(struct.pack("=i", int(timeout_s)))
-    fcntl.ioctl(descriptor, _SET_TIMEOUT, time)
-    [given_s] = struct.unpack("=i", time)
+    given_s = _set_timeout(descriptor, timeout_s)
     if given_s > timeout_s:
         raise OpPrereqError(
-            f"watchdog {path} ({identity}): its shortest time is {given_s} s, and"
+            f"watchdog {path} ({identity}): its shortest time is {given_s:g} s, and"
             f" {timeout_s:g} s are asked for"
         )
-    return identity, float(given_s)
+    return identity, given_s
 
 
 def _explain(path: str, error: OSError) -> str:

@@ -344,7 +344,8 @@ class AvailabilityCalls(Service):
         """Return the digest of the settings here, "" without any, and whether the daemons run.
 
         Returns:
-            {"settings": SHA-256 in hex, "agent": bool, "member": bool or null where none is to run}
+            {"settings": SHA-256 in hex, "taken": the same of those that the agent works with,
+            "agent": bool, "member": bool or null where none is to run}
         """
 
 

@@ -10,6 +10,7 @@ that.  These files do not outlive the boot.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Final, Literal
 
@@ -99,9 +100,19 @@ def read_member(paths: Paths) -> Member | None:
         raise ConfigurationError(f"{path}: {err}") from err
 
 
-def path_of(paths: Paths) -> str:
-    """Return the path of the file."""
-    return paths.high_availability
+def digest(text: bytes) -> str:
+    """Return the digest of a file of settings, by which nodes tell which they have."""
+    return hashlib.sha256(text).hexdigest()
+
+
+def digest_here(paths: Paths) -> str:
+    """Return the digest of this node's settings; "" where high availability is off.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    text = files.read_bytes_or_none(paths.high_availability, _BYTES_MAX)
+    return "" if text is None else digest(text)
 
 
 def read(paths: Paths) -> Settings | None:
@@ -110,7 +121,7 @@ def read(paths: Paths) -> Settings | None:
     Raises:
         ConfigurationError: the file cannot be read or understood.
     """
-    path = path_of(paths)
+    path = paths.high_availability
     try:
         data = files.read_bytes_or_none(path, _BYTES_MAX)
         return None if data is None else _localized(loads_as(Settings, data), paths)
@@ -140,6 +151,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         pause: why nobody is to act; "" if they may.
         etcd: why etcd could not be read; then the rest is what was known before.
         vouched: when this node last asked, and most nodes said that nobody condemned it.
+        settings: the digest of the settings that the agent works with; "" until it does.
     """
 
     time: float
@@ -149,6 +161,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     pause: str = ""
     etcd: str = ""
     vouched: float = 0.0
+    settings: str = ""
 
     def is_master(self, now_s: float) -> bool:
         """Tell whether this node holds the lease of the master."""

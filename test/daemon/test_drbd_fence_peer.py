@@ -84,7 +84,7 @@ class Two:
     def settings(self, url: str) -> None:
         for side in self.sides:
             given = Settings(endpoints=[url], prefix=PREFIX)
-            Path(availability.path_of(side.paths)).write_bytes(dumps(given))
+            Path(side.paths.high_availability).write_bytes(dumps(given))
 
     def on(self, number: int) -> Guard:
         side = self.sides[number]
@@ -249,7 +249,7 @@ def test_a_resource_that_nobody_knows_is_not_written_off(two: Two) -> None:
 
 
 def test_without_high_availability_dbrd_does_as_ever(two: Two) -> None:
-    Path(availability.path_of(two.sides[0].paths)).unlink()
+    Path(two.sides[0].paths.high_availability).unlink()
     assert two.on(0).fence("resource0") == PEER_IS_OUTDATED
     asyncio.run(two.on(0).settle())
     assert two.records() == {}

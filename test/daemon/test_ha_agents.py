@@ -7,7 +7,8 @@ import contextlib
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from rig import etcd
@@ -18,17 +19,22 @@ from ganeti.availability.proof import Power
 from ganeti.availability.records import (
     ACTING,
     ALONE_KEY,
+    GUARDS,
     LOSSES,
     MASTER_KEY,
     NODES,
+    PAUSE_KEY,
+    Guard,
     Loss,
     Mastership,
+    Pause,
     Proof,
 )
 from ganeti.availability.timing import Timing
 from ganeti.base.errors import GenericError
+from ganeti.base.json import dumps
 from ganeti.clients.etcd import Delete, EtcdClient, Put, Unchanged
-from ganeti.ha.agent import Agent
+from ganeti.ha.agent import Agent, Means
 from ganeti.ha.facts import Facts
 from ganeti.ha.friends import PORT, Friends
 from ganeti.ha.watchdog import Watchdog
@@ -37,6 +43,7 @@ from ganeti.store.availability import State
 pytestmark = pytest.mark.skipif(not etcd.is_there(), reason="needs etcd")
 
 TIMING = Timing(lease_s=2.0, beat_s=0.25, answer_s=1.0, watchdog_s=1.0, margin_s=0.5, retry_s=1.0)
+LONGER = Timing(lease_s=4.0, beat_s=0.5, answer_s=1.5, watchdog_s=3.0, margin_s=1.0, retry_s=1.0)
 DEADLINE_S = 60.0
 NAMES = ("n1", "n2", "n3", "n4", "n5")
 PREFIX = "/ganeti/test/"
@@ -60,6 +67,9 @@ class Dog(Watchdog):
         if not self.is_over and not self.has_reset:
             self.fed_s = time.monotonic()
 
+    def change(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+
     def end(self) -> None:
         self.is_over = True
 
@@ -76,6 +86,7 @@ class FakeHands:
     world: World
     dog: Dog | None = None
     has_watchdog: bool = True
+    device: str = "dog"
     was_condemned: bool = False
     published: State | None = None
 
@@ -105,6 +116,10 @@ class FakeHands:
         lacking = [name for name in self.world.candidates if name not in self.world.agents]
         return [] if state is None else [Report(state.time, lacking)] * 2
 
+    @property
+    def watchdog(self) -> str:
+        return self.device
+
     def condemned(self) -> None:
         self.was_condemned = True
 
@@ -129,6 +144,7 @@ class World:
     urls: list[str]
     master: str = "n1"
     helped: frozenset[str] = frozenset()
+    timing: Timing = TIMING
     candidates: frozenset[str] = frozenset(NAMES[:3])
     agents: dict[str, Agent] = field(default_factory=dict)
     hands: dict[str, FakeHands] = field(default_factory=dict)
@@ -142,11 +158,11 @@ class World:
         for agent in self.agents.values():
             agent.facts = self.facts()
 
-    async def start(self, name: str, boot_id: str = "", **more: bool) -> Agent:
+    async def start(self, name: str, boot_id: str = "", **more: Any) -> Agent:
         await asyncio.sleep(0)  # the socket of the one before is closed in the next turn
         hands = self.hands[name] = FakeHands(name, self, **more)
         client = EtcdClient(self.urls, None, PREFIX, 1.0)
-        agent = Agent(name, boot_id or f"{name}.1", TIMING, self.facts(), client, hands)
+        agent = Agent(name, boot_id or f"{name}.1", self.timing, self.facts(), client, hands)
         friends = Friends(name, b"key", secrets.token_hex, agent.answer)
         address = self.facts().addresses[name]
         loop = asyncio.get_running_loop()
@@ -179,7 +195,7 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def five(three: Sequence[Member], **more: frozenset[str]) -> AsyncIterator[World]:
+async def five(three: Sequence[Member], **more: Any) -> AsyncIterator[World]:
     """Five agents, all present."""
     world = World([member.url for member in three], **more)
     async with EtcdClient(world.urls, None, PREFIX, 2.0) as client:
@@ -361,6 +377,123 @@ def test_a_node_that_is_cut_off_from_everything_is_not_fed(three: Sequence[Membe
             agent.etcd.endpoints[:] = ["http://127.0.0.1:1"]
             await world.until(lambda: dog.has_reset)
             await world.until(lambda: proof_of(world, "n5") is Proof.WATCHDOG)
+
+    run(play())
+
+
+def guard_of(world: World, name: str) -> Guard:
+    shelf = world.agents[name].shelf
+    found = None if shelf is None else shelf.one(GUARDS + name, Guard)
+    return found or Guard(boot_id="")
+
+
+@pytest.mark.parametrize("timing", [LONGER, TIMING], ids=["longer", "shorter"])
+def test_other_times_are_taken_up_without_giving_the_lease_back(
+    three: Sequence[Member], timing: Timing
+) -> None:
+    before = TIMING if timing is LONGER else LONGER
+
+    async def play() -> None:
+        async with five(three, timing=before) as world:
+            dogs = {name: world.hands[name].dog for name in NAMES}
+
+            def is_steady() -> bool:
+                assert is_told_master(world, "n1")
+                for name in NAMES:
+                    agent, dog, guard = world.agents[name], dogs[name], guard_of(world, name)
+                    assert dog is not None
+                    assert not dog.has_reset
+                    used = replace(agent.keeper.timing, watchdog_s=dog.timeout_s)
+                    # The record that was read last may be older than these times, never shorter.
+                    assert agent.digest == "two" or guard.dead_after_s >= used.dead_after_s - 0.001
+                return all(
+                    world.agents[name].digest == "two"
+                    and guard_of(world, name).dead_after_s == timing.dead_after_s
+                    and guard_of(world, name).watchdog_s == timing.watchdog_s
+                    for name in NAMES
+                )
+
+            await world.until(lambda: is_told_master(world, "n1"))
+            for name in NAMES:
+                client = EtcdClient(world.urls, None, PREFIX, 1.0)
+                world.agents[name].take(Means("two", timing, client, world.hands[name]))
+            await world.until(is_steady)
+            for name in NAMES:
+                assert world.agents[name].keeper.timing == timing
+                assert world.hands[name].dog is dogs[name]
+            assert holder(world) == "n1"
+            published = world.hands["n1"].published
+            assert published is not None
+            assert published.settings == "two"
+
+    run(play())
+
+
+def test_another_watchdog_takes_the_place_of_the_one_that_runs(three: Sequence[Member]) -> None:
+    async def play() -> None:
+        async with five(three) as world:
+
+            def take(digest: str, device: str) -> None:
+                world.hands["n4"].device = device
+                client = EtcdClient(world.urls, None, PREFIX, 1.0)
+                world.agents["n4"].take(Means(digest, TIMING, client, world.hands["n4"]))
+
+            first = world.hands["n4"].dog
+            take("two", "another")
+            await world.until(lambda: world.agents["n4"].digest == "two")
+            second = world.hands["n4"].dog
+            assert first is not None
+            assert second is not None
+            assert first.is_over
+            assert not second.is_over
+            take("none", "")
+            await world.until(lambda: second.is_over)
+            await world.until(lambda: guard_of(world, "n4").watchdog_s is None)
+            take("three", "third")
+            await world.until(lambda: guard_of(world, "n4").watchdog_s is not None)
+            assert world.hands["n4"].dog is not second
+
+    run(play())
+
+
+def test_while_all_is_paused_a_node_that_is_cut_off_is_not_reset(three: Sequence[Member]) -> None:
+    async def play() -> None:
+        async with five(three) as world, EtcdClient(world.urls, None, PREFIX, 2.0) as client:
+            pause = Pause(until=time.time() + 600, by="a person", why="a new switch")
+            await client.change([], Put(PAUSE_KEY, dumps(pause.to_wire())))
+            dogs = {name: world.hands[name].dog for name in NAMES}
+            await world.until(lambda: all(dog is not None and dog.is_over for dog in dogs.values()))
+            shelf = await client.read()
+            for name in NAMES:
+                guard = shelf.one(GUARDS + name, Guard)
+                assert guard is not None
+                assert guard.watchdog_s is None
+            # It is cut off, misses the end of the pause, and nothing proves that it is dead.
+            lost = world.agents["n5"]
+            assert lost.friends is not None
+            lost.friends.close()
+            lost.etcd.endpoints[:] = ["http://127.0.0.1:1"]
+            await world.until(lambda: lost.shelf is None)
+            await world.until(
+                lambda: NODES + "n5" not in (world.agents["n1"].shelf or shelf).entries
+            )
+            await client.change([], Delete(PAUSE_KEY))
+            await world.until(lambda: guard_of(world, "n4").watchdog_s is not None)
+            await world.until(
+                lambda: "nothing proves" in world.agents["n1"].judge.says.get("n5", "")
+            )
+            assert proof_of(world, "n5") is None
+            # The others are guarded again.
+            guarded = world.hands["n4"].dog
+            assert guarded is not dogs["n4"]
+            world.kill("n4")
+            await world.until(lambda: proof_of(world, "n4") is Proof.WATCHDOG)
+            assert guarded is not None
+            assert guarded.has_reset
+            # It hears of the end, and arms its own.
+            lost.etcd.endpoints[:] = world.urls
+            await world.until(lambda: guard_of(world, "n5").watchdog_s is not None)
+            assert world.hands["n5"].dog is not dogs["n5"]
 
     run(play())
 

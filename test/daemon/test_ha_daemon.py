@@ -8,21 +8,33 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from fakes.noded_node import free_address
 from fakes.waiting import wait_until
 from rig import etcd
 from rig.etcd import Member
 
-from ganeti.availability.records import GUARDS, MASTER_KEY, NODES, Guard, Mastership
+from ganeti.availability.records import (
+    GUARDS,
+    MASTER_KEY,
+    NODES,
+    PAUSE_KEY,
+    Guard,
+    Mastership,
+    Pause,
+)
+from ganeti.availability.timing import Timing
 from ganeti.base.daemons import AGENT
 from ganeti.base.errors import CommandError
 from ganeti.base.json import dumps
 from ganeti.base.paths import Paths
-from ganeti.clients.etcd import EtcdClient, Snapshot
+from ganeti.clients.etcd import Delete, EtcdClient, Put, Snapshot
 from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.machine.availability import Availability
+from ganeti.protocol.node_rpc_values import CompressedText
 from ganeti.store import availability, ssconf
 from ganeti.store.availability import Settings
 from ganeti.system import clock, daemon_control, files
@@ -71,6 +83,14 @@ def shelf(members: Sequence[Member]) -> Snapshot:
     return asyncio.run(ask())
 
 
+def change(members: Sequence[Member], *changes: Put | Delete) -> None:
+    async def ask() -> None:
+        async with EtcdClient([each.url for each in members], None, PREFIX, 10.0) as client:
+            await client.change([], *changes)
+
+    asyncio.run(ask())
+
+
 def locked_kib(pid: int) -> int:
     [line] = [
         line
@@ -117,6 +137,45 @@ def test_an_agent_that_is_switched_off_with_etcd_gone_ends_at_once(
     text = Path(paths.log_file(AGENT)).read_text()
     assert "Left without telling etcd: etcd does not answer" in text
     assert text.rstrip().endswith("Stopped")
+
+
+def test_stopped_after_the_others_it_ends_at_once_if_all_is_paused(
+    paths: Paths, members: Sequence[Member]
+) -> None:
+    pause = Pause(until=clock.now() + 600, by="root@a", why="new power")
+    change(members, Put(PAUSE_KEY, dumps(pause.to_wire())))
+    daemon_control.start_daemon(paths, AGENT, hostname=NAME)
+    wait_until(lambda: NODES + NAME in shelf(members).entries, "the node")
+    members[0].hang()
+    try:
+        assert daemon_control.stop_daemon(paths, AGENT)
+    finally:
+        members[0].go_on()
+        change(members, Delete(PAUSE_KEY))
+    text = Path(paths.log_file(AGENT)).read_text()
+    assert "Left without telling etcd: etcd does not answer" in text
+    assert text.rstrip().endswith("Stopped")
+
+
+def test_other_settings_are_taken_up_without_a_new_start(
+    paths: Paths, members: Sequence[Member]
+) -> None:
+    settings = availability.read(paths)
+    assert settings is not None
+
+    def start(**more: Any) -> int | None:
+        text = dumps(msgspec.structs.replace(settings, **more))
+        node = Availability(NodeContext(paths, NAME, "ha_start", "test"))
+        node.ha_start(CompressedText(text), CompressedText(b""), CompressedText(b""))
+        assert node.ha_report()["taken"] == availability.digest(text)
+        return daemon_control.running_pid(paths, AGENT)
+
+    pid = start()
+    wait_until(lambda: shelf(members).one(MASTER_KEY, Mastership) is None, "no master yet")
+    assert pid == start(timing=Timing(lease_s=6.0), helpers={NAME: "/bin/false"})
+    guard = shelf(members).one(GUARDS + NAME, Guard)
+    assert guard is not None
+    assert guard.dead_after_s == Timing(lease_s=6.0).dead_after_s
 
 
 def test_without_settings_it_says_how_to_switch_it_on(paths: Paths) -> None:

@@ -217,8 +217,17 @@ def test_where_it_is_off_that_is_said(site: Site) -> None:
         site.run("ha-status")
 
 
-def test_a_pause_lasts_until_its_time_or_its_end(site: Site) -> None:
-    site.run("ha-pause", duration="2h", reason="new switch")
+def test_a_pause_lasts_until_its_time_or_its_end(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in site.names[1:]:  # their agents end their watchdogs
+        site.put(**{GUARDS + name: Guard(boot_id=f"boot {name}")})
+    monkeypatch.setattr(ha_status, "_STAND_DOWN_S", 0.0)
+    _, said = site.run("ha-pause", duration="2h", reason="new switch")
+    assert f"the watchdog still runs on {site.names[0]};" in said
+    site.put(**{GUARDS + site.names[0]: Guard(boot_id=f"boot {site.names[0]}")})
+    _, said = site.run("ha-pause", duration="2h", reason="new switch")
+    assert "watchdog" not in said
     pause = site.read(PAUSE_KEY, Pause)
     assert pause.until == pytest.approx(time.time() + 7200, abs=60)
     assert pause.why == "new switch"
@@ -226,6 +235,7 @@ def test_a_pause_lasts_until_its_time_or_its_end(site: Site) -> None:
     assert status == ha_status.EXIT_LOOK
     assert "new switch" in said
     assert "Warning: high availability is paused" in said
+    assert "nothing could prove" not in said
     site.run("ha-pause", end=True)
     assert site.read(PAUSE_KEY, Pause) is None
     with pytest.raises(OpPrereqError, match="one of"):

@@ -408,7 +408,8 @@ class World:
     def _condemn(self, node: SimNode, order: Order, view: View) -> None:
         for name in order.to:
             if self.reaches(node.name, name) and not self.nodes[name].agent_stands:
-                self.nodes[name].keeper.condemn(order.node, order.boot_id, self.now_s)
+                keeper = self.nodes[name].keeper
+                keeper.condemn(order.node, order.boot_id, self.now_s, order.hold_s)
                 node.judge.condemned(order.node, order.revision, name, self.now_s, view)
 
     def _prove(self, name: str, loss: Loss, proof: Proof, by: str) -> None:

@@ -15,13 +15,16 @@ from typing import Final, TypeVar
 
 from ganeti.availability.proof import CONFIRM_COMMAND, confirmed
 from ganeti.availability.records import (
+    GUARDS,
     LOSSES,
     MASTER_KEY,
     NODES,
     PAUSE_KEY,
+    Guard,
     Loss,
     Outdated,
     Pause,
+    Presence,
     outdated_key,
 )
 from ganeti.availability.status import Forecast, NodeStatus, Seen, Status, forecast, look
@@ -44,6 +47,8 @@ T = TypeVar("T")
 EXIT_UNKNOWN: Final = 1  # as of every command that fails
 EXIT_LOOK: Final = 3
 _MIB: Final = 1 << 20
+_STAND_DOWN_S: Final = 8.0  # a few beats
+_LOOK_S: Final = 0.2
 _NODE_COLUMNS: Final = (
     *("Node", "Role", "Lease", Column("Watchdog", "number"), "Helper", "Fencing"),
     "If it died now",
@@ -230,9 +235,25 @@ def ha_pause(context: Context, options: Options, _args: list[str]) -> None:
     if until <= now:
         raise OpPrereqError(f"{format_time(until)} is over")
     pause = Pause(until=until, by=_person(), why=options.reason or "")
-    put = Put(PAUSE_KEY, dumps(pause.to_wire()))
-    _with_etcd(context, lambda etcd, _sight: _change(etcd, [], put))
+    armed = _with_etcd(context, lambda etcd, _sight: _pause(etcd, pause))
     context.write(f"Nobody acts on losses until {format_time(until)}.")
+    if armed:
+        names = ", ".join(natural_sorted(armed))
+        context.write(f"Warning: the watchdog still runs on {names}; see 'gnt-cluster ha-status'.")
+
+
+async def _pause(etcd: EtcdClient, pause: Pause) -> set[str]:
+    """Pause it all; returns the nodes whose agent has not ended its watchdog in time."""
+    await _change(etcd, [], Put(PAUSE_KEY, dumps(pause.to_wire())))
+    until_s = clock.monotonic() + _STAND_DOWN_S
+    while True:
+        shelf = await etcd.read()
+        guards = shelf.below(GUARDS, Guard)
+        present = shelf.below(NODES, Presence).keys()
+        armed = {name for name in present if name in guards and guards[name].watchdog_s is not None}
+        if not armed or clock.monotonic() > until_s:
+            return armed
+        await asyncio.sleep(_LOOK_S)
 
 
 def moment(text: str, now: datetime) -> float:
@@ -395,9 +416,12 @@ gnt-cluster ha-status --if-lost=node2,node3  # both at once""",
         opt.option("--for=DURATION -> duration", "for so long: 90, 30m, 4h, 2d"),
         opt.flag("--end", "act on losses again"),
         description="""While it lasts no node is fenced, no instance is restarted, and no candidate
-takes over; the watchdogs run on.  It ends by itself.""",
+takes over.  No watchdog runs, so no node is reset when it is cut off, or stopped after the others;
+one that is still away at the end can only be proved dead by its helper, or by you.  It ends by
+itself.""",
         examples="""
 gnt-cluster ha-pause --for=2h --reason='new switch'  # before work on the network
+gnt-cluster ha-pause --until=18:30 --reason='new power'  # before all nodes are stopped
 gnt-cluster ha-pause --end  # after it""",
     ),
     command(

@@ -9,7 +9,6 @@ Source: design.md, "A node is dead when it is proved, not when it is silent".
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -472,7 +471,7 @@ def send_settings(
     )
     failed = [f"node {name}: {each.error}" for name, each in answers.items() if each.error]
     if failed and not is_lenient:
-        raise OpExecError(f"the agent of high availability does not run: {'; '.join(failed)}")
+        raise OpExecError(f"agents of high availability do not follow: {'; '.join(failed)}")
     for text_of_failure in failed:
         context.warn(f"no agent of high availability: {text_of_failure}")
 
@@ -486,11 +485,6 @@ def settings_text(context: JobContext, settings: Settings) -> bytes:
             authority=context.paths.globalize(settings.authority),
         )
     return dumps(settings)
-
-
-def digest(text: bytes) -> str:
-    """Return the digest of settings as nodes report it."""
-    return hashlib.sha256(text).hexdigest()
 
 
 def _switch_off(

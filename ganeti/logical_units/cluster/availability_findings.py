@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ganeti.availability.records import PAUSE_KEY, Pause
 from ganeti.base.errors import GenericError
-from ganeti.logical_units.cluster.availability import ask_etcd, digest, settings_text
+from ganeti.logical_units.cluster.availability import ask_etcd, settings_text
 from ganeti.logical_units.cluster.findings import Finding, Severity
 from ganeti.logical_units.context import JobContext
 from ganeti.objects.model import Node
@@ -32,7 +32,7 @@ def availability_findings(context: JobContext, nodes: Sequence[Node]) -> list[Fi
         return []
     online = [node for node in nodes if not node.offline]
     answers = context.nodes.call_all(NodeCalls.ha_report, online)
-    wanted = digest(settings_text(context, settings))
+    wanted = availability.digest(settings_text(context, settings))
     found = [*_judge_etcd(*ask_etcd(settings, _look_at_etcd), now=context.now())]
     for node in online:
         answer = answers[node.name]
@@ -91,6 +91,9 @@ def judge_agent(
         yield _of_node(name, f"{text}; type 'gnt-cluster ha-enable'")
     if not report.get("agent"):
         yield _of_node(name, "runs no ganeti-ha: nobody would know that this node is dead")
+    elif report["settings"] == wanted != report.get("taken", wanted):
+        text = "has a ganeti-ha that works with earlier settings"
+        yield _of_node(name, f"{text}; see /var/log/ganeti/ha-agent.log there")
     member = report.get("member")
     if name in settings.members and member is not True:
         yield _of_node(name, "is to run a member of etcd, and runs none")

@@ -1,6 +1,5 @@
 """High availability on this node: its settings, its agent, and a member of etcd."""
 
-import hashlib
 import logging
 import os
 import shutil
@@ -9,17 +8,20 @@ from collections.abc import Iterator
 from typing import Final
 
 from ganeti.base.daemons import AGENT, MEMBER
-from ganeti.base.errors import GenericError
+from ganeti.base.errors import GenericError, OpExecError
 from ganeti.node_ops.context import NodeHandler
 from ganeti.protocol.node_rpc_values import CompressedText
 from ganeti.storage.drbd import fencing
-from ganeti.system import daemon_control, files
+from ganeti.store import availability
+from ganeti.system import clock, daemon_control, files
 
 logger = logging.getLogger(__name__)
 
 _MODE: Final = 0o600
 _BYTES_MAX: Final = 1 << 20
 _WATCHDOGS: Final = "/sys/class/watchdog"
+_TAKEN_S: Final = 15.0  # a look at the files, and a few beats
+_LOOK_S: Final = 0.1
 
 
 class Availability(NodeHandler):
@@ -56,13 +58,28 @@ class Availability(NodeHandler):
         for path, text in ((paths.ha_certificate, certificate), (paths.ha_authority, authority)):
             if text.content:
                 self._write(path, text.content)
-        is_new = files.read_bytes_or_none(paths.high_availability, _BYTES_MAX) != settings.content
         self._write(paths.high_availability, settings.content)
         fencing.apply(paths, "")
-        if is_new:
-            daemon_control.stop_daemon(paths, AGENT)
         if AGENT in [daemon.name for daemon in daemon_control.wanted(paths)]:
             daemon_control.start_daemon(paths, AGENT, hostname=self.hostname)
+            self._wait_for_agent(availability.digest(settings.content))
+
+    def _wait_for_agent(self, digest: str) -> None:
+        """Wait until the agent, which may have been running already, works with these settings.
+
+        Raises:
+            OpExecError: it does not.
+        """
+        until_s = clock.monotonic() + _TAKEN_S
+        while clock.monotonic() < until_s:
+            state = availability.read_state(self.paths)
+            if state is not None and state.settings == digest:
+                return
+            clock.pause(_LOOK_S)
+        raise OpExecError(
+            "ganeti-ha runs on with the settings that it had, and takes up the new ones as soon as"
+            f" etcd lets it; see {self.paths.log_file(AGENT)}"
+        )
 
     def ha_stop(self, drbd_helper: str) -> None:
         paths = self.paths
@@ -77,10 +94,11 @@ class Availability(NodeHandler):
 
     def ha_report(self) -> dict[str, object]:
         paths = self.paths
-        settings = files.read_bytes_or_none(paths.high_availability, _BYTES_MAX)
         is_member = os.path.exists(paths.ha_member)
+        state = availability.read_state(paths)
         return {
-            "settings": "" if settings is None else hashlib.sha256(settings).hexdigest(),
+            "settings": availability.digest_here(paths),
+            "taken": "" if state is None else state.settings,
             "agent": daemon_control.running_pid(paths, AGENT) is not None,
             "member": daemon_control.running_pid(paths, MEMBER) is not None if is_member else None,
         }
