@@ -6,7 +6,6 @@ possibilities and forget them.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -242,56 +241,73 @@ def load_of(
     ``free`` is what it reports: instances that are down do not take their memory, forthcoming ones
     take nothing yet.
     """
-    primaries, secondaries = list(primaries), list(secondaries)
-    here = [each for each in primaries if not each.is_forthcoming]
-    mirrors = [each for each in secondaries if not each.is_forthcoming]
-    guarded: Counter[str] = Counter()
-    for instance in mirrors:
-        guarded[instance.primary] += instance.kept_memory
-    partners: Counter[str] = Counter()
-    for instance in here:
-        if instance.secondary is not None:
-            partners[instance.secondary] += instance.running_memory
-    second = [nodes.get(instance.secondary or "") for instance in here]
     promised = NOTHING_PROMISED
-    if len(here) + len(mirrors) < len(primaries) + len(secondaries):
-        for instance in primaries:
-            if instance.is_forthcoming:
-                promised = promised.with_more(instance, 1, is_primary=True)
-        for instance in secondaries:
-            if instance.is_forthcoming:
-                promised = promised.with_more(instance, 1, is_primary=False)
-    idle_memory = sum(instance.idle_memory for instance in primaries)
-    running_memory = sum(instance.running_memory for instance in here)
+    vcpus, idle_memory, spindle_use, file_disk = node.own_cpus, 0, 0, 0
+    running_memory = count = in_one_domain = unmet_wishes = 0
+    cpu_load = memory_load = disk_load = network_load = 0.0
+    partners: dict[str, int] = {}
+    movable: list[int] = []
+    exclusion: dict[str, int] = {}
+    for each in primaries:
+        vcpus += each.vcpus
+        idle_memory += each.memory - each.running_memory
+        spindle_use += each.spindle_use
+        for tag in each.exclusion_tags:
+            exclusion[tag] = exclusion.get(tag, 0) + 1
+        if each.is_forthcoming:
+            promised = promised.with_more(each, 1, is_primary=True)
+            file_disk += each.file_disk
+            continue
+        count += 1
+        memory = each.running_memory
+        running_memory += memory
+        cpu, for_memory, disk, network = each.load
+        cpu_load += cpu
+        memory_load += for_memory
+        disk_load += disk
+        network_load += network
+        if len(each.nodes) > 1:
+            other = each.nodes[1]
+            if memory:
+                partners[other] = partners.get(other, 0) + memory
+            if node.locations:
+                in_one_domain += shared_domains(node, nodes.get(other))
+        elif each.mirroring is Mirroring.EXTERNAL:
+            movable.append(memory)
+        if each.wishes:
+            unmet_wishes += unmet(node, each)
+    guarded: dict[str, int] = {}
+    mirrors = 0
+    for each in secondaries:
+        spindle_use += each.spindle_use
+        if each.is_forthcoming:
+            promised = promised.with_more(each, 1, is_primary=False)
+            continue
+        mirrors += 1
+        disk_load += each.load.disk
+        if each.kept_memory:
+            other = each.nodes[0]
+            guarded[other] = guarded.get(other, 0) + each.kept_memory
     surplus = max(0, free.memory + running_memory + node.own_memory - node.total_memory)
     return NodeLoad(
         node=node,
         free_memory=free.memory - idle_memory,
         free_disk=free.disk - promised.disk,
         free_spindles=free.spindles - promised.spindles,
-        vcpus=node.own_cpus + sum(instance.vcpus for instance in primaries),
-        spindle_use=sum(instance.spindle_use for instance in (*primaries, *secondaries)),
-        primaries=len(here),
-        secondaries=len(mirrors),
-        guarded=_without_zeroes(guarded),
+        vcpus=vcpus,
+        spindle_use=spindle_use,
+        primaries=count,
+        secondaries=mirrors,
+        guarded=guarded,
         reserved=max(guarded.values(), default=0),
-        partners=_without_zeroes(partners),
-        movable=tuple(each.running_memory for each in here if each.mirroring is Mirroring.EXTERNAL),
-        exclusion=dict(Counter(tag for each in primaries for tag in each.exclusion_tags)),
-        in_one_domain=sum(map(shared_domains, [node] * len(second), second)),
-        unmet_wishes=sum(unmet(node, instance) for instance in here),
+        partners=partners,
+        movable=tuple(movable),
+        exclusion=exclusion,
+        in_one_domain=in_one_domain,
+        unmet_wishes=unmet_wishes,
         idle_memory=idle_memory - surplus,
         surplus=surplus,
-        file_disk=sum(each.file_disk for each in primaries if each.is_forthcoming),
-        load=Utilisation(
-            node.own_cpu_load + sum(each.load.cpu for each in here),
-            sum(each.load.memory for each in here),
-            sum(each.load.disk for each in (*here, *mirrors)),
-            sum(each.load.network for each in here),
-        ),
+        file_disk=file_disk,
+        load=Utilisation(node.own_cpu_load + cpu_load, memory_load, disk_load, network_load),
         promised=promised,
     )
-
-
-def _without_zeroes(counts: Mapping[str, int]) -> Mapping[str, int]:
-    return {name: count for name, count in counts.items() if count}

@@ -60,20 +60,14 @@ class InstanceStatus(StrEnum):
     ADMIN_DOWN = "ADMIN_down"
     ADMIN_OFFLINE = "ADMIN_offline"
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether the instance is known to take no memory of its node now."""
-        return self in _IDLE
 
-
-_IDLE: Final = frozenset(
-    {
-        InstanceStatus.ERROR_DOWN,
-        InstanceStatus.USER_DOWN,
-        InstanceStatus.ADMIN_DOWN,
-        InstanceStatus.ADMIN_OFFLINE,
-    }
+IDLE: Final = (
+    InstanceStatus.ERROR_DOWN,
+    InstanceStatus.USER_DOWN,
+    InstanceStatus.ADMIN_DOWN,
+    InstanceStatus.ADMIN_OFFLINE,
 )
+"""The states in which an instance is known to take no memory of its node."""
 
 
 class Node(Struct, frozen=True):

@@ -15,7 +15,7 @@ of hbal 3.0.2, see doc/balancing.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from math import sqrt
 from typing import Final
 
@@ -135,23 +135,19 @@ _ORDER: Final = (
 Spreads = tuple[Metric, ...]
 
 
-def spreads_of(instances: Iterable[Instance], loads: Sequence[NodeLoad]) -> Spreads:
+def spreads_of(instances: Collection[Instance], loads: Sequence[NodeLoad]) -> Spreads:
     """Return the spreads to be computed for a cluster with these instances, with their weights.
 
     Those that are equal for every node, whatever happens to these instances or to others that run,
     become one.
     """
-    forthcoming = False
-    dynamic = set()
-    idle = any(load.idle_memory for load in loads)
-    for instance in instances:
-        dynamic.add(instance.load)
-        forthcoming = forthcoming or instance.is_forthcoming
-        idle = idle or instance.idle_memory > 0
+    dynamic = {instance.load for instance in instances}
     differing = set()
-    if idle:
+    if any(load.idle_memory for load in loads) or [
+        1 for instance in instances if instance.running_memory < instance.memory
+    ]:
         differing.add("free_mem_cv")
-    if forthcoming:
+    if [1 for instance in instances if instance.is_forthcoming]:
         differing.update(("free_disk_cv", "vcpu_ratio_cv", "spindles_cv"))
     if any(not load.cpu == load.memory == load.network for load in dynamic) or any(
         load.node.own_cpu_load for load in loads

@@ -17,6 +17,8 @@ from msgspec import Struct, UnsetType
 
 from ganeti.allocation.load import Free
 from ganeti.allocation.model import (
+    IDLE,
+    NO_TAGS,
     STANDARD_LOAD,
     Group,
     Instance,
@@ -206,6 +208,10 @@ def _positive(value: object) -> float:
 
 
 _INSTANCE_SIZES: Final = ("memory", "vcpus", "spindle_use", "disk_space_total")
+_TEMPLATES: Final[Mapping[str, DiskTemplate]] = {
+    **{template.value: template for template in DiskTemplate},
+    MIXED: DiskTemplate.PLAIN,  # whatever its disks are, taken as one that stays where it is
+}
 
 
 def make_instance(
@@ -237,40 +243,44 @@ def make_instance(
     Raises:
         GenericError: a value of it cannot be.
     """
-    for key, value in zip(_INSTANCE_SIZES, (memory, vcpus, spindle_use, disk), strict=True):
-        if not isinstance(value, int):
-            raise GenericError(f"instance {name!r}: {key} is missing")
-        if value < 0:
-            raise GenericError(f"instance {name!r}: {key} is {value}, which cannot be")
-    try:  # several kinds of disks: whatever they are, taken as one that stays where it is
-        template = DiskTemplate(DiskTemplate.PLAIN if disk_template == MIXED else disk_template)
-    except ValueError as err:
-        raise GenericError(
-            f"instance {name!r} has the unknown disk template {disk_template!r}"
-        ) from err
+    for value in (memory, vcpus, spindle_use, disk):
+        if not isinstance(value, int) or value < 0:
+            _refuse_sizes(name, memory, vcpus, spindle_use, disk)
+    template = _TEMPLATES.get(disk_template)
+    if template is None:
+        raise GenericError(f"instance {name!r} has the unknown disk template {disk_template!r}")
     traits = template.traits
+    is_lvm = traits.is_lvm
     is_offline = status is InstanceStatus.ADMIN_OFFLINE
-    is_present = not (is_forthcoming or status.is_idle)
+    is_present = not (is_forthcoming or status in IDLE)
     return Instance(
         name=name,
         template=template,
         memory=memory,
         running_memory=memory if is_present else 0,
         vcpus=0 if is_offline else vcpus,
-        disk=disk if traits.is_lvm else 0,
-        spindle_use=spindle_use if traits.is_lvm else 0,
+        disk=disk if is_lvm else 0,
+        spindle_use=spindle_use if is_lvm else 0,
         spindles=spindles or 0,
         has_unknown_spindles=spindles is None,
         spec=InstanceSpec(memory, vcpus, nic_count, spindle_use, disk_sizes, (template,)),
         nodes=tuple(nodes),
-        exclusion_tags=select(meanings.exclusion, tags),
-        wishes=select(meanings.desired_location, tags),
+        exclusion_tags=select(meanings.exclusion, tags) if tags else NO_TAGS,
+        wishes=select(meanings.desired_location, tags) if tags else NO_TAGS,
         networks=networks,
         kept_memory=memory if is_auto_balanced and not is_offline else 0,
-        file_disk=0 if traits.is_lvm or traits.shared else disk,
+        file_disk=0 if is_lvm or traits.shared else disk,
         load=load,
         status=status,
         is_forthcoming=is_forthcoming,
         is_auto_balanced=is_auto_balanced,
         tags=tuple(tags),
     )
+
+
+def _refuse_sizes(name: str, *sizes: object) -> None:
+    for key, value in zip(_INSTANCE_SIZES, sizes, strict=True):
+        if not isinstance(value, int):
+            raise GenericError(f"instance {name!r}: {key} is missing")
+        if value < 0:
+            raise GenericError(f"instance {name!r}: {key} is {value}, which cannot be")

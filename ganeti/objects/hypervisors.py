@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Final
+
+from msgspec import Struct
 
 from ganeti.objects.disk_templates import Row
 from ganeti.objects.parameters import (
@@ -333,8 +334,7 @@ _XEN_FILES: Final = tuple(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class HypervisorTraits:
+class HypervisorTraits(Struct, frozen=True):
     """One hypervisor, for everybody but its driver.
 
     Attributes:

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, Final
+
+from msgspec import Struct
 
 from ganeti.base.errors import ParameterError
 from ganeti.base.json import JsonValue
@@ -59,8 +60,7 @@ VLAN_MAX: Final = 4094  # IEEE 802.1Q; 0 and 4095 mean something else
 _FORM: Final = re.compile(r"(?P<access>\.?\d{1,4})?(?P<trunks>(:\d{1,4})*)")
 
 
-@dataclass(frozen=True, slots=True)
-class Vlan:
+class Vlan(Struct, frozen=True):
     """The VLANs of an interface; ``access`` is the one of untagged frames."""
 
     access: int | None = None
