@@ -1,28 +1,38 @@
 #!/usr/bin/env python3
 """Measures the tools for placement on clusters of growing size, beside Debian's where installed.
 
-    bench/allocation.py [--nodes 20 200 1000] [--rounds 3] [--limit 20] [--json FILE]
+    bench/allocation.py [--clusters 20/300 200/2000] [--rounds 3] [--limit 20] [--their-limit 20]
+                        [--only hail] [--table FILE] [--json FILE]
+    bench/allocation.py --clusters 20/300 80/1500 200/2000 1000/10000 --limit 200 --their-limit 60 \
+                        --table doc/balancing.md
 
-Each cluster has 15 instances for each node, more on the first ones.  A run of hail answers one
-question about a new instance.  A run that takes longer than --limit seconds is given up.  Time is
-wall clock from exec to end, the median of the rounds; memory is the most that the process held.
+A cluster is nodes/instances, with more of them on the first nodes.  A run of hail answers one
+question about a new instance.  A run that takes more of the processor than its limit (seconds) is
+given up, and larger clusters are not tried by a program that was given up; Debian's `hbal -l 20`
+may take three times --their-limit.  Time is wall clock from exec to end, the median of the rounds;
+memory is the most that the process held; "times" compares the processor time with ours, and
+"growth" that of ours with the cluster above.  --table puts the table between the two marks in a
+Markdown file.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import re
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from typing import Final
 
 CHECKOUT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -33,8 +43,9 @@ from fakes.allocator_questions import Json, instance, new, node, question  # noq
 
 TEMPLATES: Final = ("drbd", "ext")
 MEMORY, DISK, CPUS, SPINDLES = 128_000, 4_000_000, 32, 4
-PER_NODE: Final = 15
 _FINAL_SCORE: Final = re.compile(r"^Cluster score improved from \S+ to (\S+)$", re.MULTILINE)
+PATIENCE: Final = {"hbal -l 20": 3}  # 3.0.2 needs 152 s with 80 nodes, which is worth waiting for
+WAITING: Final = 4  # times the limit of a program on the clock, on a machine with other work
 SPECS: Final = "128,1,1024,1,1,1|1,1,0,0,0,1;32768,8,1048576,16,8,12"
 
 
@@ -83,19 +94,20 @@ class Cluster:
             instances.append(
                 "|".join(map(str, (each.name, *columns, secondary, self.template, "", 1)))
             )
-        policy = f"|{SPECS}|{self.template}|4.0|32.0"
+        limits = f"|{SPECS}|{self.template}|4.0|32.0"
         sections: tuple[list[str], ...]
-        sections = (["default|uuid-1|preferred||"], nodes, instances, [], [policy])
+        policies = [limits, f"default{limits}"]  # Debian's give a group nothing of the cluster's
+        sections = (["default|uuid-1|preferred||"], nodes, instances, [], policies)
         return "\n".join("".join(f"{line}\n" for line in section) for section in sections)
 
 
-def made_up(count: int, template: str) -> Cluster:
-    """Return a cluster of so many nodes, the same each time."""
+def made_up(count: int, total: int, template: str) -> Cluster:
+    """Return a cluster of so many nodes and instances, the same each time."""
     draw = random.Random(count)
     names = [f"node{number}" for number in range(count)]
     memory, disk, vcpus = (dict.fromkeys(names, 0) for _ in range(3))
     instances: list[Instance] = []
-    while len(instances) < count * PER_NODE:
+    while len(instances) < total:
         first = names[int(count * draw.random() ** 1.3)]
         others = [draw.choice(names)]
         size, room = draw.choice((512, 1024, 2048, 4096)), draw.choice((5000, 10000, 20000))
@@ -121,7 +133,7 @@ def made_up(count: int, template: str) -> Cluster:
 
 @dataclass(frozen=True)
 class Figures:
-    """The figures of some runs; no time if they took too long."""
+    """The figures of some runs; no ``wall_s`` if they were given up, or not tried."""
 
     wall_s: float | None
     cpu_s: float = 0.0
@@ -134,18 +146,20 @@ def run(command: Sequence[str], limit_s: float) -> Figures:
     with tempfile.TemporaryFile() as out:
         start = time.perf_counter()
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL)
-        killer = threading.Timer(limit_s, process.kill)
+        most = math.ceil(limit_s)
+        resource.prlimit(process.pid, resource.RLIMIT_CPU, (most, most))
+        killer = threading.Timer(limit_s * WAITING, process.kill)
         killer.start()
         _, status, usage = os.wait4(process.pid, 0)
         wall = time.perf_counter() - start
         killer.cancel()
         process.returncode = status
+        cpu = usage.ru_utime + usage.ru_stime
         if os.WIFSIGNALED(status):
-            return Figures(None)
+            return Figures(None, cpu)
         assert status == 0, (command, status)
         out.seek(0)
         score = _FINAL_SCORE.search(out.read().decode())
-    cpu = usage.ru_utime + usage.ru_stime
     return Figures(wall, cpu, usage.ru_maxrss / 1024, float(score[1]) if score else None)
 
 
@@ -157,7 +171,7 @@ def measured(command: Sequence[str], rounds: int, limit_s: float) -> Figures:
         if one.wall_s is None:
             return one
         found.append(one)
-        if one.wall_s > limit_s / 4:
+        if one.cpu_s > limit_s / 10:
             break
     return Figures(
         statistics.median(each.wall_s or 0 for each in found),
@@ -184,66 +198,121 @@ def commands(question_path: str, text_path: str) -> Mapping[str, tuple[list[str]
     return found
 
 
-def cell(found: Figures | None, limit_s: float) -> str:
+def cell(found: Figures | None) -> str:
     """Return figures as they stand in the table."""
     if found is None:
         return "-"
     if found.wall_s is None:
-        return f"over {limit_s:g} s"
+        return f"over {found.cpu_s:.0f} s of CPU" if found.cpu_s else "given up before"
     time_text = f"{found.wall_s:.2f} s" if found.wall_s >= 1 else f"{found.wall_s * 1000:.0f} ms"
     score = "" if found.score is None else f", score {found.score:.4f}"
     return f"{time_text} (CPU {found.cpu_s:.2f} s), {found.memory_mb:.0f} MB{score}"
 
 
+def times(own: Figures, other: Figures | None) -> str:
+    """Return how many times the processor time of ours another one takes."""
+    if other is None or own.wall_s is None or not other.cpu_s:
+        return ""
+    return f"{'over ' * (other.wall_s is None)}{other.cpu_s / own.cpu_s:.1f}"
+
+
+HEAD: Final = (
+    "| nodes, instances | | ours | growth | Debian's | times |",
+    "|---|---|---|---|---|---|",
+)
+MARKS: Final = "<!-- written by bench/allocation.py -->", "<!-- end of the table -->"
+
+
+def write_table(path: str, lines: Sequence[str]) -> None:
+    """Put the table between the marks of a file, or into a new one."""
+    text = "\n".join(MARKS)
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    head, _, rest = text.partition(MARKS[0])
+    _, end, tail = rest.partition(MARKS[1])
+    assert end, f"{path}: there is no {MARKS[0]} before {MARKS[1]}"
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("\n".join((head + MARKS[0], "", *lines, "", MARKS[1] + tail)))
+
+
+def size_of(text: str) -> tuple[int, int]:
+    """Return the numbers of nodes and instances that a word on the command line means."""
+    nodes, _, instances = text.partition("/")
+    return int(nodes), int(instances or int(nodes) * 15)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--nodes", type=int, nargs="+", default=[20, 200])
+    parser.add_argument("--clusters", nargs="+", type=size_of, default=[(20, 300), (200, 2000)])
     parser.add_argument("--templates", nargs="+", default=["drbd"], choices=TEMPLATES)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", type=float, default=20.0, help="seconds")
     parser.add_argument("--their-limit", type=float, help="that of Debian's, if another")
     parser.add_argument("--only", help="what to measure: names that begin so")
+    parser.add_argument("--table", metavar="FILE", help="write the table into this file too")
     parser.add_argument("--json", metavar="FILE", help="write the figures to this file too")
     options = parser.parse_args()
-    has_debians = debian_htools.are_there()
-    their_limit = options.their_limit or options.limit
     bare = run([sys.executable, "-c", ""], 60)
-    print(
-        f"load {os.getloadavg()[0]:.1f}; a bare interpreter takes CPU {bare.cpu_s * 1000:.0f} ms\n"
+    introduction = (
+        f"Load {os.getloadavg()[0]:.1f} at the beginning;"
+        f" a bare interpreter takes {bare.cpu_s * 1000:.0f} ms of the processor."
     )
-    print("| nodes, instances | | ours | Debian's |\n|---|---|---|---|")
-    rows = []
-    with tempfile.TemporaryDirectory(prefix="bench-allocation-") as directory:
-        question_path, text_path = (os.path.join(directory, name) for name in ("question", "text"))
-        for template in options.templates:
-            for count in options.nodes:
-                cluster = made_up(count, template)
-                with open(question_path, "w", encoding="utf-8") as file:
-                    json.dump(cluster.question(), file)
-                with open(text_path, "w", encoding="utf-8") as file:
-                    file.write(cluster.text())
-                size = f"{count:,}, {len(cluster.instances):,} {template}"
-                for name, (ours, theirs) in commands(question_path, text_path).items():
-                    if options.only and not name.startswith(options.only):
-                        continue
-                    own = measured(ours, options.rounds, options.limit)
-                    other = measured(theirs, options.rounds, their_limit) if has_debians else None
-                    cells = (size, name, cell(own, options.limit), cell(other, their_limit))
-                    print(f"| {' | '.join(cells)} |", flush=True)
-                    rows.append(
-                        {
-                            "nodes": count,
-                            "instances": len(cluster.instances),
-                            "template": template,
-                            "what": name,
-                            "ours": asdict(own),
-                            "debians": asdict(other) if other else None,
-                        }
-                    )
+    lines: list[str] = []
+
+    def tell(line: str) -> None:
+        print(line, flush=True)
+        lines.append(line)
+
+    for line in (introduction, "", *HEAD):
+        tell(line)
+    rows = list(measured_rows(options, tell))
+    if options.table:
+        write_table(options.table, lines)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
-            limits = {"limit_s": options.limit, "their_limit_s": their_limit}
-            json.dump({**limits, "rows": rows}, file, indent=1)
+            json.dump({"rows": rows}, file, indent=1)
+
+
+def measured_rows(options: argparse.Namespace, tell: Callable[[str], None]) -> Iterator[Json]:
+    """Measure all programs with all clusters: tell each row of the table, return its figures."""
+    has_debians = debian_htools.are_there()
+    their_limit_s = options.their_limit or options.limit
+    smaller: dict[str, Figures] = {}
+    given_up: set[str] = set()
+    with tempfile.TemporaryDirectory(prefix="bench-allocation-") as directory:
+        question_path, text_path = (os.path.join(directory, name) for name in ("question", "text"))
+        for template, (nodes, instances) in product(options.templates, options.clusters):
+            cluster = made_up(nodes, instances, template)
+            with open(question_path, "w", encoding="utf-8") as file:
+                json.dump(cluster.question(), file)
+            with open(text_path, "w", encoding="utf-8") as file:
+                file.write(cluster.text())
+            for name, (ours, theirs) in commands(question_path, text_path).items():
+                if options.only and not name.startswith(options.only):
+                    continue
+                key = f"{name}, {template}"
+                own = measured(ours, options.rounds, options.limit)
+                other = Figures(None) if has_debians else None
+                if has_debians and key not in given_up:
+                    other = measured(theirs, options.rounds, their_limit_s * PATIENCE.get(name, 1))
+                    if other.wall_s is None:
+                        given_up.add(key)
+                before = smaller.get(key)
+                known = before is not None and before.wall_s and own.wall_s
+                growth = f"{own.cpu_s / before.cpu_s:.1f}" if before and known else ""
+                size = f"{nodes:,}, {instances:,} {template}"
+                cells = size, name, cell(own), growth, cell(other), times(own, other)
+                tell(f"| {' | '.join(cells)} |")
+                smaller[key] = own
+                yield {
+                    "nodes": nodes,
+                    "instances": instances,
+                    "template": template,
+                    "what": name,
+                    "ours": asdict(own),
+                    "debians": asdict(other) if other else None,
+                }
 
 
 if __name__ == "__main__":
