@@ -36,6 +36,10 @@ class UsageError(GenericError):
         self.exit_code = exit_code
 
 
+class WrongValue(UsageError):
+    """The value of an option cannot be."""
+
+
 class _Wanted(Exception):
     def __init__(self, command: Command | None = None) -> None:
         super().__init__()
@@ -293,7 +297,7 @@ def _value(option: Option, text: str) -> object:
     except ParameterError as err:
         is_plain = bool(option.choices) or option.type in _PLAIN_TYPES
         status = OPTION_EXIT if is_plain else USAGE_EXIT
-        raise UsageError(f"option {option.long}: {err.message}", status) from err
+        raise WrongValue(f"option {option.long}: {err.message}", status) from err
 
 
 def _check_arguments(program: Program, command: Command, args: list[str]) -> None:

@@ -246,7 +246,7 @@ class Program(msgspec.Struct, frozen=True):
         is_interspersed: whether options may also stand after arguments, up to a command to run.
         explain: text and exit status of an error, where they are not the usual ones.
         expected_errors: the ones that are explained; others are mistakes of the program.
-        usage_status: the exit status for a wrong command line, where it is always the same.
+        value_status: the exit status for a wrong value of an option, where it is always the same.
     """
 
     name: str
@@ -260,7 +260,7 @@ class Program(msgspec.Struct, frozen=True):
     is_single: bool = False
     explain: Callable[[Any], tuple[str, int]] = explain
     expected_errors: tuple[type[Exception], ...] = (GenericError,)
-    usage_status: int | None = None
+    value_status: int | None = None
     manual_section: int = 8
 
     @property

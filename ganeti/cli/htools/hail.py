@@ -97,8 +97,11 @@ def _print_nodes(
 
 def _save(path: str, before: Snapshot, after: Snapshot) -> None:
     """Write the cluster as it is and as it will be."""
-    for ending, content in ((_BEFORE, before), (_AFTER, after)):
+    for when, ending, content in (("before", _BEFORE, before), ("after", _AFTER, after)):
         write_file(f"{path}.{ending}", to_text(content))
+        sys.stderr.write(
+            f"The cluster state {when} iallocator run has been written to file '{path}.{ending}'\n"
+        )
 
 
 PROGRAM: Final = single_program(
@@ -113,6 +116,6 @@ nothing.""",
     args=(opt.Argument(ArgKind.FILE, metavar="FILE"),),
     options=OPTIONS,
     is_interspersed=True,
-    usage_status=EXIT_FAILURE,
+    value_status=EXIT_FAILURE,
     manual_section=1,
 )

@@ -148,6 +148,6 @@ jobs as far as tags ganeti:watcher:autorepair:KIND of the instance, its node gro
 allow it.  Repairs under way are kept in tags of the instance.""",
     repair,
     options=shared("luxi job-delay reason dry-run"),
-    usage_status=EXIT_FAILURE,
+    value_status=EXIT_FAILURE,
     manual_section=1,
 )

@@ -219,6 +219,12 @@ def _tell_result(run: Run, group: Group, last: ClusterState, score: float, count
     else:
         run.say("No solution found")
     run.say(f"Solution length={count}", 1)
+    if run.verbosity > _TOLD_IN_FULL:
+        for when, cluster in (("Original:", run.state), ("Final:", last)):
+            loads = cluster.groups[group.uuid].loads.values()
+            memory = sum(load.present_free_memory for load in loads)
+            disk = sum(load.free_disk + load.promised.disk for load in loads)
+            run.say(f"{when:9} mem={memory} disk={disk}")
 
 
 def _save(run: Run, state: ClusterState, when: str, suffix: str) -> None:
@@ -300,6 +306,6 @@ them, with -C the commands for them too, and with -X it carries them out by jobs
         "ignore-soft-errors exec first-job-group reason priority print-commands save",
         MOND,
     ),
-    usage_status=EXIT_FAILURE,
+    value_status=EXIT_FAILURE,
     manual_section=1,
 )

@@ -154,6 +154,6 @@ it changes nothing.""",
         "select-instances exclude-instances ignore-soft-errors no-capacity-checks",
         "machine-readable verbose quiet",
     ),
-    usage_status=EXIT_FAILURE,
+    value_status=EXIT_FAILURE,
     manual_section=1,
 )

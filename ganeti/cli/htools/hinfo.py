@@ -89,6 +89,6 @@ instances.  It changes nothing.""",
         "print-nodes print-instances verbose quiet offline ignore-dynu static-kvm-node-memory",
         MOND,
     ),
-    usage_status=EXIT_FAILURE,
+    value_status=EXIT_FAILURE,
     manual_section=1,
 )

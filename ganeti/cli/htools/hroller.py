@@ -253,6 +253,6 @@ the group.  The master node comes last.  It changes nothing.""",
         opt.flag("--full-evacuation", "mirrors leave the nodes of a group too"),
         *shared(SOURCES, "offline verbose quiet no-headers save group static-kvm-node-memory"),
     ),
-    usage_status=EXIT_FAILURE,
+    value_status=EXIT_FAILURE,
     manual_section=1,
 )

@@ -12,7 +12,7 @@ from ganeti.allocation.snapshot import Snapshot
 from ganeti.allocation.sources.text_data import to_text
 from ganeti.allocation.state import ClusterState, make_state
 from ganeti.base.errors import GenericError
-from ganeti.cli.command import ArgKind, Context, Options, opt
+from ganeti.cli.command import EXIT_FAILURE, ArgKind, Context, Options, opt
 from ganeti.cli.declaration.program import single_program
 from ganeti.cli.htools.options import shared
 from ganeti.cli.htools.printing import GIB, count_hit, node_table, shown_nodes
@@ -93,6 +93,6 @@ line about each cluster.  It changes nothing.""",
         *shared("print-nodes luxi verbose no-headers static-kvm-node-memory"),
     ),
     args=(opt.Argument(ArgKind.TEXT, 0, None, metavar="CLUSTER"),),
-    usage_status=EXIT_UNREADABLE,
+    value_status=EXIT_FAILURE,
     manual_section=1,
 )

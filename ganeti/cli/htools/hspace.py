@@ -370,6 +370,6 @@ changes nothing.""",
         "disk-template spindle-use max-length independent-groups accept-existing-errors",
         "no-capacity-checks machine-readable print-nodes save verbose quiet forecast",
     ),
-    usage_status=EXIT_FAILURE,
+    value_status=EXIT_FAILURE,
     manual_section=1,
 )

@@ -152,6 +152,6 @@ too; with -X it carries that out.""",
         "luxi text-data static-kvm-node-memory minimal-resources target-resources",
         "exec reason print-commands save no-headers verbose",
     ),
-    usage_status=EXIT_FAILURE,
+    value_status=EXIT_FAILURE,
     manual_section=1,
 )

@@ -12,6 +12,7 @@ from ganeti.cli.declaration.parser import (
     HelpWanted,
     UsageError,
     VersionWanted,
+    WrongValue,
     parse,
 )
 from ganeti.cli.declaration.program import Command, Program
@@ -46,7 +47,9 @@ def _run(program: Program, words: Sequence[str], terminal: Terminal) -> int:
         return EXIT_SUCCESS
     except UsageError as err:
         terminal.error(f"{program.name}: {err.message}")
-        return err.exit_code if program.usage_status is None else program.usage_status
+        if isinstance(err, WrongValue) and program.value_status is not None:
+            return program.value_status
+        return err.exit_code
     except program.expected_errors as err:
         if debug:
             import traceback  # 2 ms, for failures only

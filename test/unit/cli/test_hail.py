@@ -98,7 +98,12 @@ def test_it_reads_the_standard_input(run: Run, monkeypatch: pytest.MonkeyPatch) 
 def test_the_cluster_can_be_saved_read_and_made_up(run: Run, tmp_path: Path) -> None:
     target = str(tmp_path / "saved")
     content = question(new(template="plain", memory=3000), NODES)
-    assert run.answer(content, "-S", target)["result"] == ["a"]
+    status, out, err = run(content, "-S", target)
+    assert (status, json.loads(out)["result"]) == (0, ["a"])
+    assert err.splitlines() == [
+        f"The cluster state {when} iallocator run has been written to file '{target}.{ending}'"
+        for when, ending in (("before", "pre-ialloc"), ("after", "post-ialloc"))
+    ]
     assert run.answer(content, f"--text-data={target}.pre-ialloc")["result"] == ["a"]
     there = run(content, "-t", f"{target}.post-ialloc")
     assert (there[0], there[2]) == (1, "hail: there is an instance 'new' already\n")
@@ -151,18 +156,18 @@ def test_a_bad_question_is_one_message_and_exit_status_1(
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "status", "message"),
     [
-        (("/does/not/exist",), "/does/not/exist: No such file or directory"),
-        ((), "FILE is missing"),
-        (("/dev/null", "--nonsense"), "no such option: --nonsense"),
+        (("/does/not/exist",), 1, "/does/not/exist: No such file or directory"),
+        ((), 1, "FILE is missing"),
+        (("/dev/null", "--nonsense"), 2, "no such option: --nonsense"),
     ],
 )
 def test_a_bad_command_line_says_what_is_wrong(
-    run: Run, words: tuple[str, ...], message: str
+    run: Run, words: tuple[str, ...], status: int, message: str
 ) -> None:
-    status, out, err = run.words(*words)
-    assert (status, out) == (1, "")
+    found, out, err = run.words(*words)
+    assert (found, out) == (status, "")
     assert message in err
 
 

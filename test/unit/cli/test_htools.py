@@ -46,6 +46,32 @@ def test_it_needs_exactly_one_source(hinfo: Any) -> None:
     assert "only one of --text-data and --ialloc-src" in err
 
 
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (("--nonsense",), 2),
+        (("-l",), 2),
+        (("--no-disk-moves=3",), 2),
+        (("--m",), 2),
+        (("-l", "x"), 1),
+        (("--max-cpu=many",), 1),
+        (("--mond=maybe",), 1),
+        (("extra",), 1),
+        ((), 1),
+    ],
+)
+def test_wrong_words_end_with_the_status_of_3_0(
+    words: tuple[str, ...],
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # Seen with 3.0.2: 2 for options that there are not, 1 for values that cannot be.
+    found, out, err = run_tool(monkeypatch, capsys, "hbal", *words)
+    assert (found, out) == (status, "")
+    assert err.startswith("hbal: ")
+
+
 def test_a_question_to_an_allocator_is_a_source(hinfo: Any) -> None:
     asked = question(new(), {"a": node(), "b": node()}, {"i": instance(["a", "b"])})
     status, out, _ = hinfo("-I", "question", question=json.dumps(asked))
