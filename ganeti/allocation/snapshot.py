@@ -84,12 +84,17 @@ def make_snapshot(
     """Return the snapshot of these parts.
 
     Raises:
-        GenericError: an instance is on a node that there is not.
+        GenericError: an instance is on a node that there is not, or on one twice.
     """
     for instance in instances.values():
-        for name in instance.nodes:
+        on = instance.nodes
+        for name in on:
             if name not in nodes:
                 raise GenericError(f"instance {instance.name!r} is on unknown node {name!r}")
+        if len(on) > 1 and on[0] in on[1:]:
+            raise GenericError(
+                f"instance {instance.name!r}: node {on[0]!r} is both primary and secondary node"
+            )
     return Snapshot(
         tuple(tags),
         ipolicy,

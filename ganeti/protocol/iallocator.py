@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-from msgspec import UNSET, Struct, UnsetType, field
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 
+from ganeti.base.errors import ProtocolError
 from ganeti.base.json import JsonValue, dumps, loads_as
 from ganeti.objects.allocation_modes import EvacMode, IAllocatorMode
 
@@ -307,9 +308,35 @@ def decode_request(content: bytes) -> AllocatorRequest:
     """Read a question.
 
     Raises:
-        ProtocolError: not JSON, or not a question; the text says where.
+        ProtocolError: not JSON, or not a question; the text names object and field.
     """
-    return loads_as(AllocatorRequest, content)
+    try:
+        return loads_as(AllocatorRequest, content)
+    except ProtocolError:
+        _find_object(content)
+        raise
+
+
+_OBJECTS: Final[Mapping[str, tuple[str, Any]]] = {
+    "nodegroups": ("node group", AllocatorGroup),
+    "nodes": ("node", AllocatorNode),
+    "instances": ("instance", AllocatorInstance),
+}
+
+
+def _find_object(content: bytes) -> None:
+    """Look for a wrong object in a question: the decoder of the whole does not tell its name.
+
+    Raises:
+        ProtocolError: there is one; the text names it.
+    """
+    whole = loads_as(dict[str, Raw], content)
+    for key, (what, kind) in _OBJECTS.items():
+        for name, each in loads_as(dict[str, Raw], whole.get(key, b"{}")).items():
+            try:
+                loads_as(kind, each)
+            except ProtocolError as err:
+                raise ProtocolError(f"{what} {name!r}: {err.message}") from err
 
 
 def encode_response(response: AllocatorResponse) -> str:

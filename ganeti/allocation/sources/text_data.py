@@ -101,6 +101,7 @@ def _each(
     least: int,
     what: str,
 ) -> Iterator[tuple[str, Made]]:
+    found: set[str] = set()
     for number, line in lines:
         if not line:
             continue
@@ -108,6 +109,9 @@ def _each(
         where = f"line {number}: {what} {columns[0]!r}"
         if len(columns) < least:
             raise GenericError(f"{where}: {len(columns)} columns, {least} are needed")
+        if columns[0] in found:
+            raise GenericError(f"{where} is on an earlier line already")
+        found.add(columns[0])
         try:
             yield read(columns)
         except GenericError as err:

@@ -139,9 +139,24 @@ def test_it_says_more_when_asked(run: Run) -> None:
         (json.dumps(question({"type": "juggle"}, NODES)), "juggle"),
         (json.dumps(question({"type": "relocate"}, NODES)), "missing required field `name`"),
         (json.dumps(question(new(memory="much"), NODES)), "$.request.memory"),
+        (
+            json.dumps(question(new(), {**NODES, "bad": node(total_memory="much")})),
+            "node 'bad': invalid JSON: Expected `int`, got `str` - at `$.total_memory`",
+        ),
+        (
+            json.dumps(question(new(), NODES, {"i": instance(["a", "a"])})),
+            "instance 'i': node 'a' is both primary and secondary node",
+        ),
+        (
+            json.dumps(question(new(), NODES, {"i": instance(["a", "zz"])})),
+            "instance 'i' is on unknown node 'zz'",
+        ),
         (json.dumps(question(new(), NODES, version=3)), "version 3"),
         (json.dumps(question(new(memory=-3), NODES)), "memory is -3"),
-        (json.dumps(question(new(), {"a": {}})), "$.nodes[...]"),
+        (
+            json.dumps(question(new(), {"a": {}})),
+            "node 'a': invalid JSON: Object missing required field `primary_ip`",
+        ),
         ('{"x":' * 100000, "nested too deeply"),
     ],
 )

@@ -30,11 +30,11 @@ TABLES = frozenset(
 # Code lines of each package; 60,000 in all when they were recorded. A package may grow by a
 # twentieth before a reason is due: a correction of a few lines needs none.
 CODE_LINES_MAX = {
-    "allocation": 5_294,
+    "allocation": 5_321,
     "availability": 1_664,
     "base": 648,
     "bootstrap": 1_734,
-    "cli": 12_420,
+    "cli": 12_433,
     "clients": 1_850,
     "collectors": 1_178,
     "config": 3_445,
@@ -53,9 +53,9 @@ CODE_LINES_MAX = {
     "netdev": 357,
     "node_ops": 4_086,
     "noded": 560,
-    "objects": 2_286,
+    "objects": 2_284,
     "opcodes": 1_029,
-    "protocol": 4_857,
+    "protocol": 4_875,
     "query": 2_268,
     "rapid": 1_093,
     "rconfd": 497,

@@ -80,6 +80,10 @@ def test_a_text_is_read() -> None:
             "line 14: instance policy 'default': vcpu-ratio is 'x', not a number",
         ),
         (TEXT.replace(";9999", ";9999,1;9"), "line 13: "),
+        (
+            TEXT.replace("\ni|", "\ni|500|1|1|running|Y|a||plain|\ni|", 1),
+            "line 8: instance 'i' is on an earlier line already",
+        ),
     ],
 )
 def test_a_text_that_is_not_understood_names_the_line(text: str, message: str) -> None:
