@@ -162,6 +162,22 @@ def _path(root, volume):
     return os.path.join(root, "dev", volume)
 
 
+def _copy(source_path, target_path):
+    """Copy what was written to a volume; the holes of the target stay."""
+    with open(source_path, "rb") as source, open(target_path, "r+b") as target:
+        end = 0
+        while True:
+            try:
+                begin = os.lseek(source.fileno(), end, os.SEEK_DATA)
+            except OSError:  # there is no more
+                return
+            end = os.lseek(source.fileno(), begin, os.SEEK_HOLE)
+            source.seek(begin)
+            target.seek(begin)
+            while (length := min(end - source.tell(), MIB)) > 0:
+                target.write(source.read(length))
+
+
 def lvcreate(root, state, options, rest):
     name = options["name"][0]
     origin = pool = ""
@@ -199,12 +215,12 @@ def lvcreate(root, state, options, rest):
         "metadata_percent": "10.84" if options.get("type") == ["thin-pool"] else "",
     }
     os.makedirs(os.path.dirname(_path(root, path)), exist_ok=True)
+    if origin:
+        state["volumes"][path]["size"] = source["size"]
     with open(_path(root, path), "wb") as file:
-        if origin:
-            state["volumes"][path]["size"] = source["size"]
-            with open(_path(root, rest[0]), "rb") as whole:
-                file.write(whole.read())
         file.truncate(state["volumes"][path]["size"])
+    if origin:
+        _copy(_path(root, rest[0]), _path(root, path))
 
 
 def lvremove(root, state, _options, rest):
@@ -271,8 +287,9 @@ def lvconvert(root, state, options, rest):
     if not target["active"]:
         raise Failed("Merging of snapshot will occur on next activation.")
     assert not kept["pool"], "a thin one would not be a snapshot of its origin any more"
-    with open(_path(root, rest[0]), "rb") as source, open(_path(root, origin), "r+b") as file:
-        file.write(source.read())
+    for size in (0, os.path.getsize(_path(root, origin))):
+        os.truncate(_path(root, origin), size)
+    _copy(_path(root, rest[0]), _path(root, origin))
     del state["volumes"][rest[0]]
     os.unlink(_path(root, rest[0]))
 
