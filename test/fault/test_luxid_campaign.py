@@ -30,7 +30,7 @@ from fakes.failing_cluster import failing_cluster
 
 from ganeti.jobs.status import Status
 
-ROUNDS = int(os.environ.get("GANETI_TEST_ROUNDS", "20"))
+ROUNDS = int(os.environ.get("GANETI_TEST_ROUNDS", "12"))
 SEED = seed()
 CLIENTS = 2
 ARCHIVE_EVERY = 10  # rounds, so that the queue does not reach its limit

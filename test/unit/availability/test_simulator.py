@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Sequence
 
@@ -13,7 +14,7 @@ from ganeti.availability.simulator.world import World, make_world
 from ganeti.availability.timing import Timing
 
 NAMES = ("n1", "n2", "n3", "n4", "n5")
-RANDOM_SCENARIOS = 1000
+RANDOM_SCENARIOS = int(os.environ.get("GANETI_TEST_SCENARIOS", "400"))
 PER_TEST = 100
 EVENTS = (
     *("lose", "return", "reset", "cut", "cut", "part", "heal", "heal", "hang", "continue", "kill"),
