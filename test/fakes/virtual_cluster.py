@@ -10,10 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ganeti.base.daemons import FACES
+from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.virtual import lifecycle
 from ganeti.bootstrap.virtual.layout import VirtualCluster
 from ganeti.clients.luxi import LuxiClient
+from ganeti.jobs.status import FINAL
 from ganeti.system import process
 
 TIMEOUT_S = 120.0  # some commands take seconds, and machines may be slow
@@ -105,7 +107,9 @@ class TestCluster:
 
     def job_status(self, job_id: int) -> str:
         """Return the status of a job."""
-        return self.gnt(f"job list --no-headers -o status {job_id}").out.strip()
+        with self.client() as client:
+            [[status]] = client.query_jobs([JobId(job_id)], ["status"])
+        return str(status)
 
     def instance_field(self, name: str, field: str) -> str:
         """Return one field of an instance as text."""
@@ -114,7 +118,8 @@ class TestCluster:
 
     def instance_names(self) -> list[str]:
         """Return the names of all instances."""
-        return self.gnt("instance list --no-headers -o name").out.split()
+        with self.client() as client:
+            return [str(name) for [name] in client.query_instances([], ["name"])]
 
     def processes(self) -> list[lifecycle.NodeProcess]:
         """Return all processes of the cluster."""
@@ -130,9 +135,11 @@ class TestCluster:
         for name in self.instance_names():
             words = ["remove", "-f", "--ignore-failures", "--shutdown-timeout=1"]
             self.run(["gnt-instance", *words, name])
-        for which in ("--pending", "--running"):
-            for job_id in self.gnt(f"job list --no-headers -o id {which}").out.split():
-                self.run(["gnt-job", "wait", job_id])
+        with self.client() as client:  # not by commands: this comes after each test
+            jobs = client.query_jobs(None, ["id", "status"])
+        for job_id, status in jobs:
+            if status not in FINAL:
+                self.run(["gnt-job", "wait", str(job_id)])
 
 
 @contextmanager
