@@ -40,10 +40,11 @@ def page(rapi: RapiClient, window: Browser) -> Iterator[Browser]:
     """The dashboard as somebody sees it who comes for the first time."""
     window.resize(*DESK)
     address = f"[{rapi.address}]" if ":" in rapi.address else rapi.address
-    top = f"https://{address}:{rapi.port}"
-    window.go(f"{top}/version")  # of the same origin, and quicker than the page
+    top = f"https://{address}:{rapi.port}/ui/"
+    window.go(top)
     window.script("sessionStorage.clear()")
-    window.go(f"{top}/ui/")
+    window.go("about:blank")
+    window.go(top)
     window.wait_for("main .card")
     yield window
     window.go("about:blank")
