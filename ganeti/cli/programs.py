@@ -98,6 +98,7 @@ PROGRAMS: Final = (
         "instance.snapshots: snapshot",
         "instance.info: info show",
         "instance.console: console",
+        "instance.guest: ssh",
         _TAGS,
     ),
     _program(

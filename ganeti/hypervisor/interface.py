@@ -48,7 +48,7 @@ from ganeti.objects import hypervisors as objects
 from ganeti.objects import parameters
 from ganeti.objects.disk_templates import DiskFormat, DiskMode
 from ganeti.objects.hypervisors import HVPARAMS, SUPPORTED_HYPERVISORS, ConsoleKind, RebootType
-from ganeti.objects.model import InstanceConsole
+from ganeti.objects.model import Guest, InstanceConsole
 from ganeti.objects.rpc_instance import RpcInstance, RpcNIC
 from ganeti.protocol.node_rpc_values import KeptSnapshot
 
@@ -432,6 +432,10 @@ class Hypervisor(ABC):
         """Return every way to the instance's console, the preferred one first; never empty."""
         text = f"Console not available for {self.name} hypervisor"
         return [InstanceConsole(instance=instance.name, kind=ConsoleKind.MESSAGE, message=text)]
+
+    def guest(self, instance: RpcInstance) -> Guest:
+        """Return the signs of life of a running instance's guest."""
+        return Guest()
 
 
 def driver_modules() -> list[str]:

@@ -33,8 +33,14 @@ from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.wconfd import WConfCalls
 from ganeti.query.cluster_values import Surroundings, cluster_fields, cluster_info, config_values
 from ganeti.query.engine import Plan, fields_of, prepare
-from ganeti.query.fields import ASKED_OF_NODES, Source
-from ganeti.query.live import NodeQuestion, console_question, lock_states, questions, with_answers
+from ganeti.query.fields import ASKED_OF_NODES, ASKED_WHILE_RUNNING, Source
+from ganeti.query.live import (
+    NodeQuestion,
+    lock_states,
+    questions,
+    questions_to_running,
+    with_answers,
+)
 from ganeti.query.view import View
 from ganeti.store import watcher_pause
 from ganeti.store.job_files import JobFiles
@@ -268,10 +274,9 @@ class LUQuery(SimpleUnit[OpQuery, Plan]):
         if plan.needs & ASKED_OF_NODES:
             for question in questions(view.config, plan.targets(view)):
                 view = with_answers(view, question, self._answers(view, question))
-        if Source.CONSOLE in plan.needs:
-            running = plan.targets(view).consoles  # only now it is known which run
-            asked = console_question(view, running)
-            view = with_answers(view, asked, self._answers(view, asked))
+        if ASKED_WHILE_RUNNING & plan.needs:
+            for question in questions_to_running(view, plan.targets(view)):
+                view = with_answers(view, question, self._answers(view, question))
         return plan.run(view)
 
     def _answers(self, view: View, question: NodeQuestion) -> dict[NodeUuid, object]:

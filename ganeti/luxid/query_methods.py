@@ -28,8 +28,8 @@ from ganeti.luxid.slices import Sliced, Slicer
 from ganeti.objects.query_words import BY_JOB_ONLY
 from ganeti.protocol.wconfd import ClientId
 from ganeti.query.engine import Plan, fields_of, prepare
-from ganeti.query.fields import ASKED_OF_NODES, Source
-from ganeti.query.live import console_question, lock_states, questions
+from ganeti.query.fields import ASKED_OF_NODES, ASKED_WHILE_RUNNING, Source
+from ganeti.query.live import lock_states, questions, questions_to_running
 from ganeti.query.resources.job import ARCHIVED_FIELD
 from ganeti.query.view import JobItem, LockState, View
 
@@ -181,10 +181,9 @@ class QueryMethods:
         """Ask the nodes that the plan names."""
         targets = await self._slicer.do(plan.targets_in_steps(view))
         view = await self._live.add(view, questions(view.config, targets))
-        if Source.CONSOLE in plan.needs:
-            # Only now it is known which run.
-            running = (await self._slicer.do(plan.targets_in_steps(view))).consoles
-            view = await self._live.add(view, [console_question(view, running)])
+        if ASKED_WHILE_RUNNING & plan.needs:
+            targets = await self._slicer.do(plan.targets_in_steps(view))
+            view = await self._live.add(view, questions_to_running(view, targets))
         return view
 
     async def _locks(self) -> list[LockState]:

@@ -5,6 +5,7 @@ Source: constants.json, "nic_modes"; design-2.1, "Non bridged instances support"
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -27,10 +28,11 @@ class BackendKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NicBackend:
-    """The backend of one network interface; all but ``uuid`` and ``kind`` is for kind TAP.
+    """The backend of one network interface; all but ``uuid``, ``kind`` and ``user`` is for TAP.
 
     ``is_table``: in mode routed, ``link`` is a routing table, not an interface of the node;
-    ``variables`` are the environment of the administrator's script.
+    ``variables`` are the environment of the administrator's script; ``user`` are QEMU's settings of
+    its own network.
     """
 
     uuid: str
@@ -42,6 +44,7 @@ class NicBackend:
     ip: str = ""
     is_table: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
+    user: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class NetworkAbilities:
     ``switches`` are those of Open vSwitch, None where its tools are missing; ``tables`` are routing
     tables by name or number; ``has_script``: the administrator's script connects the taps, so it
     alone knows the meaning of a link; ``is_virtual``: the node shares its machine, so a missing
-    link is no mistake.
+    link is no mistake, and guests are reached at ``address``.
     """
 
     can_make_taps: bool
@@ -62,6 +65,7 @@ class NetworkAbilities:
     tables: frozenset[str] = frozenset()
     has_script: bool = False
     is_virtual: bool = False
+    address: str = ""
 
 
 def tap_name(nic_uuid: str) -> str:
@@ -89,8 +93,48 @@ def choose_backend(
     if problem is None:
         return _tap(instance, index, nic, node)
     if node.is_virtual:
-        return NicBackend(nic.uuid, BackendKind.USER)
+        return NicBackend(
+            nic.uuid, BackendKind.USER, user=_user_network(instance, index, nic, node)
+        )
     raise OpPrereqError(f"network interface {index}: {problem}", ErrorCode.ENVIRON)
+
+
+_SSH_PORT: Final = 22
+_FORWARD_PORTS: Final = 10_000  # that far above the instance's network port, which VNC may have
+
+
+def ssh_forward(address: str, network_port: int | None) -> tuple[str, int] | None:
+    """Return where a virtual node takes connections for the SSH port of an instance's guest.
+
+    Only an address of the machine itself will do, and an instance that has a port of its own.
+    """
+    if network_port is None or not address.startswith("127."):
+        return None
+    return address, network_port + _FORWARD_PORTS
+
+
+def _user_network(
+    instance: RpcInstance, index: int, nic: RpcNIC, node: NetworkAbilities
+) -> dict[str, object]:
+    """Return the settings of QEMU's own network: the addresses of ours, the way in by SSH."""
+    settings: dict[str, object] = {}
+    if nic.ip and nic.netinfo is not None and nic.netinfo.network:
+        network = ipaddress.ip_network(nic.netinfo.network)
+        taken = {nic.ip, nic.netinfo.gateway}
+        free = [str(network[n]) for n in (-2, -3, -4, -5) if network.num_addresses > _SMALL]
+        rest = [address for address in free if address not in taken]
+        if rest:
+            gateway = nic.netinfo.gateway or rest.pop()
+            settings = {"net": str(network), "host": gateway, "dns": rest[0], "dhcpstart": nic.ip}
+    way_in = ssh_forward(node.address, instance.network_port)
+    if way_in is not None and index == 0:
+        host, port = way_in
+        guest = nic.ip if settings else ""
+        settings["hostfwd"] = [{"str": f"tcp:{host}:{port}-{guest}:{_SSH_PORT}"}]
+    return settings
+
+
+_SMALL: Final = 8  # addresses: such a network has no room for those that QEMU needs
 
 
 def _tap(instance: RpcInstance, index: int, nic: RpcNIC, node: NetworkAbilities) -> NicBackend:

@@ -259,11 +259,14 @@ def ensure_switch(name: str, link: str) -> None:
         process.run(command, timeout_s=_COMMAND_TIMEOUT_S).check()
 
 
-def abilities(nics: Sequence[RpcNIC], *, script: str = "", is_virtual: bool) -> NetworkAbilities:
+def abilities(
+    nics: Sequence[RpcNIC], *, script: str = "", is_virtual: bool, address: str = ""
+) -> NetworkAbilities:
     """Look up the abilities of the node for the links of some network interfaces.
 
     Args:
         script: where the administrator's script would be.
+        address: the node's own.
     """
     links: dict[str, set[str]] = {mode: set() for mode in NicMode}
     for nic in nics:
@@ -279,6 +282,7 @@ def abilities(nics: Sequence[RpcNIC], *, script: str = "", is_virtual: bool) -> 
         tables=frozenset(link for link in routed if is_routing_table(link)),
         has_script=is_runnable(script),
         is_virtual=is_virtual,
+        address=address,
     )
 
 

@@ -535,6 +535,21 @@ class InstanceConsole(Record, frozen=True, kw_only=True):
     display: int | str | None = None
 
 
+class Guest(Record, frozen=True, kw_only=True):
+    """Signs of life of a guest; of ours, 3.0 has nothing like it.
+
+    ``agent`` says whether QEMU's guest agent answers, ``addresses`` are those that it tells;
+    ``forward`` is [address, port] where the node takes connections for the guest's SSH port,
+    [] where the guest is reached at its own address; ``console`` is the end of what the serial
+    console showed.
+    """
+
+    agent: bool = False
+    addresses: list[str] = []
+    forward: list[JsonValue] = []
+    console: str = ""
+
+
 # Job filters.
 #
 # Source: config.json, object "FilterRule"; luxi.json, "filter_rule".

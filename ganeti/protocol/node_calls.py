@@ -424,6 +424,10 @@ class InstanceCalls(Service):
         The body is the one object {name: {instance, node, group, hvParams, beParams}}.
         """
 
+    @rpc.reads(rpc.URGENT_S, object_body=True)
+    def instance_guest_info(self, instances: Mapping[str, Params]) -> dict[str, Facts]:
+        """Return signs of life of the guests of instances; the body is as of the consoles."""
+
     @rpc.reads(rpc.NORMAL_S)
     def hypervisor_validate_params(self, hvname: str, hvfull: Params) -> None:
         """Check filled hypervisor parameters against this node; the failure names the wrong one."""

@@ -38,6 +38,7 @@ from ganeti.objects.query_words import FieldKind, QueryResource, ResultStatus
 from ganeti.objects.rpc_instance import RpcDisk, build_rpc_disk
 from ganeti.query.context import RunContext
 from ganeti.query.fields import (
+    ASKED_WHILE_RUNNING,
     LIVE_SOURCES,
     Absent,
     AnyField,
@@ -172,13 +173,15 @@ _known_columns: Final = lru_cache(maxsize=_COLUMNS_KEPT_MAX)(_columns)
 class Targets(msgspec.Struct, frozen=True, kw_only=True):
     """The nodes to ask, none of them offline; empty where the plan has no such need.
 
-    ``copies`` are the disks that each node is asked about, as it gets them.
+    ``copies`` are the disks that each node is asked about, as it gets them.  ``consoles`` and
+    ``guests`` are of running instances: ask again once these are known.
     """
 
     node_info: Sequence[NodeUuid] = ()
     instance_info: Sequence[NodeUuid] = ()
     copies: Mapping[NodeUuid, Sequence[RpcDisk]] = {}
-    consoles: Sequence[InstanceUuid] = ()  # of running ones: ask again once these are known
+    consoles: Sequence[InstanceUuid] = ()
+    guests: Sequence[InstanceUuid] = ()
     exports: Sequence[NodeUuid] = ()
     chains: Sequence[NodeUuid] = ()
 
@@ -230,7 +233,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             for instance in instances
             for uuid in (instance.primary_node, *run.context.secondaries(instance))
         )
-        wants_console = Source.CONSOLE in self.needs
+        running = [
+            each.uuid
+            for each in instances
+            if ASKED_WHILE_RUNNING & self.needs and runs(each, run.context)
+        ]
         wants_disks = Source.DISKS in self.needs
         copies = {}
         if wants_disks or Source.COPIES in self.needs:
@@ -238,7 +245,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return Targets(
             instance_info=[uuid for uuid in asked if uuid in online and is_asked],
             copies={uuid: disks for uuid, disks in copies.items() if uuid in online},
-            consoles=[each.uuid for each in instances if wants_console and runs(each, run.context)],
+            consoles=running if Source.CONSOLE in self.needs else (),
+            guests=running if Source.GUEST in self.needs else (),
         )
 
     def prepared(self, view: View) -> Steps[None]:
@@ -446,7 +454,7 @@ def prepare(
     columns = (_known_columns if known else _columns)(table.name, wanted)
     compiled = compile_filter(qfilter, table.fields.get, table.name_field)
     needs = (columns.sources | compiled.sources) - {Source.CONFIG}
-    if Source.CONSOLE in needs:
+    if ASKED_WHILE_RUNNING & needs:
         needs |= {Source.INSTANCE_LIVE}
     return Plan(
         resource=table,

@@ -43,6 +43,7 @@ class Source(StrEnum):
     NODE_LIVE = "node_live"
     INSTANCE_LIVE = "instance_live"
     CONSOLE = "console"
+    GUEST = "guest"
     COPIES = "copies"
     DISKS = "disks"  # COPIES, and the same of disks without copies
     JOBS = "jobs"
@@ -53,9 +54,18 @@ class Source(StrEnum):
 
 
 LIVE_SOURCES: Final = frozenset(
-    {Source.NODE_LIVE, Source.INSTANCE_LIVE, Source.CONSOLE, Source.COPIES, Source.DISKS}
+    {
+        Source.NODE_LIVE,
+        Source.INSTANCE_LIVE,
+        Source.CONSOLE,
+        Source.GUEST,
+        Source.COPIES,
+        Source.DISKS,
+    }
 )
 """Sources that cost a call to nodes for each thing that is shown."""
+ASKED_WHILE_RUNNING: Final = frozenset({Source.CONSOLE, Source.GUEST})
+"""Sources that only instances have which run."""
 ASKED_OF_NODES: Final = LIVE_SOURCES | {Source.EXPORTS, Source.CHAINS}
 
 

@@ -4,7 +4,7 @@ Each program that runs a query asks them in its own way: LuxiD many at once besi
 a job one after the other.  Of a node that does not answer nothing is known.
 
 Source: node_rpc.json, "node_info", "all_instances_info", "blockdev_getmirrorstatus_multi",
-"instance_console_info", "export_list";
+"instance_console_info", "export_list"; "instance_guest_info" is ours;
 wconfd.json, "listLocksWaitingStatus"; query_fields.json, "lock".
 """
 
@@ -21,7 +21,7 @@ from ganeti.base.ids import InstanceUuid, NodeUuid
 from ganeti.config.tables import Tables
 from ganeti.objects.disk_templates import DiskTemplate, StorageType, thin_pool_of
 from ganeti.objects.fill import cluster_hvparams, fill_diskparams, fill_ndparams
-from ganeti.objects.model import Cluster, Instance, InstanceConsole, Node, NodeGroup
+from ganeti.objects.model import Cluster, Guest, Instance, InstanceConsole, Node, NodeGroup
 from ganeti.objects.rpc_instance import RpcDisk
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc import NodeCall
@@ -85,7 +85,7 @@ def instances_arguments(cluster: Cluster) -> tuple[list[str], dict[str, Mapping[
 
 
 def questions(config: Tables, targets: Targets) -> list[NodeQuestion]:
-    """Return the questions about the objects that a plan names; consoles are asked for later."""
+    """Return the questions about the objects that a plan names, but for `questions_to_running`."""
     infos = {
         uuid: node_info_arguments(
             config.cluster, config.groups.get(config.nodes[uuid].group), config.nodes[uuid]
@@ -115,26 +115,44 @@ def _chains(payload: object) -> dict[str, list[ChainPoint]]:
     return dict(_as(list[tuple[str, list[ChainPoint]]], payload))
 
 
-def console_question(view: View, instances: Iterable[InstanceUuid]) -> NodeQuestion:
-    """Return the question to the primary nodes of instances how to reach their consoles."""
+_Answer = type[InstanceConsole] | type[Guest]
+
+
+def questions_to_running(view: View, targets: Targets) -> list[NodeQuestion]:
+    """Return the questions about consoles and guests, once it is known which instances run."""
+    possible = (
+        ("consoles", NodeCalls.instance_console_info, targets.consoles, InstanceConsole),
+        ("guests", NodeCalls.instance_guest_info, targets.guests, Guest),
+    )
+    return [_of_running(view, *each) for each in possible if each[2]]
+
+
+def _of_running(
+    view: View,
+    part: str,
+    method: Callable[..., object],
+    instances: Iterable[InstanceUuid],
+    kind: _Answer,
+) -> NodeQuestion:
+    """Return a question to the primary nodes of instances about each of them."""
     context = RunContext(view)
     requests: dict[NodeUuid, dict[str, object]] = {}
     uuids: dict[str, InstanceUuid] = {}
     for uuid in instances:
         instance = context.instances[uuid]
         uuids[instance.name] = uuid
-        requests.setdefault(instance.primary_node, {})[instance.name] = _console(instance, context)
+        requests.setdefault(instance.primary_node, {})[instance.name] = _request(instance, context)
 
-    def decode(payload: object) -> dict[InstanceUuid, InstanceConsole]:
+    def decode(payload: object) -> dict[InstanceUuid, InstanceConsole | Guest]:
         answers = _as(dict[str, dict[str, object]], payload)
         known = {uuids[name]: wire for name, wire in answers.items() if name in uuids}
-        return {uuid: InstanceConsole.from_wire(wire) for uuid, wire in known.items()}
+        return {uuid: kind.from_wire(wire) for uuid, wire in known.items()}
 
     asked: dict[NodeUuid, list[object]] = {node: [each] for node, each in requests.items()}
-    return NodeQuestion("consoles", NodeCalls.instance_console_info, asked, decode)
+    return NodeQuestion(part, method, asked, decode)
 
 
-def _console(instance: Instance, context: RunContext) -> dict[str, object]:
+def _request(instance: Instance, context: RunContext) -> dict[str, object]:
     node = context.nodes[instance.primary_node]
     return {
         "instance": instance.to_wire(),
@@ -149,10 +167,11 @@ def with_answers(view: View, question: NodeQuestion, answers: Mapping[NodeUuid, 
     """Return the view with the decoded answers to a question; None for nodes without one."""
     if question.part == "copies":
         return replace(view, copies=_copies_by_disk(question, answers))
-    if question.part != "consoles":
+    if question.part not in ("consoles", "guests"):
         return replace(view, **{question.part: answers})
     found = [answer for answer in answers.values() if answer is not None]
-    return replace(view, consoles={uuid: it for answer in found for uuid, it in answer.items()})
+    by_instance = {uuid: it for answer in found for uuid, it in answer.items()}
+    return replace(view, **{question.part: by_instance})
 
 
 def _copies_by_disk(

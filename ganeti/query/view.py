@@ -19,7 +19,7 @@ from ganeti.base.json import JsonValue
 from ganeti.config.tables import NO_TABLES, Tables
 from ganeti.jobs.record import QueuedJob
 from ganeti.objects.disk_templates import LocalDiskStatus
-from ganeti.objects.model import InstanceConsole
+from ganeti.objects.model import Guest, InstanceConsole
 from ganeti.protocol.node_rpc_values import ChainPoint
 from ganeti.query.kept_rows import KeptRows
 
@@ -182,6 +182,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         instance_live: answers to ``all_instances_info``, by node (need: instance_live).
         copies: answers to ``blockdev_getmirrorstatus_multi``, by UUID of the disk (need: copies).
         consoles: answers to ``instance_console_info`` (need: console).
+        guests: answers to ``instance_guest_info`` (need: guest).
         exports: answers to ``export_list`` (need: exports).
         chains: answers to ``export_chains``: the points of exports by name (need: chains).
         rows: ready values by field name, for cluster, os and extstorage (need: rows).
@@ -193,6 +194,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     instance_live: Mapping[NodeUuid, Mapping[str, InstanceLive] | None] = {}
     copies: Mapping[str, Copy] = {}
     consoles: Mapping[InstanceUuid, InstanceConsole | None] = {}
+    guests: Mapping[InstanceUuid, Guest | None] = {}
     jobs: Mapping[JobId, JobItem] = {}
     locks: Sequence[LockState] = ()
     exports: Mapping[NodeUuid, Sequence[str] | None] = {}

@@ -7,7 +7,7 @@ from typing import Final
 
 from ganeti.base.errors import OpPrereqError
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, command, opt
-from ganeti.cli.instance import devices
+from ganeti.cli.instance import devices, guest
 from ganeti.cli.run.binding import submit
 from ganeti.cli.run.jobs import follow_all, make_opcode, read_json, split_submitted
 from ganeti.opcodes.instance import OpInstanceCreate, OpInstanceMultiAlloc
@@ -16,10 +16,13 @@ from ganeti.opcodes.registry import encode_opcode
 
 def add(context: Context, options: Options, args: list[str]) -> None:
     """Create an instance, install its operating system and start it."""
+    guest.check_wait(options)
     more = {**devices.settings_of_new(options), **_devices(options)}
     result = submit(context, options, args, **more, start=options.start and not options.forthcoming)
     if options.dry_run and isinstance(result, list) and result:
         context.write(f"{args[0]} would be made on {' and '.join(map(str, result))}")
+    if options.wait_for:
+        guest.wait(context, args[0], options.wait_for, options.wait_timeout)
 
 
 def _devices(options: Options) -> dict[str, object]:
@@ -121,6 +124,14 @@ COMMANDS: Final = (
         opt.flag("--forthcoming", "only plan it: keep its name, node and addresses"),
         opt.flag("--no-install", "do not run the operating system's create script"),
         opt.unflag("--no-start", "do not start it"),
+        opt.option(
+            "--wait-for=WHAT",
+            "once it runs, wait until its guest agent or its SSH server answers",
+            choices=(guest.AGENT, guest.SSH),
+        ),
+        opt.number(
+            "--wait-timeout=SECONDS", "how long --wait-for waits at most", default=guest.WAIT_S
+        ),
         opt.with_help(opt.NODE_GROUP, "node group to put it in", "group_name"),
         description="""The name must resolve, and nobody may answer at its address, unless
 --no-name-check and --no-ip-check are given.  Disks are numbered from 0; sizes are MiB unless they
@@ -131,6 +142,8 @@ gnt-instance add -t file -s 1g -o debootstrap+default -n node1 web1.example.com 
 gnt-instance add -t sharedfile --disk 0:size=10g --disk 1:size=512,name=swap \
 -B memory=1g,vcpus=2 -o test -n node1 db1.example.com \
  # two disks, 1 GiB of memory, two CPUs
+gnt-instance add -t file -s 10g -o cloud+debian-12 --wait-for=ssh web2.example.com \
+ # from a cloud image; ready for 'gnt-instance ssh web2'
 gnt-instance add --dry-run --explain -I hail -t drbd -s 10g -o test db2.example.com \
  # where would it go, and why not to the other nodes
 gnt-instance add -t diskless -H fake -o test --no-name-check --no-ip-check -n node2 x \

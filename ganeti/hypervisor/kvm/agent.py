@@ -8,12 +8,14 @@ Messages are JSON objects on one line each.  Nobody knows whether an agent liste
 not answer the greeting in time is not there.  A greeting has a number of ours, and everything that
 comes before its answer is left over from somebody else.
 
-Source: QEMU Guest Agent Protocol Reference: guest-sync, guest-fsfreeze-freeze and -thaw.
+Source: QEMU Guest Agent Protocol Reference: guest-sync, guest-fsfreeze-freeze and -thaw,
+guest-network-get-interfaces.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import logging
 import os
 import socket
@@ -95,6 +97,18 @@ class GuestAgent:
             raise AgentError(f"the guest agent refused {command}: {text}")
         return answer.get("return")
 
+    def addresses(self) -> list[str]:
+        """Return the addresses of the guest, those that only its own links know left out.
+
+        Raises:
+            AgentError: as of `execute`.
+        """
+        found = self.execute("guest-network-get-interfaces", timeout_s=_GREETING_S)
+        cards = found if isinstance(found, list) else []
+        rows = [row for card in cards for row in card.get("ip-addresses") or ()]
+        texts = [str(row.get("ip-address", "")) for row in rows]
+        return [text for text in texts if not _is_only_near(text)]
+
     def _send(self, command: str, arguments: dict[str, object] | None, deadline: float) -> None:
         self._set_timeout(deadline)
         message: dict[str, object] = {"execute": command}
@@ -118,6 +132,15 @@ class GuestAgent:
 
     def _set_timeout(self, deadline: float) -> None:
         self._socket.settimeout(max(deadline - clock.monotonic(), 0.001))
+
+
+def _is_only_near(text: str) -> bool:
+    """Tell whether a text is no address, or one that means nothing elsewhere."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return True
+    return address.is_loopback or address.is_link_local
 
 
 _STOPS: Final = b"stops\n"  # in a note: QEMU stops the guest, too

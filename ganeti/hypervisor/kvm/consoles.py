@@ -9,17 +9,22 @@ Source: manual page gnt-instance(8), vnc_bind_address, spice_bind, spice_ip_vers
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import ipaddress
+import os
 import socket
 import sys
 from typing import Final
 
+from ganeti.base.json import JsonValue
 from ganeti.hypervisor.interface import ConsoleNode, NodeEnv
+from ganeti.hypervisor.kvm.agent import AgentError, GuestAgent
 from ganeti.hypervisor.kvm.files import MachineFiles
 from ganeti.hypervisor.kvm.params import VNC_BASE_PORT, KvmParams, ip_version, missing_here
+from ganeti.netdev.backends import ssh_forward
 from ganeti.objects.hypervisors import ConsoleKind
-from ganeti.objects.model import InstanceConsole
+from ganeti.objects.model import Guest, InstanceConsole
 from ganeti.objects.rpc_instance import RpcInstance
 from ganeti.store import ssconf
 from ganeti.transport.addresses import addresses_of
@@ -126,6 +131,46 @@ def consoles(instance: RpcInstance, env: NodeEnv, node: ConsoleNode) -> list[Ins
         )
     text = f"instance {name} has no console: no serial one, no VNC, no SPICE"
     return found or [_message(name, text)]
+
+
+_TAIL_BYTES: Final = 2048
+_FORWARD_TRIAL_S: Final = 1.0
+
+
+def guest(instance: RpcInstance, env: NodeEnv) -> Guest:
+    """Return the signs of life of a guest: what its agent says, how to reach it, its console."""
+    files = MachineFiles(env.paths, instance.name)
+    answers, addresses = False, []
+    with contextlib.suppress(AgentError), GuestAgent(files.socket_path("agent")) as agent:
+        answers = True
+        addresses = agent.addresses()
+    return Guest(
+        agent=answers,
+        addresses=addresses,
+        forward=_way_in(instance, env),
+        console=_end_of(files.serial_log),
+    )
+
+
+def _way_in(instance: RpcInstance, env: NodeEnv) -> list[JsonValue]:
+    """Return where QEMU takes connections for the SSH port of the guest, if it does."""
+    place = ssh_forward(env.address, instance.network_port) if env.is_virtual else None
+    if place is None:
+        return []
+    try:
+        socket.create_connection(place, _FORWARD_TRIAL_S).close()
+    except OSError:
+        return []
+    return [*place]
+
+
+def _end_of(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.path.getsize(path) - _TAIL_BYTES))
+            return file.read(_TAIL_BYTES).decode("utf-8", "replace")
+    except FileNotFoundError:  # it has no serial console
+        return ""
 
 
 def _message(name: str, text: str) -> InstanceConsole:

@@ -124,7 +124,7 @@ def netdev_options(
         files: the tap, if it is open; otherwise QEMU opens it.
     """
     if backend.kind is BackendKind.USER:
-        return {"type": "user", "id": nic.netdev_id}
+        return {"type": "user", "id": nic.netdev_id, **backend.user}
     options: Options = {"type": "tap", "id": nic.netdev_id}
     if files is not None:
         several = len(files.tap) > 1

@@ -19,7 +19,7 @@ from ganeti.base.paths import Paths
 from ganeti.hypervisor import interface, node
 from ganeti.hypervisor.interface import ConsoleNode, Disks, Hypervisor, InstanceInfo, NodeEnv
 from ganeti.hypervisor.kvm import launch, params, state
-from ganeti.hypervisor.kvm.consoles import check_on_node, consoles
+from ganeti.hypervisor.kvm.consoles import check_on_node, consoles, guest
 from ganeti.hypervisor.kvm.files import (
     DIRECTORY_PARAMETERS,
     FILE_PARAMETERS,
@@ -38,7 +38,7 @@ from ganeti.hypervisor.kvm.state import Machines, Runtime, find_process, save_ru
 from ganeti.hypervisor.user_ids import pool_of
 from ganeti.netdev.backends import choose_backends
 from ganeti.objects.hypervisors import RebootType
-from ganeti.objects.model import InstanceConsole
+from ganeti.objects.model import Guest, InstanceConsole
 from ganeti.objects.rpc_instance import RpcInstance
 from ganeti.system import process
 from ganeti.system.files import read_bytes_or_none
@@ -91,6 +91,10 @@ class KvmHypervisor(Hypervisor):
     def consoles(self, instance: RpcInstance, node: ConsoleNode) -> list[InstanceConsole]:
         """Return every way to the console: serial, VNC or SPICE."""
         return consoles(instance, self.env, node)
+
+    def guest(self, instance: RpcInstance) -> Guest:
+        """Return what the guest agent and the serial console tell, and the way in by SSH."""
+        return guest(instance, self.env)
 
     # Checking
 

@@ -173,7 +173,8 @@ def _socket_kinds(params: KvmParams) -> list[str]:
 
 def abilities_for(env: NodeEnv, nics: Sequence[RpcNIC]) -> NetworkAbilities:
     """Look up the abilities of the node for some network interfaces."""
-    return taps.abilities(nics, script=env.paths.kvm_vif_script, is_virtual=env.is_virtual)
+    script = env.paths.kvm_vif_script
+    return taps.abilities(nics, script=script, is_virtual=env.is_virtual, address=env.address)
 
 
 def make_tap(

@@ -77,6 +77,14 @@ class Instances(NodeHandler):
         requests: dict[str, ConsoleRequest] = _REQUESTS.read(instances)
         return {name: self._console(request) for name, request in requests.items()}
 
+    def instance_guest_info(self, instances: Mapping[str, Mapping[str, object]]) -> dict[str, Wire]:
+        requests: dict[str, ConsoleRequest] = _REQUESTS.read(instances)
+        asked = {name: _described(request) for name, request in requests.items()}
+        return {
+            name: self.node.hypervisor_of(instance).guest(instance).to_wire()
+            for name, instance in asked.items()
+        }
+
     def hypervisor_validate_params(self, hvname: str, hvfull: HvParams) -> None:
         self.node.hypervisor(hvname, hvfull).check_all(hvfull)
 
@@ -156,8 +164,12 @@ class Instances(NodeHandler):
 
     def _console(self, request: ConsoleRequest) -> Wire:
         """Return the console of one instance."""
-        parameters = {"hvparams": request.hvparams, "beparams": request.beparams}
-        # The NICs come unfilled; a console does not depend on them.
-        instance = RpcInstance.from_wire({**request.instance, **parameters, "nics": []})
+        instance = _described(request)
         driver = self.node.hypervisor_of(instance)
         return driver.consoles(instance, request.node)[0].to_wire()
+
+
+def _described(request: ConsoleRequest) -> RpcInstance:
+    parameters = {"hvparams": request.hvparams, "beparams": request.beparams}
+    # The NICs come unfilled; neither console nor guest agent depends on them.
+    return RpcInstance.from_wire({**request.instance, **parameters, "nics": []})

@@ -284,6 +284,14 @@ def _console(instance: Instance, context: RunContext) -> object:
     return UNAVAIL if console is None else console.to_wire()
 
 
+def _guest(instance: Instance, context: RunContext) -> object:
+    found = _found(instance, context)
+    if isinstance(found, Absent):
+        return found
+    guest = context.view.guests.get(instance.uuid)
+    return UNAVAIL if guest is None else guest.to_wire()
+
+
 def _primary(instance: Instance, context: RunContext) -> object:
     return context.node_name(instance.primary_node)
 
@@ -383,6 +391,14 @@ _FIELDS: Final[list[FieldSpec[Instance]]] = [
     unit("oper_ram", "Memory", "Memory that the instance has now", _live("memory"), _LIVE),
     number("oper_vcpus", "VCPUs", "Processors that the instance has now", _live("vcpus"), _LIVE),
     other("console", "Console", "How to reach the console", _console, Source.CONSOLE),
+    other(
+        "guest",
+        "Guest",
+        "Signs of life: whether the guest agent answers, the addresses that it tells, where the"
+        " node forwards to its SSH port, the end of its serial console",
+        _guest,
+        Source.GUEST,
+    ),
     *stamp_fields(Instance, "instance"),
 ]
 
