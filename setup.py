@@ -87,7 +87,7 @@ def tree(top: str, target: str) -> list[tuple[str, list[str]]]:
 
 NOT_INSTALLED = {"tools/demo", "tools/make-docs", "tools/launcher"}  # they need a checkout
 NOT_INSTALLED |= {f"tools/{name}" for name in PLACEMENT}
-EXAMPLES = ("ganeti.cron", "node-diagnose", "oob-helper")
+EXAMPLES = ("cloud-image", "ganeti.cron", "node-diagnose", "oob-helper")
 DATA_FILES = [
     ("share/man/man1", sorted(glob("man/*.1"))),
     ("share/man/man7", sorted(glob("man/*.7"))),
@@ -97,7 +97,7 @@ DATA_FILES = [
     ("lib/ganeti/iallocators", files_in("tools/iallocators")),
     (
         "share/ganeti",
-        [f"doc/examples/{name}" for name in ("ganeti.cron", "node-diagnose", "oob-helper")],
+        [f"doc/examples/{name}" for name in EXAMPLES],
     ),
     *tree("doc/examples/os", "share/ganeti/os"),
     *tree("doc/examples/extstorage", "share/ganeti/extstorage"),

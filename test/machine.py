@@ -47,6 +47,10 @@ class Program:
 PROGRAMS = (
     Program("qemu-system-x86_64", ("qemu-system-x86", "ipxe-qemu"), "real virtual machines", True),
     Program("qemu-img", ("qemu-utils",), "disk images", True),
+    Program("sfdisk", ("fdisk",), "cloud images", optional=False),
+    Program("mkfs.vfat", ("dosfstools",), "cloud images", optional=False),
+    Program("mcopy", ("mtools",), "cloud images", optional=False),
+    Program("curl", ("curl",), "cloud images", optional=False),
     Program("qemu-storage-daemon", ("qemu-system-common",), "disks in images, as raw files"),
     Program("ceph-mon", ("ceph-mon", "ceph-osd", "ceph-mgr", "ceph-common"), "disks in Ceph"),
     Program("glusterd", ("glusterfs-server", "glusterfs-client"), "disks in Gluster"),

@@ -79,6 +79,16 @@ def test_the_guest_goes_on_if_the_work_fails(files: MachineFiles) -> None:
     assert guest.asked[-1] == "guest-fsfreeze-thaw"
 
 
+def test_addresses_that_mean_nothing_elsewhere_are_left_out(files: MachineFiles) -> None:
+    addresses = ["127.0.0.1", "::1", "192.0.2.5", "fe80::1", "2001:db8::5", "169.254.1.1"]
+    rows = [{"ip-address": address, "prefix": 24} for address in addresses]
+    cards = [{"name": "lo"}, {"name": "eth0", "ip-addresses": rows}]
+    guest = Guest(files, lambda _: json.dumps({"return": cards}).encode())
+    with agent.GuestAgent(files.socket_path("agent")) as connection:
+        assert connection.addresses() == ["192.0.2.5", "2001:db8::5"]
+    guest.close()
+
+
 def test_an_agent_that_refuses_is_thawed_and_told(files: MachineFiles) -> None:
     def refuse(command: str) -> bytes:
         return b'{"return": 0}' if "thaw" in command else b'{"error": {"desc": "no fsfreeze"}}'

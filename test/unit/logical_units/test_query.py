@@ -92,6 +92,12 @@ def test_consoles_are_asked_for_where_instances_run(cluster: FakeCluster) -> Non
     assert found[1][1]["message"] == "Console not available for fake hypervisor"
 
 
+def test_guests_are_asked_for_where_instances_run(cluster: FakeCluster) -> None:
+    cluster.add_instance(NAME)
+    (found,) = rows(cluster, "instance", "name", "guest", qfilter=["==", "name", NAME])
+    assert found[1] == [0, {"agent": False, "addresses": [], "forward": [], "console": ""}]
+
+
 def test_filters_come_from_the_configuration(cluster: FakeCluster) -> None:
     assert rows(cluster, "filter", "uuid", "action") == []
     assert cluster.rpc.names() == []

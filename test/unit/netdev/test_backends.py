@@ -11,6 +11,7 @@ from ganeti.netdev.backends import (
     NetworkAbilities,
     NicBackend,
     choose_backends,
+    ssh_forward,
     tap_name,
 )
 from ganeti.netdev.taps import is_bridge, is_routing_table, missing_bridges
@@ -87,6 +88,31 @@ def test_vlans_switches_and_routes() -> None:
 )
 def test_virtual_node_falls_back_to_user_mode(wanted: RpcInstance, abilities: object) -> None:
     assert choose(wanted, abilities).kind is BackendKind.USER
+
+
+def test_guests_of_virtual_nodes_have_the_addresses_of_their_network_and_a_way_in() -> None:
+    virtual = node(virtual=True, address="127.9.9.1")
+    network = {"name": "net1", "network": "192.0.2.0/24", "uuid": "n1", "serial_no": 1}
+
+    def user(ip: str | None, **of_network: object) -> object:
+        wire = instance(ip=ip).to_wire()
+        wire["nics"] = [{**nic, "netinfo": network | of_network} for nic in wire["nics"]]  # type: ignore[attr-defined]
+        return choose(RpcInstance.from_wire(wire), virtual).user
+
+    assert user(None) == {"hostfwd": [{"str": "tcp:127.9.9.1:21000-:22"}]}
+    assert user("192.0.2.9", gateway="192.0.2.254") == {
+        "net": "192.0.2.0/24",
+        "host": "192.0.2.254",
+        "dns": "192.0.2.253",
+        "dhcpstart": "192.0.2.9",
+        "hostfwd": [{"str": "tcp:127.9.9.1:21000-192.0.2.9:22"}],
+    }
+    without = user("192.0.2.254")
+    assert isinstance(without, dict)
+    assert (without["host"], without["dns"]) == ("192.0.2.251", "192.0.2.253")
+    # Not at an address that others reach, nor for instances without a port.
+    assert choose(instance(), node(virtual=True, address="192.0.2.1")).user == {}
+    assert ssh_forward("127.9.9.1", None) is None
 
 
 @pytest.mark.shows("2.0/net/bridge-exists")

@@ -21,6 +21,7 @@ from ganeti.protocol.node_rpc_values import ChainPoint
 from ganeti.query.engine import fields_of, prepare
 from ganeti.query.fields import Source
 from ganeti.query.kept_rows import KeptRows
+from ganeti.query.live import questions_to_running, with_answers
 from ganeti.query.view import (
     HypervisorInfo,
     InstanceLive,
@@ -47,7 +48,7 @@ def make_view(changes: dict[str, Any] | None = None, **live: Any) -> View:
 
 
 OWN = {
-    "instance": {"disk.copies", "disk.copied", "disk.status", "disk.templates"},
+    "instance": {"disk.copies", "disk.copied", "disk.status", "disk.templates", "guest"},
     "export": {"newest", "points", "size", "sizes"},
     "lock": {"priorities"},
 }  # fields that 3.0 does not have
@@ -203,6 +204,25 @@ def test_console() -> None:
     assert list(known.consoles) == [uuid]
     no_console = make_view(instance_live=running, consoles={uuid: None})
     assert values("instance", ["console"], no_console) == [[[3, None]]]
+
+
+def test_guests_are_asked_for_where_instances_run() -> None:
+    uuid = InstanceUuid(only("instances")["uuid"])
+    running = {NODE1: {"inst1": InstanceLive(memory=1, vcpus=1, state=0)}}
+    plan = prepare("instance", ["guest"])
+    assert list(plan.targets(make_view(instance_live={NODE1: {}})).guests) == []
+    targets = plan.targets(make_view(instance_live=running))
+    assert (list(targets.guests), list(targets.consoles)) == ([uuid], [])
+    view = make_view(instance_live=running)
+    (question,) = questions_to_running(view, targets)
+    assert question.call.name == "instance_guest_info"
+    answer = question.decode({"inst1": {"agent": True, "addresses": ["192.0.2.5"]}})
+    [[[status, guest]]] = values(
+        "instance", ["guest"], with_answers(view, question, {NODE1: answer})
+    )
+    assert (status, guest["agent"], guest["addresses"]) == (0, True, ["192.0.2.5"])
+    silent = with_answers(view, question, {NODE1: None})
+    assert values("instance", ["guest"], silent) == [[[3, None]]]
 
 
 def test_short_names_match_and_groups_need_the_full_one() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+from pathlib import Path
+
 import pytest
 from guests.instances import make_instance
 
@@ -9,10 +12,17 @@ from ganeti.base.errors import OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.interface import ConsoleNode, NodeEnv
 from ganeti.hypervisor.kvm import consoles as consoles_module
-from ganeti.hypervisor.kvm.consoles import check_on_node, consoles, listen_address, reached_at
+from ganeti.hypervisor.kvm.consoles import (
+    check_on_node,
+    consoles,
+    guest,
+    listen_address,
+    reached_at,
+)
+from ganeti.hypervisor.kvm.files import MachineFiles
 from ganeti.hypervisor.kvm.params import KvmParams
 from ganeti.objects.hypervisors import HVPARAMS
-from ganeti.objects.model import InstanceConsole
+from ganeti.objects.model import Guest, InstanceConsole
 
 REAL = NodeEnv(Paths(""), "node1.example.com", "192.0.2.1")
 
@@ -128,3 +138,19 @@ def test_an_address_of_another_machine_is_refused() -> None:
         check_on_node(params(spice_bind="203.0.113.77"), HERE)
     check_on_node(params(spice_bind="127.0.0.1"), HERE)
     check_on_node(params(), HERE)
+
+
+def test_signs_of_life_of_a_guest(tmp_path: Path) -> None:
+    env = NodeEnv(Paths(str(tmp_path)), "node1.example.com", "127.0.0.1")
+    instance = make_instance()
+    assert guest(instance, env) == Guest()
+    log = Path(MachineFiles(env.paths, instance.name).serial_log)
+    log.parent.mkdir(parents=True)
+    log.write_bytes(b"x" * 5000 + b"\xffthe end\n")
+    assert guest(instance, env).console.endswith("x\ufffdthe end\n")
+    assert len(guest(instance, env).console) <= 2048
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        there = make_instance(network_port=port - 10_000)
+        assert guest(there, env).forward == ["127.0.0.1", port]
+        assert guest(there, NodeEnv(Paths(""), "n", "127.0.0.1")).forward == []
