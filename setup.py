@@ -95,10 +95,7 @@ DATA_FILES = [
     ("lib/systemd/system", files_in("systemd")),
     ("lib/ganeti/tools", sorted({*files_in("tools")} - NOT_INSTALLED)),
     ("lib/ganeti/iallocators", files_in("tools/iallocators")),
-    (
-        "share/ganeti",
-        [f"doc/examples/{name}" for name in EXAMPLES],
-    ),
+    ("share/ganeti", [f"doc/examples/{name}" for name in EXAMPLES]),
     *tree("doc/examples/os", "share/ganeti/os"),
     *tree("doc/examples/extstorage", "share/ganeti/extstorage"),
 ]

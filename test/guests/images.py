@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import gzip
+import hashlib
 import os
 import re
 import shutil
@@ -87,6 +88,28 @@ def tiny_linux() -> tuple[str, str] | None:
                 why_no_linux = f"{err} {output.decode(errors='replace')[-300:]}".strip()
                 return None
     return str(kernel), str(initrd)
+
+
+CLOUD_IMAGE = Path(__file__).resolve().parents[2] / "doc" / "examples" / "cloud-image"
+
+
+@cache
+def cloud_image() -> str | None:
+    """Return the tiny image that the shipped builder makes, on first use, or None."""
+    global why_no_linux
+    version = hashlib.sha256(CLOUD_IMAGE.read_bytes()).hexdigest()[:12]
+    path = CACHE / f"cloud-{version}.qcow2"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            try:
+                _run([str(CLOUD_IMAGE), "tiny", str(path)], CACHE)
+            except (OSError, subprocess.SubprocessError) as err:
+                output = getattr(err, "stderr", None) or b""
+                why_no_linux = f"{err} {output.decode(errors='replace')[-300:]}".strip()
+                return None
+    return str(path)
 
 
 def _make(kernel: Path, initrd: Path) -> None:
