@@ -97,8 +97,7 @@ PROGRAMS: Final = (
         " replace-disks",
         "instance.snapshots: snapshot",
         "instance.info: info show",
-        "instance.console: console",
-        "instance.guest: ssh",
+        "instance.console: console ssh",
         _TAGS,
     ),
     _program(

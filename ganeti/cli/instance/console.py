@@ -1,7 +1,8 @@
-"""``gnt-instance console``."""
+"""``gnt-instance`` console and ssh: two ways into an instance."""
 
 from __future__ import annotations
 
+import glob
 import os
 import shlex
 from collections.abc import Mapping
@@ -10,9 +11,13 @@ from typing import Final
 from ganeti.base.errors import ErrorCode, OpExecError, OpPrereqError
 from ganeti.bootstrap.node_transport import SshTransport, virtual_sibling
 from ganeti.cli.command import EXIT_SUCCESS, Context, Options, command, opt
+from ganeti.cli.instance.guest import Found, look
 from ganeti.store import ssconf
+from ganeti.system import files
 from ganeti.system.daemon_control import environment_of
-from ganeti.system.ssh import SSH_USER
+from ganeti.system.ssh import SSH_PORT, SSH_USER
+
+_KEY_BYTES_MAX: Final = 1 << 16
 
 
 def console(context: Context, options: Options, args: list[str]) -> int:
@@ -75,6 +80,47 @@ def ssh_console(
     return [argv[0], "-t", *argv[1:]], os.environ
 
 
+def ssh(context: Context, options: Options, args: list[str]) -> int:
+    """Log in to an instance's guest by SSH, or run a command there."""
+    found = look(context, args[0])
+    if not found.is_running:
+        raise OpPrereqError(f"instance {found.name} is not running", ErrorCode.STATE)
+    words = args[2:] if args[1:2] == ["--"] else args[1:]
+    argv = ssh_command(found, words, user=options.user or "", identity=options.identity or "")
+    if not options.show_cmd:
+        os.execvp(argv[0], argv)  # noqa: S606 - we become it
+    context.write(shlex.join(argv))
+    return EXIT_SUCCESS
+
+
+def ssh_command(found: Found, words: list[str], *, user: str = "", identity: str = "") -> list[str]:
+    """Return the command that logs in to a guest.
+
+    A host key is kept under the UUID of the instance: names and addresses are used again.
+    """
+    host, port = found.address
+    identity = identity or _identity_for(str(found.osparams.get("ssh_key", "")))
+    user = user or str(found.osparams.get("user") or SSH_USER)
+    return [
+        "ssh",
+        *("-o", f"HostKeyAlias={found.uuid}", "-o", "StrictHostKeyChecking=accept-new"),
+        *(("-i", identity) if identity else ()),
+        *(("-p", str(port)) if port != SSH_PORT else ()),
+        f"{user}@{host}",
+        *(("--", *words) if words else ()),
+    ]
+
+
+def _identity_for(let_in: str) -> str:
+    """Return the user's private key whose public one the guest was given, "" without."""
+    let_in_keys = {tuple(line.split()[:2]) for line in let_in.splitlines()}
+    for path in sorted(glob.glob(os.path.expanduser("~/.ssh/*.pub"))):
+        public = files.read_bytes(path, _KEY_BYTES_MAX).decode("utf-8", "replace")
+        if tuple(public.split()[:2]) in let_in_keys and os.path.exists(path[:-4]):
+            return path[:-4]
+    return ""
+
+
 COMMANDS: Final = (
     command(
         console,
@@ -83,5 +129,21 @@ COMMANDS: Final = (
         examples="""
 gnt-instance console web1  # leave a serial console with Ctrl-]
 gnt-instance console --show-cmd web1  # only say how""",
+    ),
+    command(
+        ssh,
+        "<instance> [<command>...]",
+        opt.option("-i --identity=FILE", "private key to log in with"),
+        opt.option("-l --user=USER", "user to log in as"),
+        opt.flag("--show-cmd", "print the command instead of running it"),
+        description="""The address is that of the first interface which has one, otherwise one that
+the guest agent tells, otherwise that of the instance's name; a node of a virtual cluster forwards
+connections.  User and key are those that the parameters user and ssh_key of the operating system
+name, root and the keys that SSH tries by itself without them.  The guest's host key is kept under
+the instance's UUID.""",
+        examples="""
+gnt-instance ssh web1  # a shell
+gnt-instance ssh web1 -- systemctl status  # one command
+gnt-instance ssh --show-cmd web1  # only say how""",
     ),
 )

@@ -12,7 +12,7 @@ import pytest
 
 from ganeti.base.errors import OpExecError, OpPrereqError
 from ganeti.cli.declaration.parser import Options
-from ganeti.cli.instance import guest
+from ganeti.cli.instance import console, guest
 from ganeti.cli.programs import named
 from ganeti.cli.run.context import Context, Terminal
 
@@ -68,14 +68,14 @@ def test_where_a_guest_is_and_who_logs_in(
     fields: dict[str, object], signs: dict[str, object], place: list[str]
 ) -> None:
     found = guest.look(make_context(FakeClient(signs, **fields)), "web1")
-    argv = guest.ssh_command(found, ["uptime", "-p"])
+    argv = console.ssh_command(found, ["uptime", "-p"])
     assert argv[:5] == [
         *("ssh", "-o", f"HostKeyAlias={UUID}"),
         *("-o", "StrictHostKeyChecking=accept-new"),
     ]
     assert argv[5:] == [*place, "--", "uptime", "-p"]
-    assert guest.ssh_command(found, [], user="joe", identity="/key")[5:7] == ["-i", "/key"]
-    assert guest.ssh_command(found, [], user="joe")[-1].startswith("joe@")
+    assert console.ssh_command(found, [], user="joe", identity="/key")[5:7] == ["-i", "/key"]
+    assert console.ssh_command(found, [], user="joe")[-1].startswith("joe@")
 
 
 def test_the_key_is_the_one_that_the_guest_was_given(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_the_key_is_the_one_that_the_guest_was_given(tmp_path: Path) -> None:
     (directory / "c").touch()  # of b there is only the public half
     client = FakeClient(osparams={"ssh_key": f"ssh-rsa AAAAother x\n{KEY} somebody"})
     found = guest.look(make_context(client), NAME)
-    assert guest.ssh_command(found, [])[5:7] == ["-i", str(directory / "c")]
+    assert console.ssh_command(found, [])[5:7] == ["-i", str(directory / "c")]
 
 
 @pytest.mark.parametrize(
@@ -99,13 +99,13 @@ def test_the_key_is_the_one_that_the_guest_was_given(tmp_path: Path) -> None:
 )
 def test_ssh_needs_a_running_instance(name: str, client: FakeClient, text: str) -> None:
     with pytest.raises(OpPrereqError, match=text):
-        guest.ssh(make_context(client), Options({}), [name])
+        console.ssh(make_context(client), Options({}), [name])
 
 
 def test_the_command_is_shown_without_the_words_that_end_options() -> None:
     out = io.StringIO()
     options = Options({"user": None, "identity": None, "show_cmd": True})
-    assert guest.ssh(make_context(FakeClient(), out), options, ["web1", "--", "ls", "-l"]) == 0
+    assert console.ssh(make_context(FakeClient(), out), options, ["web1", "--", "ls", "-l"]) == 0
     assert out.getvalue().endswith(f" root@{NAME} -- ls -l\n")
 
 
@@ -152,16 +152,16 @@ def test_an_ssh_server_is_waited_for(pauses: list[float]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("console", "end"),
+    ("shown", "end"),
     [
         ("", "; its console has shown nothing"),
         ("one\r\n\r\n\x1b[0mtwo\n", "; the end of its console:\n  one\n  [0mtwo"),
     ],
 )
 def test_what_the_console_showed_is_told_when_nobody_answers(
-    pauses: list[float], console: str, end: str
+    pauses: list[float], shown: str, end: str
 ) -> None:
-    context = make_context(FakeClient({"console": console}))
+    context = make_context(FakeClient({"console": shown}))
     with pytest.raises(OpExecError) as caught:
         guest.wait(context, NAME, "agent", 2.5)
     text = f"the guest agent of {NAME} has not answered within 2.5 s; the instance is left running"

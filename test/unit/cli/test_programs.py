@@ -34,7 +34,7 @@ COMMANDS = [
 # Options and commands that 3.0 does not have (there).
 OUR_OPTIONS = {
     *("--before", "--depend", "--diagnose-data-collector-filename", "--incremental"),
-    *("--explain", "--iallocators-for", "--limit"),
+    *("--explain", "--iallocators-for", "--limit", "--wait-for", "--wait-timeout"),
     *(
         "--auto-balance-cluster",
         "--auto-balance-threshold",
@@ -53,7 +53,7 @@ OURS = {
         *("ha-enable", "ha-disable", "ha-status", "ha-pause", "ha-confirm-dead", "ha-accept-copy"),
     },
     "gnt-debug": {"simulate-ha"},
-    "gnt-instance": {"repair", "snapshot"},
+    "gnt-instance": {"repair", "snapshot", "ssh"},
     "gnt-node": {"repair-command"},
 }
 # Values of options that 3.0 does not have there.
