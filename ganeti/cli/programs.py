@@ -52,6 +52,8 @@ PROGRAMS: Final = (
         "cluster.epo: epo",
         "cluster.ha_status: ha-status ha-pause ha-confirm-dead ha-accept-copy",
         "cluster.crypto: renew-crypto",
+        "cluster.backup: backup",
+        "cluster.restore: restore",
         "cluster.high_availability: ha-enable ha-disable",
         "policy: show-ispecs-cmd",
         f"{_TAGS} search-tags",

@@ -1,0 +1,172 @@
+"""An archive of the state has what a new master needs, whatever happens while it is read."""
+
+from __future__ import annotations
+
+import copy
+import io
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+from fakes.sample_config import CONFIG
+
+from ganeti.base import json
+from ganeti.base.errors import GenericError, OpPrereqError
+from ganeti.base.ids import JobId
+from ganeti.base.paths import Paths
+from ganeti.bootstrap import keys, state_archive
+from ganeti.bootstrap.state_archive import pack, read_state, unpack, write_files
+from ganeti.jobs import changes
+from ganeti.jobs.record import encode_job
+from ganeti.jobs.submission import make_job
+from ganeti.store import config_file
+from ganeti.store.job_files import JobFiles
+from ganeti.system import certificates, files
+
+NOW = (1, 2)
+SERVER = keys.make_certificate()
+
+
+def mode_of(path: str) -> int:
+    return os.stat(path).st_mode & 0o7777
+
+
+def write_config(paths: Paths, *trusted: bytes, serial_no: int = 7) -> None:
+    config = copy.deepcopy(CONFIG)
+    config["serial_no"] = serial_no
+    digests = [certificates.facts(pem, "").digest for pem in trusted]
+    config["cluster"]["candidate_certs"] = {f"n{i}": each for i, each in enumerate(digests)}
+    config_file.write_config(paths, json.dumps(config))
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    """A master with one job that has ended, and one that has not."""
+    made = Paths(str(tmp_path / "n1"))
+    os.makedirs(made.data_dir)
+    queue = JobFiles(made)
+    queue.prepare()
+    for job_id in (3, 4):
+        job = make_job(JobId(job_id), [{"OP_ID": "OP_TEST_DELAY"}], NOW)
+        ended = changes.canceled(job, "", NOW) if job_id == 3 else job
+        queue.write_durable(JobId(job_id), encode_job(ended))
+    queue.write_serial(9)
+    client = keys.make_client_certificate("n1", SERVER)
+    for name, content in {"server_pem": SERVER, "client_pem": client, "hmac_key": b"k"}.items():
+        files.write_durable(getattr(made, name), content, keys.mode_of(name))
+    write_config(made, client)
+    return made
+
+
+def test_what_goes_in_comes_out(paths: Paths, tmp_path: Path) -> None:
+    state = read_state(paths, "n1", now=5.0)
+    assert unpack(pack(state)) == state
+    assert (state.head.serial_no, state.head.last_job_id, state.head.unended) == (7, 9, (4,))
+    assert state.job_count == 1, "the other one would be carried out a second time"
+    other = Paths(str(tmp_path / "new"))
+    write_files(other, state.contents)
+    for name in ("config_data", "server_pem", "client_pem", "hmac_key"):
+        there, here = getattr(other, name), getattr(paths, name)
+        assert files.read_bytes(there) == files.read_bytes(here)
+        assert mode_of(there) == mode_of(here)
+    assert JobFiles(other).ids() == [3]
+
+
+def test_ssh_keys_are_in_it_where_the_cluster_manages_them(paths: Paths) -> None:
+    private, public = state_archive.ssh_files(paths)[:2]
+    os.makedirs(os.path.dirname(private))
+    for path in (private, public):
+        Path(path).write_bytes(b"key")
+    assert not any("ssh" in path for path in read_state(paths, "n1", now=5.0).contents)
+    keys.let_keys_be_managed(paths)
+    state = read_state(paths, "n1", now=5.0)
+    os.unlink(private)
+    write_files(paths, state.contents)
+    assert mode_of(private) == 0o600
+
+
+def test_a_certificate_that_is_replaced_just_now(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The configuration is read after it; the second look finds both replaced."""
+    client = keys.make_client_certificate("n1", SERVER)
+    looks = 0
+    read = config_file.read_config
+
+    def replace_first(its_paths: Paths) -> bytes:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            write_config(paths, client, serial_no=8)
+        else:
+            files.write_durable(paths.client_pem, client)
+        return read(its_paths)
+
+    monkeypatch.setattr(config_file, "read_config", replace_first)
+    state = read_state(paths, "n1", now=5.0)
+    assert state.head.serial_no == 8
+    assert client in state.contents.values()
+    write_config(paths, SERVER)
+    with pytest.raises(GenericError, match="does not trust"):
+        read_state(paths, "n1", now=5.0)
+
+
+def test_changes_of_a_job_in_it_are_in_its_configuration(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that ends while the archive is made may be missing, but never its changes alone."""
+    read = JobFiles.read
+
+    def end_then_change(queue: JobFiles, job_id: JobId) -> bytes | None:
+        found = read(queue, job_id)
+        write_config(paths, serial_no=100 + job_id)  # changes go on after every read
+        return found
+
+    monkeypatch.setattr(JobFiles, "read", end_then_change)
+    assert read_state(paths, "n1", now=5.0).head.serial_no == 104
+
+
+def tar_of(**contents: bytes) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+        for name, content in contents.items():
+            member = tarfile.TarInfo(name.replace("_json", ".json").replace("ganeti_", "ganeti-"))
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"", "no compressed tar file"),
+        (b"text", "no compressed tar file"),
+        (tar_of(a=b""), "has no ganeti-state.json"),
+        (tar_of(ganeti_state_json=b"{}"), "cannot be read"),
+    ],
+)
+def test_other_files_are_refused(data: bytes, text: str) -> None:
+    with pytest.raises(OpPrereqError, match=text):
+        unpack(data)
+
+
+def test_a_damaged_archive_is_refused_wherever_it_is_damaged(paths: Paths) -> None:
+    data = pack(read_state(paths, "n1", now=5.0))
+    # The header of gzip has a time, a name and a kind of system that count for nothing.
+    for place in range(12, len(data), 97):
+        damaged = data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :]
+        with pytest.raises(OpPrereqError):
+            unpack(damaged)
+        with pytest.raises(OpPrereqError):
+            unpack(data[:place])
+
+
+@pytest.mark.parametrize(
+    "path", ["etc/passwd", "../x", "var/lib/ganeti/queue/job-3/../../x", "var/lib/ganeti/job-3"]
+)
+def test_files_without_a_place_are_not_written(paths: Paths, path: str) -> None:
+    before = sorted(os.listdir(paths.data_dir))
+    with pytest.raises(OpPrereqError, match="does not belong"):
+        write_files(paths, {"var/lib/ganeti/rapi.pem": b"", path: b""})
+    assert sorted(os.listdir(paths.data_dir)) == before
