@@ -145,6 +145,7 @@ def tar_of(**contents: bytes) -> bytes:
         (tar_of(a=b""), "has no ganeti-state.json"),
         (tar_of(ganeti_state_json=b"{}"), "cannot be read"),
     ],
+    ids=["empty", "text", "no head", "a strange head"],  # bytes of archives have the time
 )
 def test_other_files_are_refused(data: bytes, text: str) -> None:
     with pytest.raises(OpPrereqError, match=text):
