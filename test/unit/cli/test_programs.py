@@ -49,7 +49,7 @@ OUR_OPTIONS = {
 }
 OURS = {
     "gnt-cluster": {
-        *("remove-repair", "repair-volume-groups", "verify-config"),
+        *("remove-repair", "repair-volume-groups", "verify-config", "backup", "restore"),
         *("ha-enable", "ha-disable", "ha-status", "ha-pause", "ha-confirm-dead", "ha-accept-copy"),
     },
     "gnt-debug": {"simulate-ha"},
