@@ -66,6 +66,6 @@ it. While a master candidate is left, 'gnt-cluster master-failover' there is bet
 everything.""",
         examples="""
 gnt-cluster backup /root/cluster.state  # on the master
-gnt-cluster backup - | gpg --encrypt -r admin > cluster.state.gpg  # encrypted""",
+gnt-cluster backup -  # to a program: | gpg --encrypt""",
     ),
 )

@@ -229,6 +229,6 @@ availability is off afterwards on this node: switch it off and on again ('gnt-cl
 'gnt-cluster ha-enable'). "-" reads the standard input.""",
         examples="""
 gnt-cluster restore /root/cluster.state  # on the new machine, which asks
-gpg --decrypt cluster.state.gpg | gnt-cluster restore --yes-do-it -  # encrypted""",
+gnt-cluster restore --yes-do-it -  # from a program: gpg --decrypt FILE |""",
     ),
 )
