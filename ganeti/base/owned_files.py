@@ -90,7 +90,8 @@ OWNED: Final = (
     *_rows(FILE, 0o600, MASTERD, MASTERD, "locks_own_data", "tempres_own_data", "ssh_pub_keys"),
     *_rows(FILE, 0o644, MASTERD, MASTERD, "ssh_managed"),
     *_rows(FILE, 0o600, MASTERD, "gnt-luxid", "log_dir/jobs.log"),
-    *_rows(FILE, 0o600, RAPI, RAPI, "log_dir/rapi-access.log"),
+    *_rows(FILE, 0o600, RAPI, RAPI, "log_dir/rapi-access.log", "log_dir/rapi-audit.log"),
+    *_rows(FILE, 0o600, MASTERD, MASTERD, "log_dir/audit.log"),
     *_rows(FILE, 0o640, RAPI, MASTERD, "rapi_roles", "rapi_tokens"),
 )
 SHARED_LOCKS: Final = ("ssconf_lock",)

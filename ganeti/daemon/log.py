@@ -25,6 +25,7 @@ from ganeti.system.files import closing
 FILE_MODE: Final = 0o600
 SYSLOG_SOCKET: Final = "/dev/log"
 _CONSOLE: Final = "/dev/console"
+_LOST: Final = b"(%d lines before this one are lost: they could not be written)\n"
 
 _job_id: ContextVar[int | None] = ContextVar("job_id", default=None)
 
@@ -75,10 +76,12 @@ class FileHandler(logging.Handler):
 
     Args:
         console: terminal that is written to while the file cannot be; "" for none.
+        lost_note: the line that tells how many lines could not be written.
     """
 
-    def __init__(self, path: str, console: str = "") -> None:
+    def __init__(self, path: str, console: str = "", lost_note: bytes = _LOST) -> None:
         super().__init__()
+        self._lost_note = lost_note
         self.path = path
         self._console = console
         self._identity: tuple[int, int] | None = None
@@ -157,8 +160,7 @@ class FileHandler(logging.Handler):
     def _write(self, line: bytes) -> None:
         data = line + b"\n"
         if self._lost_lines:
-            note = b"(%d lines before this one are lost: they could not be written)\n"
-            data = note % self._lost_lines + data
+            data = self._lost_note % self._lost_lines + data
         if self._is_inside_line:
             data = b"\n" + data
         written = os.write(self._descriptor, data)

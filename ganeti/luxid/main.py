@@ -18,7 +18,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from ganeti.base.errors import ConfigurationError, GenericError, NotMasterError, ProtocolError
 from ganeti.base.paths import Paths
@@ -26,6 +26,7 @@ from ganeti.bootstrap.queue_merge import describe, merge_queue, raise_serial
 from ganeti.clients.async_node_rpc import AsyncNodeRpcClient
 from ganeti.clients.master_poll import other_nodes
 from ganeti.clients.node_rpc import NodeRpcClient, RpcResult, Target
+from ganeti.daemon.audit import AuditLog, Entry, entries_of_call, program_of, user_name
 from ganeti.daemon.context import DaemonContext
 from ganeti.daemon.main import DaemonSpec
 from ganeti.daemon.master_watch import MasterWatch, confirm, poll_everybody
@@ -128,7 +129,9 @@ class LuxiDaemon:
             ClusterMethods(paths, self._view, self._submissions, self._replication, owner),
             GrowthMethods(self._view, self._known_jobs, self._store),
         )
-        self.dispatch = Dispatch(servers, self._view)
+        audit = AuditLog(f"{paths.log_dir}/audit.log")
+        context.on_reload.append(audit.reopen)
+        self.dispatch = Dispatch(servers, self._view, audit)
 
     def start(self, poll: Poll) -> None:
         """Read configuration and queue, and begin to follow both.
@@ -300,13 +303,14 @@ class Dispatch:
         servers: objects with a method for each call, which returns the answer or a coroutine.
     """
 
-    def __init__(self, servers: Sequence[object], view: ConfigView) -> None:
+    def __init__(self, servers: Sequence[object], view: ConfigView, audit: AuditLog) -> None:
         self._handlers: dict[str, Callable[..., object]] = {}
         for server in servers:
             self._handlers |= handlers_of(LuxiCalls, server)
         missing = LuxiCalls.calls.keys() - self._handlers.keys()
         assert not missing, f"nobody serves {missing}"
         self._view = view
+        self._audit = audit
 
     def __call__(self, request: Request, connection: Connection) -> object:
         """Answer one request, or return the coroutine that does.
@@ -320,14 +324,37 @@ class Dispatch:
         try:
             args = call.read(request.args)
         except ProtocolError as err:
+            if call.rules.changes:
+                self._audit.write(*entries_of_call(_about(call, connection), (), err))
             raise RequestError(err.message) from err
+        self._view.refresh()
         if call.rules.changes:
             logger.info("%s asks for %s", connection, call.name)
-        self._view.refresh()
+            return self._change(_about(call, connection), args)
         answer = self._handlers[call.name](*args)
         if call.rules.waits and isinstance(answer, Coroutine):
             return _while_connected(answer, connection)
         return answer
+
+    async def _change(self, about: Entry, args: list[Any]) -> object:
+        """Answer a call that changes something, and write down what became of it."""
+        answer: object = None
+        try:
+            answer = self._handlers[about.what](*args)
+            if isinstance(answer, Coroutine):
+                answer = await answer
+        except BaseException as err:
+            self._audit.write(*entries_of_call(about, args, err))
+            raise
+        self._audit.write(*entries_of_call(about, args, answer))
+        return answer
+
+
+def _about(call: Call[Rules], connection: Connection) -> Entry:
+    """Return what is known of a call before it is answered."""
+    pid = connection.peer_pid
+    user, program = user_name(connection.peer_uid), program_of(pid)
+    return Entry(daemon=SPEC.name, user=user, program=program, pid=pid, what=call.name)
 
 
 async def _while_connected(

@@ -16,6 +16,7 @@ import time
 from typing import Annotated, Final
 
 from ganeti.base.errors import ConfigurationError, GenericError, NotMasterError
+from ganeti.daemon.audit import AuditLog
 from ganeti.daemon.context import DaemonContext, listen_address
 from ganeti.daemon.follow import follow_certificate, follow_files
 from ganeti.daemon.main import DaemonSpec
@@ -129,7 +130,9 @@ async def serve(context: DaemonContext) -> None:
     files.ensure_directory(paths.rapi_dir, _DIRECTORY_MODE)
     access = Access(paths, always=options.require_authentication)
     luxi = LuxiPool(paths, options.max_clients or CLIENTS_MAX_DEFAULT)
-    rapi = RapiServer(luxi, access, MAKERS, paths.root)
+    audit = AuditLog(f"{paths.log_dir}/rapi-audit.log")
+    context.on_reload.append(audit.reopen)
+    rapi = RapiServer(luxi, access, MAKERS, paths.root, audit)
     address = listen_address(context)
     log = AccessLog(paths, context)
     access_files = (paths.rapi_users, paths.rapi_roles, paths.rapi_tokens)

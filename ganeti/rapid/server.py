@@ -18,6 +18,7 @@ from msgspec import Raw
 from ganeti.base.errors import GenericError
 from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
+from ganeti.daemon.audit import ACCEPTED, REFUSED, AuditLog, Entry
 from ganeti.daemon.context import DaemonContext, run_aside
 from ganeti.daemon.log import FileHandler
 from ganeti.opcodes.values import Version
@@ -40,6 +41,7 @@ ROOM_TIMEOUT_S: Final = 60.0
 _ROOM: Final = "ganeti.rapid.capacity"
 _ROOM_BYTES_MAX: Final = 1 << 16
 _POLL_S: Final = 30
+_ERRORS: Final = 400  # this status and all above it
 _FINAL: Final = frozenset({"success", "error", "canceled"})
 _ETAG_BYTES: Final = 16
 _PAGE_HEADERS: Final = {
@@ -66,8 +68,11 @@ def _answer_of(problem: HttpProblem) -> HttpResponse:
 class RapiServer:
     """Made for `ganeti.transport.http_server`."""
 
-    def __init__(self, luxi: LuxiPool, access: Access, documents: Documents, root: str) -> None:
+    def __init__(
+        self, luxi: LuxiPool, access: Access, documents: Documents, root: str, audit: AuditLog
+    ) -> None:
         self._luxi = luxi
+        self._audit = audit
         self._root = root
         self._instances = InstanceLists(luxi)
         self._visibility = Visibility(luxi)
@@ -90,18 +95,39 @@ class RapiServer:
             planning.check_head(target, request)
             self._access.check_named(request.headers.get("authorization"), target.route)
         except HttpProblem as problem:
-            return _answer_of(problem)
+            return self._note(request, _answer_of(problem))
         return None
 
     async def handle(self, request: HttpRequest) -> HttpResponse:
         """Answer one request."""
         try:
-            return await self._answer(request)
+            return self._note(request, await self._answer(request))
         except GenericError as err:
             problem = as_problem(err)
             if problem.status >= 500 and problem is not err:
                 logger.warning("%s %s: %s", request.method, request.path, err.message)
-            return _answer_of(problem)
+            return self._note(request, _answer_of(problem))
+
+    def _note(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        """Write down an answer to a request that was to change something."""
+        try:
+            route = planning.find_target(request).route
+        except HttpProblem:  # there is no such resource
+            return response
+        submits = isinstance(route.action, Submission)
+        if submits or route.method != "GET":
+            is_fine = response.status < _ERRORS
+            entry = Entry(
+                daemon="ganeti-rapi",
+                user=request.user,
+                address=request.client_address,
+                what=f"{request.method} {request.path[:_TARGET_LENGTH_MAX]}",
+                job=int(response.body) if is_fine and submits else 0,
+                outcome=ACCEPTED if is_fine else REFUSED,
+                status=response.status,
+            )
+            self._audit.write(entry)
+        return response
 
     async def _answer(self, request: HttpRequest) -> HttpResponse:
         target = planning.find_target(request)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from fakes.held_jobs import HELD, let_go
@@ -69,6 +71,24 @@ def test_a_job_runs_and_its_file_says_so(node: LuxidNode, client: LuxiClient) ->
     stamps = [job.received_timestamp, job.start_timestamp, job.end_timestamp]
     assert stamps == sorted(stamps)
     assert all(None not in (op.start_timestamp, op.exec_timestamp) for op in job.ops)
+
+
+def test_submissions_are_in_the_audit_log(node: LuxidNode, client: LuxiClient) -> None:
+    job_id = client.submit_job([messages("hidden")])
+    with pytest.raises(GenericError):
+        client.submit_job([{"OP_ID": "OP_NO_SUCH"}])
+    wait_status(client, job_id, is_final)
+    assert not client.cancel_job(job_id)[0]
+    text = Path(f"{node.paths.log_dir}/audit.log").read_text()
+    assert "hidden" not in text
+    *_, submitted, refused, canceled = map(json.loads, text.splitlines())
+    assert (submitted["what"], submitted["job"]) == ("SubmitJob", job_id)
+    assert submitted["opcodes"] == ["TEST_JQUEUE"]
+    assert (submitted["pid"], submitted["outcome"]) == (os.getpid(), "accepted")
+    assert refused["outcome"] == "refused"
+    assert "OP_NO_SUCH" in refused["why"]
+    assert (canceled["what"], canceled["outcome"]) == ("CancelJob", "refused")
+    assert canceled["arguments"][0] == job_id
 
 
 @pytest.mark.shows("backend/opcodes/serial", "backend/jobs/first-failure")

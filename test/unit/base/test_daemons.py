@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import configparser
 import runpy
+from fnmatch import fnmatch
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from ganeti.base.daemons import DAEMONS, FACES, MASTER_DAEMONS, PERIODIC, Daemon, Place, daemon_of
+from ganeti.base.owned_files import OWNED
 from ganeti.base.paths import Paths
 from ganeti.cli.documents.write import DAEMONS as DOCUMENTED
 from ganeti.daemon.options import options_of
@@ -87,6 +89,18 @@ def test_cron_starts_what_the_timers_start() -> None:
     lines = (ROOT / "doc/examples/ganeti.cron").read_text().splitlines()
     jobs = [line.split("|| ")[-1] for line in lines if " root " in line]
     assert jobs == ["ganeti-watcher", "ganeti-cleaner master", "ganeti-cleaner node"]
+
+
+def test_every_log_is_rotated_once() -> None:
+    lines = (ROOT / "doc/examples/ganeti.logrotate").read_text().splitlines()
+    rotated = [
+        word for line in lines if line.startswith("/") for word in line.split() if word != "{"
+    ]
+    logs = [f"{Paths('').log_dir}/{row.pattern}" for row in OWNED if row.place == "log_dir"]
+    logs = [path for path in logs if path.endswith(".log")]
+    assert len(logs) > len(DAEMONS)
+    for path in [*logs, Paths("").log_watcher]:
+        assert sum(fnmatch(path, pattern) for pattern in rotated) == 1, path
 
 
 def test_what_makes_a_master_is_no_face() -> None:

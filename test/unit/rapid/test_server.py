@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+import os
 import re
 from pathlib import Path
 
 import pytest
 
 from ganeti.base.paths import Paths
+from ganeti.daemon.audit import AuditLog
 from ganeti.rapid import server
 from ganeti.rapid.access import Access
 from ganeti.rapid.luxi_pool import LuxiPool
@@ -49,7 +52,8 @@ def test_a_count_of_the_room_that_fails_or_lasts_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = Paths(str(tmp_path))
-    rapi = RapiServer(NoGrowth(paths, 1), Access(paths, always=False), {}, paths.root)
+    audit = AuditLog(str(tmp_path / "audit.log"))
+    rapi = RapiServer(NoGrowth(paths, 1), Access(paths, always=False), {}, paths.root, audit)
     request = HttpRequest("GET", "/2/capacity", {}, b"", None, "192.0.2.1", "1.1")
     failed = asyncio.run(rapi.handle(request))
     assert failed.status >= 500
@@ -58,3 +62,46 @@ def test_a_count_of_the_room_that_fails_or_lasts_is_told(
     late = asyncio.run(rapi.handle(request))
     assert late.status == 504
     assert "did not end in time" in json.loads(late.body)["message"]
+
+
+class Taking(LuxiPool):
+    """A master daemon that takes every job."""
+
+    async def ask(self, method: str, args: object) -> bytes:  # type: ignore[override]
+        return b"17"
+
+
+def test_who_asks_for_a_change_is_in_the_audit_log(tmp_path: Path) -> None:
+    paths = Paths(str(tmp_path))
+    os.makedirs(paths.rapi_dir)
+    Path(paths.rapi_users).write_text("joe secret write\n")
+    audit = AuditLog(str(tmp_path / "audit.log"))
+    access = Access(paths, always=False)
+    access.reload()
+    rapi = RapiServer(Taking(paths, 1), access, {}, paths.root, audit)
+    right, wrong = (
+        {"authorization": "Basic " + base64.b64encode(words).decode()}
+        for words in (b"joe:secret", b"joe:guess")
+    )
+    for method, headers, path in (
+        ("PUT", right, "/2/redistribute-config"),
+        ("PUT", wrong, "/2/redistribute-config"),
+        ("PUT", {}, "/2/redistribute-config"),
+        ("GET", right, "/2/redistribute-config"),
+        ("GET", right, "/2/version"),
+        ("PUT", right, "/2/nothing"),
+    ):
+        request = HttpRequest(method, path, headers, b"", None, "192.0.2.1", "1.1")
+        asyncio.run(rapi.handle(request))
+    text = (tmp_path / "audit.log").read_text()
+    assert "secret" not in text
+    found = [json.loads(line) for line in text.splitlines()]
+    assert [(line["user"], line["outcome"], line["status"]) for line in found] == [
+        ("joe", "accepted", 200),
+        ("", "refused", 401),
+        ("", "refused", 401),
+    ]
+    assert found[0]["job"] == 17
+    assert {(line["address"], line["what"]) for line in found} == {
+        ("192.0.2.1", "PUT /2/redistribute-config")
+    }
