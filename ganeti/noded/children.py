@@ -4,6 +4,11 @@ For each call the daemon makes a pair of sockets, passes one end to the helper a
 child over the other.  How a child ended comes from the helper.  When the helper itself dies, the
 children it made go on and still answer; a new helper is started by exec, which is safe in a process
 with threads.  If that happens too often the daemon gives up, loudly.
+
+A helper that hangs is ended and replaced in the same way.  It hangs if it tells of no child at all
+for some seconds while a call waits for one, or longer while it starts.  Calls that it had not
+given to a child go to the next one.  That they were not begun is certain: nobody had read the
+request when the last holder of its channel was gone.
 """
 
 import asyncio
@@ -32,6 +37,11 @@ logger = logging.getLogger(__name__)
 # How long a child may clean up after its deadline: killing a script's process group is quick.
 STOP_GRACE_S: Final = 5.0
 _STOP_TRIES: Final = 10
+# How long the helper may tell of no child while a call waits; it takes less than a millisecond.
+HELPER_S_MAX: Final = 3.0
+_NEW_HELPER_S_MAX: Final = 60.0  # that has to load everything, on a slow machine
+_LOOKS: Final = 2  # in that time: when all was paused, the helper needs a moment as well
+_TRIES: Final = 4  # of a call that no child has begun
 # How long to wait for the helper's report about a child that ended without an answer.
 _END_REPORT_TIMEOUT_S: Final = 2.0
 # More deaths of the helper than this within the window mean that a restart does not help.
@@ -86,12 +96,18 @@ class _Running:
         self.received = bytearray()
         self.pid: int | None = None
         self.wait_status: int | None = None
+        self.was_cut_off = False
         self.ended = asyncio.Event()
 
     @property
     def is_complete(self) -> bool:
         """Whether the whole answer is here."""
         return self.received.endswith(child.END_OF_REPLY)
+
+    @property
+    def was_never_begun(self) -> bool:
+        """Whether it went under with the helper, before a child had it."""
+        return self.was_cut_off and self.pid is None and not self.received
 
     def signal_group(self, number: signal.Signals, *, leader_only: bool = False) -> None:
         """Send a signal to the child, or to it and all of its group, unless it has ended."""
@@ -124,6 +140,9 @@ class Children:
         self._restarts: deque[float] = deque(maxlen=_RESTARTS_MAX)
         self._loop = asyncio.get_running_loop()
         self._helper = helper_handle
+        self._helper_s_max = HELPER_S_MAX
+        self._told_s = 0.0  # when it told of a child last
+        self._replaced: asyncio.Future[None] = self._loop.create_future()
         self._watch_control()
 
     async def call(
@@ -141,6 +160,27 @@ class Children:
 
         Never raises for an error of the child: a crash or a deadline is an answer too.
         """
+        end_s = self._loop.time() + deadline_s
+        for _ in range(_TRIES):
+            replaced = self._replaced
+            answer = await self._call_once(call, head, body, deadline_s, end_s, gone)
+            if answer is not None:
+                return answer
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(end_s):
+                    await asyncio.shield(replaced)
+        return encode_failure(f"{call.name} was not run: the helper on {self._hostname} hangs")
+
+    async def _call_once(
+        self,
+        call: NodeCall,
+        head: child.RequestHead,
+        body: bytes,
+        deadline_s: float,
+        end_s: float,
+        gone: asyncio.Future[None] | None,
+    ) -> bytes | None:
+        """As `call`; None if the helper was gone before it gave the call to a child."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         running = _Running(ours)
@@ -149,10 +189,11 @@ class Children:
         try:
             with theirs:
                 self._hand_over(number, theirs)
-            async with asyncio.timeout(deadline_s):
+            self._look_later(self._helper, number, _LOOKS)
+            async with asyncio.timeout_at(end_s):
                 with canceled_by(gone) if gone is not None else contextlib.nullcontext():
                     await self._converse(running, child.encode_request(head, body))
-            return await self._answer(call, running)
+            return None if running.was_never_begun else await self._answer(call, running)
         except TimeoutError:
             why = f"did not end within {deadline_s:g} s on node {self._hostname}"
             return await self._stop(running, f"{call.name} {why} and was stopped")
@@ -183,15 +224,37 @@ class Children:
 
     async def _converse(self, running: _Running, request: bytes) -> None:
         """Send the request, then read until the reply is complete or the child has ended."""
-        with contextlib.suppress(ConnectionError):  # it died: its reply is cut short
+        try:  # an error: it died, and its reply is cut short
             await self._loop.sock_sendall(running.channel, request)
             running.channel.shutdown(socket.SHUT_WR)
-        with contextlib.suppress(ConnectionError):
+        except ConnectionError:
+            running.was_cut_off = True
+        try:
             while not running.is_complete and len(running.received) <= _ANSWER_BYTES_MAX:
                 chunk = await self._loop.sock_recv(running.channel, _READ_CHUNK_BYTES)
                 if not chunk:
                     return
                 running.received += chunk
+        except ConnectionError:  # it had not read all of the request
+            running.was_cut_off = True
+
+    def _look_later(self, handle: HelperHandle, number: int, looks: int) -> None:
+        """Look, so many times from now on, whether a helper has told the child of a call."""
+        pause_s = self._helper_s_max / _LOOKS
+        self._loop.call_later(pause_s, self._look, handle, number, looks - 1)
+
+    def _look(self, handle: HelperHandle, number: int, looks: int) -> None:
+        running = self._calls.get(number)
+        if running is None or running.pid is not None or handle is not self._helper:
+            return
+        if self._told_s > self._loop.time() - self._helper_s_max:
+            looks = _LOOKS  # it is busy
+        if looks:
+            self._look_later(handle, number, looks)
+            return
+        logger.critical("the helper process %d hangs, it is killed", handle.pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(handle.pid, signal.SIGKILL)  # its end is seen on the control socket
 
     async def _answer(self, call: NodeCall, running: _Running) -> bytes:
         """Return the answer of the child, or a failure when there is none."""
@@ -232,6 +295,7 @@ class Children:
         if report is None:
             self._restart()
             return
+        self._helper_s_max, self._told_s = HELPER_S_MAX, self._loop.time()
         running = self._calls.get(report.number)
         if running is None:
             return  # answered and forgotten
@@ -255,7 +319,10 @@ class Children:
         except GenericError as err:
             self._on_give_up(f"no new helper process can be started: {err.message}")
             return
+        self._helper_s_max = _NEW_HELPER_S_MAX
         self._watch_control()
+        self._replaced.set_result(None)
+        self._replaced = self._loop.create_future()
 
 
 def _remain_at_work() -> None:

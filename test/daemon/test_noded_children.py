@@ -219,6 +219,19 @@ def test_a_dead_helper_is_replaced_and_its_children_still_answer(handle: HelperH
     assert run(handle, use) == []
 
 
+def test_a_helper_that_hangs_is_replaced_and_no_call_is_lost(handle: HelperHandle) -> None:
+    async def use(children: Children) -> None:
+        begun = asyncio.ensure_future(children.call(DELAY, HEAD, b"[1]", 60.0))
+        await the_child_of(handle.pid)
+        os.kill(handle.pid, signal.SIGSTOP)
+        calls = [children.call(DELAY, HEAD, b"[0]", 60.0) for _ in range(3)]
+        assert [json.loads(each) for each in await asyncio.gather(*calls)] == [[True, None]] * 3
+        assert children._helper.pid != handle.pid
+        assert json.loads(await begun) == [True, None]
+
+    assert run(handle, use) == []
+
+
 def test_a_helper_that_dies_again_and_again_ends_the_daemon(
     handle: HelperHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
