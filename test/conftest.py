@@ -47,14 +47,24 @@ if machine.hides() and not os.environ["PATH"].endswith("-without"):
 # The longest files first, whole clusters that also wait; the many short ones fill the end of the run.
 ORDER = ("fault", "cluster", "compat", "daemon", "unit")
 
+OWN_DIRECTORY = pytest.StashKey[str]()
 TEST_SECONDS_MAX = 600  # a test that hangs ends the run with every thread's stack printed
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse to skip the tests with real guests where they are demanded."""
+    """Choose the directory of the run; refuse to skip tests with real guests that are demanded."""
+    if config.option.basetemp is None:  # in worker processes it is set already
+        config.option.basetemp = machine.directory_of_run()
+        config.stash[OWN_DIRECTORY] = config.option.basetemp
     config.pluginmanager.register(MarkedRuns())
     if os.environ.get("GANETI_TEST_REQUIRE_QEMU") and shutil.which("qemu-system-x86_64") is None:
         raise pytest.UsageError("GANETI_TEST_REQUIRE_QEMU is set, and there is no QEMU")
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Remove the directory of the run, unless a failed test left something to look at."""
+    if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        shutil.rmtree(session.config.stash.get(OWN_DIRECTORY, ""), ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -10,11 +10,13 @@ they are here: `hide` takes them out of PATH.  Runs with any Python 3.11, withou
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,8 @@ INSTALL_VARIABLE = "INSTALL"
 HIDE_VARIABLE = "GANETI_TEST_WITHOUT"
 MEMORY = "/dev/shm"
 MEMORY_BYTES_MIN = 6 << 30
+RUN_PREFIX = "gnt-"  # short: a socket's path has 107 bytes, and pytest's own names leave too few
+RUN_SECONDS_MAX = 24 * 3600  # how long the files of a run that failed are kept
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,20 @@ def work_in_memory() -> None:
     if min(available, shutil.disk_usage(MEMORY).free) >= MEMORY_BYTES_MIN:
         os.environ["TMPDIR"] = MEMORY
         tempfile.tempdir = None  # it looks again
+
+
+def directory_of_run() -> str:
+    """Make the directory for the files of a test run; those of yesterday's failures go.
+
+    Its name has the same length in every run, unlike those that pytest counts.
+    """
+    temporary = tempfile.gettempdir()
+    for entry in os.scandir(temporary):
+        if entry.name.startswith(RUN_PREFIX) and entry.name.endswith("-run"):
+            with contextlib.suppress(FileNotFoundError):  # another run removes it, too
+                if time.time() - entry.stat().st_mtime > RUN_SECONDS_MAX:
+                    shutil.rmtree(entry.path, ignore_errors=True)
+    return tempfile.mkdtemp(prefix=RUN_PREFIX, suffix="-run")
 
 
 def install(programs: Sequence[Program]) -> int:
