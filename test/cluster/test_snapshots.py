@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -72,9 +73,11 @@ def process(cluster: TestCluster) -> str:
     return Path(f"{cluster.paths_of(cluster.nodes[0]).kvm_dir}/pid/{NAME}").read_text()
 
 
-def tell_of_hooks(cluster: TestCluster, directory: Path) -> Path:
-    """Let the hooks of the operation write what they are told; returns where, without the phase."""
-    told = directory / "told"
+@pytest.fixture
+def told(cluster: TestCluster, tmp_path: Path) -> Iterator[Path]:
+    """Let the hooks of the operation write what they are told; yields where, without the phase."""
+    told = tmp_path / "told"
+    scripts = []
     for phase in ("pre", "post"):
         place = Path(cluster.paths.hooks_dir, f"instance-snapshot-{phase}.d")
         place.mkdir(parents=True, exist_ok=True)
@@ -82,7 +85,10 @@ def tell_of_hooks(cluster: TestCluster, directory: Path) -> Path:
         script = place / "tell"
         script.write_text(f"#!/bin/sh\n[ -e {told}.{phase} ] || echo {words} > {told}.{phase}\n")
         script.chmod(0o755)
-    return told
+        scripts.append(script)
+    yield told
+    for script in scripts:
+        script.unlink()
 
 
 def start(cluster: TestCluster, name: str) -> None:
@@ -113,12 +119,11 @@ def counting(cluster: TestCluster, tmp_path: Path) -> TestCluster:
 
 
 def test_a_running_guest_is_kept_as_of_one_instant_and_restored(
-    counting: TestCluster, tmp_path: Path
+    counting: TestCluster, told: Path
 ) -> None:
     cluster = counting
     started = process(cluster)
     writes(cluster)
-    told = tell_of_hooks(cluster, tmp_path)
     cluster.gnt(f"instance snapshot create {NAME} first")
     for phase in ("pre", "post"):
         assert told.with_suffix(f".{phase}").read_text() == f"create first {NAME}\n"
