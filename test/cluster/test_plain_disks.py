@@ -307,7 +307,12 @@ def test_an_export_reads_snapshots_while_the_instance_runs_again(cluster: TestCl
     assert places == sorted(places)
     assert cluster.instance_field("web.example.com", "status") == "running"
     assert len(volumes(cluster, node)) == 1
-    assert any("--snapshot" in call for call in ran(cluster, node, "lvcreate"))
+    taken = [call for call in ran(cluster, node, "lvcreate") if "--snapshot" in call]
+    assert taken
+    outcome = cluster.gnt(f"backup export --long-sleep -n {other} web.example.com")
+    said = outcome.out + outcome.err
+    assert said.index("copying disk 0") < said.index("Starting instance")
+    assert taken == [call for call in ran(cluster, node, "lvcreate") if "--snapshot" in call]
     cluster.gnt(
         f"backup import --no-name-check --no-ip-check -t plain -n {other} --src-node {other}"
         " --src-dir web.example.com copy.example.com"

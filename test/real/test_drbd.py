@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rig.node_calls import NodeCaller
+from rig.node_calls import PYTHON, NodeCaller
 from rig.virtual_machines import VOLUME_GROUP, VirtualMachines
 
+from ganeti.base.paths import Paths
 from ganeti.logical_units.instance.storage.generations import Age, compare
 from ganeti.protocol.node_rpc_values import CopySide
 from ganeti.storage.drbd import show
@@ -25,6 +26,12 @@ from ganeti.storage.drbd import show
 ROOT = Path(__file__).parents[2]
 MINOR, PORT, SECRET = 40, 14990, "5ecret"
 DEVICE = f"/dev/drbd{MINOR}"
+HELPER = "/sys/module/drbd/parameters/usermode_helper"
+AVAILABLE = Paths().high_availability  # the file that says that high availability is on
+TURN_OFF = """from ganeti.base.paths import Paths
+from ganeti.storage.drbd import fencing
+fencing.apply(Paths(), "/bin/true")
+"""
 NAME = "drbd-life"
 INFO = "originstname+web1"
 SYNC_TIMEOUT_S = 300
@@ -360,6 +367,48 @@ def test_a_copy_left_behind_is_known_and_can_be_marked(pair: tuple[Side, Side]) 
     second.call("drbd_outdate", [second.disk])  # means nothing while they are connected
     [side] = second.call("drbd_sides", [second.disk])
     assert not CopySide(*side).is_outdated
+
+
+def test_under_high_availability_no_write_counts_before_the_copy_is_written_off(
+    pair: tuple[Side, Side],
+) -> None:
+    first, second = pair  # the first machine is the master, whose daemons read the file too
+    first.call("blockdev_close", "web1", [first.disk])
+    second.call("blockdev_open", "web1", [second.disk], True)
+    for side in pair:
+        side.machine.run(f"touch {AVAILABLE}")
+        try:
+            side.assemble(on_primary=side is second)
+        finally:
+            side.machine.run(f"rm {AVAILABLE}")  # so that the helper says yes, without etcd
+        resource = side.resource()
+        assert resource is not None
+        [volume] = resource.volumes.values()
+        assert volume.options["fencing"] == "resource-and-stonith"
+    helper = second.machine.run(f"cat {HELPER}").strip()
+    assert helper.endswith("/drbd-fence-peer")
+    second.machine.run("dmesg --clear")
+    first.machine.run("ip link set eth1 down")
+    try:
+        second.write(6)
+        log = second.machine.run("dmesg")
+        assert f"{helper} fence-peer" in log
+        assert "fence-peer helper returned 4 (peer was fenced)" in log
+        assert "Outdated" in second.machine.run(f"grep -E '^ *{MINOR}: ' /proc/drbd")
+    finally:
+        first.machine.run("ip link set eth1 up")
+    connect(pair)
+    wait_in_sync(second)
+    for side in pair:
+        side.machine.run(f"{PYTHON} -", TURN_OFF)
+        resource = side.resource()
+        assert resource is not None
+        assert all("fencing" not in each.options for each in resource.volumes.values())
+        assert side.machine.run(f"cat {HELPER}").strip() == "/bin/true"
+    written = second.sum()
+    second.call("blockdev_close", "web1", [second.disk])
+    first.call("blockdev_open", "web1", [first.disk], True)
+    assert first.sum() == written
 
 
 def test_the_storage_of_one_side_is_replaced(pair: tuple[Side, Side]) -> None:

@@ -84,12 +84,45 @@ def test_both_nodes_are_lost_and_one_comes_back(
     writer.copies_have_all()
 
 
-def test_a_split_brain_is_told_and_decided_by_a_person(writer: Writer) -> None:
+def part(writer: Writer) -> None:
+    """Let the two copies lose each other while the guest writes; its nodes go on."""
     primary, secondary = writer.holders()
     parted = "until grep -q 'cs:WFConnection' /proc/drbd; do sleep 0.2; done"
     secondary.run(f"ip link set eth1 down; {parted}")
     primary.run(parted)
     writer.goes_on()
+
+
+def test_a_copy_that_was_left_behind_is_marked_and_not_taken(
+    nodes: VirtualMachines, writer: Writer
+) -> None:
+    primary, secondary = writer.holders()
+    part(writer)
+    refused = writer.master.try_run(f"gnt-instance failover --force {writer.name}")
+    assert "is not connected with" in refused.err
+    told = writer.master.try_run("gnt-cluster verify-disks").err
+    assert f"a copy of a disk of instance {writer.name} lacks what was written" in told
+    assert "ds:Outdated" in secondary.run("cat /proc/drbd")
+    before = writer.goes_on()
+    nodes.pull_plug(primary)
+    writer.master.run(f"gnt-node modify --offline=yes {primary.name}")
+    refused = writer.master.try_run(f"gnt-instance failover --force {writer.name}")
+    assert refused.status != 0
+    assert "outdated" in refused.err.lower()
+    assert writer.primary().name == primary.name
+    secondary.run("ip link set eth1 up")
+    nodes.start(primary)
+    nodes.wait_for(primary)
+    writer.master.run(f"gnt-node modify --offline=no {primary.name}")
+    writer.start()
+    wait_for_sync(writer)
+    assert writer.goes_on() > before
+    writer.copies_have_all()
+
+
+def test_a_split_brain_is_told_and_decided_by_a_person(writer: Writer) -> None:
+    primary, secondary = writer.holders()
+    part(writer)
     strange = "dd if=/dev/urandom of=/dev/drbd0 bs=4k count=1 seek=1000 oflag=direct status=none"
     secondary.run(f"drbdsetup primary 0 && {strange} && drbdsetup secondary 0")
     secondary.run("ip link set eth1 up")

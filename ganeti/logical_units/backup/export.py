@@ -5,7 +5,8 @@ To files:
     source   the instance is shut down (its disks cannot be read while it writes to them), or its
              hypervisor keeps the contents of all disks at one instant, and it goes on
     target   each disk is dumped to a file in a directory that is not the export yet
-    source   the instance is started again, if it ran, or its snapshots are dropped
+    source   the instance is started again, if it ran, or its snapshots are dropped; with disks of
+             which there are snapshots it was started before they were read (not with --long-sleep)
     target   the description is written, and the directory becomes the export in one step
 
 With --incremental the directory becomes the next point of a chain instead (`chains`).
@@ -270,7 +271,8 @@ class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
             The instance with the snapshots in the place of its disks, None without them; and why it
             was not started again.
         """
-        stays_down = self.op.remove_instance or not plan.was_running or plan.goes_on
+        op = self.op
+        stays_down = op.long_sleep or op.remove_instance or not plan.was_running or plan.goes_on
         if stays_down or plan.point is not None or not volume_snapshots.can_be_taken(plan.view):
             return None, None
         self.context.feedback(f"Taking snapshots of the disks of {plan.view.name}")
