@@ -80,9 +80,11 @@ COMMANDS: Final = (
         opt.option("--zeroing-timeout-per-mib", "seconds that zeroing gets for each MiB", Float),
         description="""The instance is stopped while its disks are read, and started again after
 that. Where all of its disks can have snapshots (logical volumes, DRBD, images of Ceph, qcow2) it is
-started as soon as these are taken, and they are read; --long-sleep reads the disks themselves. With --noshutdown a running guest of KVM goes on: its disks' contents of one instant are
-exported, as if the power had failed then.  Until the export ends that needs as much free room in
-the export directory of its primary node as the disks are large.  An agent in the guest that answers
+started as soon as these are taken, and they are read; --long-sleep reads the disks themselves.
+
+With --noshutdown a running guest of KVM goes on: its disks' contents of one instant are exported,
+as if the power had failed then.  Until the export ends that needs as much free room in the export
+directory of its primary node as the disks are large.  An agent in the guest that answers
 (hypervisor parameter use_guest_agent) holds its file systems still at that instant. An earlier
 export of it is replaced once the new one is complete.
 

@@ -156,10 +156,15 @@ def read(machine: Machine, device: str) -> bytes:
     return base64.b64decode(machine.run(command))
 
 
+def volumes_of(machine: Machine, instance: str) -> list[str]:
+    """Return the paths of the volumes with data of an instance on a machine."""
+    shown = f"lvs --noheadings --options=lv_path @originstname+{instance}"
+    return [path for path in machine.run(shown).split() if not path.endswith("_meta")]
+
+
 def volume_of(machine: Machine, instance: str) -> str:
     """Return the path of the only volume with data of an instance on a machine."""
-    shown = f"lvs --noheadings --options=lv_path @originstname+{instance}"
-    (path,) = (path for path in machine.run(shown).split() if not path.endswith("_meta"))
+    (path,) = volumes_of(machine, instance)
     return path
 
 

@@ -132,7 +132,10 @@ def judge_volumes(
             is_owned = (name, volume_of_kept(path)) in owned
             if is_owned or is_being_made or _is_reserved(cluster, path):
                 continue
-            text = f"volume {path} belongs to no instance; see 'gnt-cluster modify --reserved-lvs'"
+            text = (
+                f"volume {path} belongs to no instance; 'lvremove {path}' there removes it, and"
+                " 'gnt-cluster modify --reserved-lvs' lets it be"
+            )
             yield Finding(_Code.ENODEORPHANLV, name, text)
 
 
