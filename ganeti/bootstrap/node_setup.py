@@ -124,9 +124,14 @@ def set_up_remotely(transport: NodeTransport, setup: NodeSetup) -> str:
     return _run_remotely(transport, argv, msgspec.json.encode(setup), setup.node_name)
 
 
-def clean_up_remotely(transport: NodeTransport, node_name: str) -> None:
-    """Run ``node-cleanup`` on a machine; errors as of `set_up_remotely`."""
-    argv = daemon_control.command(CLEANUP_PROGRAM, ["--yes-do-it", "--no-backup"])
+def clean_up_remotely(transport: NodeTransport, node_name: str, *, backup: bool = False) -> None:
+    """Run ``node-cleanup`` on a machine; errors as of `set_up_remotely`.
+
+    Args:
+        backup: the files are kept in a directory of the machine.
+    """
+    args = ["--yes-do-it"] if backup else ["--yes-do-it", "--no-backup"]
+    argv = daemon_control.command(CLEANUP_PROGRAM, args)
     _run_remotely(transport, argv, b"", node_name)
 
 

@@ -23,7 +23,13 @@ class NodeTransport(Protocol):
     """Runs programs on one other machine."""
 
     def run(
-        self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, stop_fd: int | None = None
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes,
+        timeout_s: float,
+        stop_fd: int | None = None,
+        output_bytes_max: int = process.OUTPUT_BYTES_MAX,
     ) -> CommandResult:
         """Run a program there with this input; its output may be shown to the user.
 
@@ -40,7 +46,12 @@ class NodeTransport(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SshTransport:
-    """A real machine, reached by SSH as root; without ``known_hosts`` as the user knows it."""
+    """A real machine, reached by SSH as root; without ``known_hosts`` as the user knows it.
+
+    Attributes:
+        password: of root there, if no key opens it.
+        identity: the file of a private key that is tried before those of the user.
+    """
 
     node_name: str
     known_hosts: str
@@ -48,6 +59,8 @@ class SshTransport:
     port: int = SSH_PORT
     check_host_key: bool = True
     ssh: str = "ssh"
+    password: str | None = field(default=None, repr=False)
+    identity: str = ""
 
     def command_line(self, argv: Sequence[str]) -> list[str]:
         """Return the arguments that run a program there; see `ssh.command_line`."""
@@ -59,14 +72,30 @@ class SshTransport:
             port=self.port,
             check_host_key=self.check_host_key,
             ssh=self.ssh,
+            asks=self.password is not None,
+            identity=self.identity,
         )
 
     def run(
-        self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, stop_fd: int | None = None
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes,
+        timeout_s: float,
+        stop_fd: int | None = None,
+        output_bytes_max: int = process.OUTPUT_BYTES_MAX,
     ) -> CommandResult:
         """Run a program on the machine; errors as of `NodeTransport.run`."""
         argv = self.command_line(argv)
-        return process.run(argv, timeout_s=timeout_s, stdin=stdin, stop_fd=stop_fd)
+        with ssh.answering(self.password) as env:
+            return process.run(
+                argv,
+                timeout_s=timeout_s,
+                stdin=stdin,
+                stop_fd=stop_fd,
+                env=env,
+                output_bytes_max=output_bytes_max,
+            )
 
     def describe(self) -> str:
         """Return how the machine is reached."""
@@ -82,12 +111,25 @@ class VirtualTransport:
     extra_environment: dict[str, str] = field(default_factory=dict)
 
     def run(
-        self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, stop_fd: int | None = None
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes,
+        timeout_s: float,
+        stop_fd: int | None = None,
+        output_bytes_max: int = process.OUTPUT_BYTES_MAX,
     ) -> CommandResult:
         """Run a program in the node's place; errors as of `NodeTransport.run`."""
         env = environment_of(self.paths, self.node_name)
         env.update(self.extra_environment)
-        return process.run(argv, timeout_s=timeout_s, env=env, stdin=stdin, stop_fd=stop_fd)
+        return process.run(
+            argv,
+            timeout_s=timeout_s,
+            env=env,
+            stdin=stdin,
+            stop_fd=stop_fd,
+            output_bytes_max=output_bytes_max,
+        )
 
     def describe(self) -> str:
         """Return where the node lives."""

@@ -166,6 +166,8 @@ master node; changes go to the other master candidates, and count at once.""",
 )
 TOOLS: Final[Mapping[str, str]] = {
     "cfgupgrade": "tools.cfgupgrade",
+    "cluster-merge": "merging.command",
+    "cluster-merge-peer": "merging.peer",
     "confd-client": "tools.confd_client",
     "demo": "tools.demo",
     "drbd-fence-peer": "tools.drbd_fence_peer",

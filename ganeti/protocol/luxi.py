@@ -28,6 +28,7 @@ class DrainedBy(StrEnum):
 
     FAILOVER = "master-failover"
     RENEWAL = "renew-crypto"
+    MERGE = "cluster-merge"
 
 
 # 10,000 jobs of a few opcodes each in one message; ten times the limit of the queue

@@ -7,10 +7,12 @@ Source: constants.json, "ssh"; config.json, "well_known_paths".
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shlex
-from collections.abc import Collection, Sequence
+import tempfile
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from ganeti.base.errors import CommandError, OpExecError
@@ -24,6 +26,8 @@ HOST_KEY: Final = "/etc/ssh/ssh_host_{}_key"  # SSH_DAEMON_KEYFILES
 KEY_KINDS: Final = ("dsa", "ecdsa", "rsa")  # SSHK_ALL
 KEYGEN_TIMEOUT_S: Final = 60.0
 RELOAD_TIMEOUT_S: Final = 30.0
+_PASSWORD: Final = "GANETI_SSH_PASSWORD"  # noqa: S105 - the name of a variable
+_ANSWER: Final = f"#!/bin/sh\nprintf '%s\\n' \"${_PASSWORD}\"\n".encode()
 _DIRECTORY_MODE: Final = 0o700
 _SECRET_MODE: Final = 0o600
 _PUBLIC_MODE: Final = 0o644
@@ -45,10 +49,14 @@ def command_line(
     port: int = SSH_PORT,
     check_host_key: bool = True,
     ssh: str = "ssh",
+    asks: bool = False,
+    identity: str = "",
 ) -> list[str]:
-    """Return the arguments that run a program on a machine as root; nothing is ever asked.
+    """Return the arguments that run a program on a machine as root; nobody at a terminal is asked.
 
     Args:
+        asks: the password is asked for, once; `answering` answers.
+        identity: the file of a private key that is tried before those of the user.
         known_hosts: the cluster's own file, where all its nodes share the entry of the alias; the
             user's files are left out then.  Without it the user's files are read.
         alias: under which name the host key is looked for.
@@ -59,15 +67,35 @@ def command_line(
         "CheckHostIp": "no",
         "ConnectTimeout": str(CONNECT_TIMEOUT_S),
         "Port": str(port),
-        "BatchMode": "yes",
+        "BatchMode": "no" if asks else "yes",
         "StrictHostKeyChecking": "yes" if check_host_key else "no",
     }
+    if asks:
+        options |= {"NumberOfPasswordPrompts": "1", "PubkeyAuthentication": "no"}
+    if identity:
+        options["IdentityFile"] = identity
     if known_hosts:
         options |= {"GlobalKnownHostsFile": known_hosts, "HostKeyAlias": alias}
     if known_hosts or not check_host_key:
         options["UserKnownHostsFile"] = "/dev/null"
     settings = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
     return [ssh, *settings, f"{SSH_USER}@{node_name}", "--", shlex.join(argv)]
+
+
+@contextlib.contextmanager
+def answering(password: str | None) -> Iterator[dict[str, str] | None]:
+    """Give the environment in which SSH gets a password; None as long as there is no password.
+
+    It goes by the environment of the one process, and is in no file.
+    """
+    if password is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="ssh-") as directory:
+        program = os.path.join(directory, "answer")
+        files.write_atomic(program, _ANSWER, _DIRECTORY_MODE)
+        asked = {"SSH_ASKPASS": program, "SSH_ASKPASS_REQUIRE": "force", "DISPLAY": "none"}
+        yield {**os.environ, **asked, _PASSWORD: password}
 
 
 def directory_of(paths: Paths) -> str:

@@ -1,0 +1,273 @@
+"""``tools/cluster-merge``: takes other clusters into this one.
+
+Source: cli.json, "cluster-merge"; design-2.1, "Automated Ganeti Cluster Merger".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ganeti.base.errors import NotMasterError, OpPrereqError, wrong_state
+from ganeti.base.paths import Paths
+from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, ArgKind, Context, Options, opt
+from ganeti.cli.declaration.program import DEBUG, single_program
+from ganeti.cli.merging import journal as note
+from ganeti.cli.merging.journal import Journal, OtherNode
+from ganeti.cli.merging.reach import Contact, Reach, contact, write_known_hosts
+from ganeti.cli.merging.steps import Merge, taken_back
+from ganeti.config import merging
+from ganeti.config.config_data import split_config
+from ganeti.config.index import INSTANCES, NODES
+from ganeti.config.merging import Conflicts, Groups, Restart, Wishes
+from ganeti.config.overlay import decode_record
+from ganeti.config.state import ConfigState
+from ganeti.objects import fill
+from ganeti.objects.model import Cluster
+from ganeti.store import config_file, renewal, ssconf
+from ganeti.system import clock, files, ssh
+from ganeti.system.environment import own_hostname
+
+NAME: Final = "cluster-merge"
+PAUSE_S: Final = 1800
+_KEY_MODE: Final = 0o600
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """A cluster that was looked at."""
+
+    given: str
+    contact: Contact
+    merged: merging.Merged
+
+    @property
+    def config(self) -> bytes:
+        """Its configuration, as it was when it was looked at."""
+        return self.contact.answer.config_text
+
+
+def merge(context: Context, options: Options, args: list[str]) -> int:
+    """Merge clusters into this one."""
+    paths = context.paths
+    _check_here(paths)
+    at_work = note.load(paths)
+    if options.rollback:
+        return _roll_back(context, options, at_work, args)
+    status = EXIT_SUCCESS
+    if at_work is not None:
+        if args and at_work.given not in args:
+            raise wrong_state(
+                f"the merge of {at_work.given} was cut off; run {NAME} {at_work.given} to go on, or"
+                f" {NAME} --rollback"
+            )
+        if at_work.is_undoing:
+            raise wrong_state(
+                f"the merge of {at_work.given} was being taken back; {NAME} --rollback goes on"
+            )
+        context.write(f"Going on with the merge of {at_work.given}")
+        status = _finish(context, options, at_work)
+        args = args[args.index(at_work.given) + 1 :] if args else []
+    elif not args:
+        raise OpPrereqError("name the clusters that are to be merged into this one")
+    others = _look(context, options, args)
+    if others is None:
+        return EXIT_FAILURE
+    if options.dry_run:
+        context.write("Nothing is in the way.")
+        return status
+    for other in others:
+        journal = _begin(context, options, other)
+        status = max(status, _finish(context, options, journal))
+    return status
+
+
+def _check_here(paths: Paths) -> None:
+    master = ssconf.read_key_or_none(paths, "master_node")
+    if master != own_hostname():
+        raise NotMasterError(f"this node ({own_hostname()}) is not the master", master)
+    if renewal.is_cut_off(paths):
+        raise wrong_state(renewal.HINT)
+    if files.read_bytes_or_none(paths.high_availability) is not None:
+        raise wrong_state(
+            "high availability is on; switch it off meanwhile ('gnt-cluster ha-disable')"
+        )
+
+
+def _roll_back(context: Context, options: Options, journal: Journal | None, args: list[str]) -> int:
+    if journal is None:
+        raise wrong_state("no merge was cut off, so there is nothing to take back")
+    if args and args != [journal.given]:
+        raise OpPrereqError(f"the merge that was cut off is that of {journal.given}")
+    at_work = _resume(context, options, journal)
+    if not at_work.is_undoable:
+        raise wrong_state(
+            f"nodes of {journal.cluster} have been taken in already, so it cannot be taken back"
+            f" any more; {NAME} {journal.given} goes on"
+        )
+    at_work.undo()
+    context.write("The merge was taken back; both clusters are as before.")
+    return EXIT_SUCCESS
+
+
+def _look(context: Context, options: Options, args: list[str]) -> list[Other] | None:
+    """Look at all clusters before anything is touched; None if something is in the way."""
+    wishes, config = _wishes(options), config_file.read_config(context.paths)
+    if len(set(args)) < len(args):
+        raise OpPrereqError("a cluster is named twice")
+    others, problems = list[Other](), list[str]()
+    for given in args:
+        reached = contact(context, given, check_host_key=options.ssh_key_check)
+        found = merging.merge(config, reached.answer.config_text, wishes, now=clock.now())
+        others.append(Other(given, reached, found))
+        problems += [f"{given}: {each}" for each in found.problems]
+        config = found.config or config
+        for line in found.notes:
+            context.write(f"{given}: {line}")
+    if problems:
+        context.terminal.error("Nothing was touched, because this is in the way:")
+        for problem in problems:
+            context.terminal.error(f"  - {problem}")
+        return None
+    return others
+
+
+def _wishes(options: Options) -> Wishes:
+    return Wishes(
+        groups=Groups(options.groups) if options.groups else None,
+        conflicts=Conflicts(options.parameter_conflicts),
+        restart=Restart(options.restart),
+        keeps_running=options.skip_stop_instances,
+    )
+
+
+def _begin(context: Context, options: Options, other: Other) -> Journal:
+    """Write the note of a merge; nothing else is touched but this node's own files."""
+    paths, answer = context.paths, other.contact.answer
+    cluster = decode_record(split_config(config_file.read_config(paths)).cluster, Cluster)
+    key = ssh.ensure_user_key(
+        ssh.directory_of(paths), cluster.ssh_key_type, cluster.ssh_key_bits, host=own_hostname()
+    )
+    own_hosts = files.read_bytes_or_none(paths.known_hosts) or b""
+    known_hosts = write_known_hosts(f"{note.path_of(paths)}.known_hosts", answer, own_hosts)
+    identity = ""
+    for private_key in other.contact.private_keys:
+        identity = f"{note.path_of(paths)}.key"
+        files.write_durable(identity, private_key, _KEY_MODE)
+    found = Journal(
+        given=other.given,
+        cluster=answer.cluster,
+        master=answer.master,
+        nodes=_nodes(other.config),
+        own_key=key,
+        wishes=_wishes(options),
+        until=clock.now() + options.watcher_pause_period,
+        check_host_key=options.ssh_key_check,
+        known_hosts=known_hosts,
+        identity=identity,
+        running=answer.running,
+        expected={
+            **_names(config_file.read_config(paths), "here"),
+            **_names(other.config, "there"),
+        },
+    )
+    note.save(paths, found)
+    return found
+
+
+def _nodes(config: bytes) -> list[OtherNode]:
+    view = ConfigState(config).durable
+    found = []
+    for uuid in split_config(config).tables[NODES]:
+        node = view.node(uuid)
+        assert node is not None
+        if not node.offline:
+            group = view.group(node.group)
+            assert group is not None
+            port = fill.fill_ndparams(view.cluster, group, node)["ssh_port"]
+            found.append(OtherNode(name=node.name, port=port, drained=node.drained))
+    return found
+
+
+def _names(config: bytes, where: str) -> dict[str, list[str]]:
+    view, tables = ConfigState(config).durable, split_config(config).tables
+    return {
+        f"{table} {where}": [view.name_of((table, uuid)) for uuid in tables[table]]
+        for table in (NODES, INSTANCES)
+    }
+
+
+def _resume(context: Context, options: Options, journal: Journal) -> Merge:
+    reach = Reach(
+        context.paths,
+        journal.cluster,
+        journal.known_hosts,
+        journal.identity,
+        journal.check_host_key,
+        {each.name: each.port for each in journal.nodes},
+    )
+    return Merge(context, options, journal, reach)
+
+
+def _finish(context: Context, options: Options, journal: Journal) -> int:
+    """Do the rest of a merge.
+
+    Raises:
+        OpExecError: it failed; the text says what has become of it.
+    """
+    at_work = _resume(context, options, journal)
+    with taken_back(at_work):
+        at_work.run()
+    is_well = at_work.check()
+    note.forget(context.paths, journal)
+    if not is_well:
+        context.terminal.error(f"{journal.cluster} is merged, but not all is well; see above")
+        return EXIT_FAILURE
+    context.write(f"Cluster {journal.cluster} is part of this one now.")
+    return EXIT_SUCCESS
+
+
+PROGRAM: Final = single_program(
+    NAME,
+    "merge other clusters into this one",
+    """Takes all nodes, instances and networks of other clusters into this one.  Runs on the master
+of the cluster that stays.""",
+    merge,
+    args=(opt.Argument(ArgKind.HOST, 0, None, metavar="<cluster>"),),
+    options=(
+        DEBUG,
+        opt.flag("-v --verbose", "tell more"),
+        opt.number(
+            "-p --watcher-pause-period=PAUSE_PERIOD",
+            "seconds that the watchers pause at most",
+            default=PAUSE_S,
+        ),
+        opt.option(
+            "--groups=STRATEGY",
+            "node groups that both clusters have: merge makes them one, rename appends the"
+            " cluster's name to that of the other; without it they are in the way",
+            choices=tuple(Groups),
+        ),
+        opt.option(
+            "--restart=STRATEGY",
+            "instances to start afterwards: all, those that were up, or none",
+            choices=tuple(Restart),
+            default=Restart.UP.value,
+        ),
+        opt.option(
+            "--parameter-conflicts=STRATEGY",
+            "settings that differ: strict, they are in the way; warn, those of this cluster count",
+            choices=tuple(Conflicts),
+            default=Conflicts.STRICT.value,
+        ),
+        opt.flag("--skip-stop-instances", "let the other cluster's instances run on"),
+        opt.flag("--dry-run", "tell what is in the way, touch nothing"),
+        opt.flag("--rollback", "take back a merge that was cut off"),
+        opt.unflag("--no-ssh-key-check", "accept unknown SSH host keys"),
+    ),
+    examples=(
+        ("cluster-merge --dry-run other.example.com", "look for what is in the way"),
+        ("cluster-merge --groups=rename other.example.com", "keep the other's groups apart"),
+    ),
+    is_interspersed=True,
+)

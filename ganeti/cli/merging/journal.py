@@ -1,0 +1,102 @@
+"""The note of a merge on the master: what it is about, and which steps are done.
+
+It is durable before each step begins and after it has ended, so a merge that was cut off goes on,
+or is taken back, from there.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from ganeti.base import json
+from ganeti.base.errors import GenericError, ProtocolError
+from ganeti.base.paths import Paths
+from ganeti.config.merging import Wishes
+from ganeti.system import files
+
+_MODE: Final = 0o600
+_BYTES_MAX: Final = 64 << 20
+
+
+class OtherNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node of the other cluster that can be reached."""
+
+    name: str
+    port: int
+    drained: bool = False
+
+
+class Journal(msgspec.Struct, kw_only=True):
+    """One merge.
+
+    Attributes:
+        given: the name by which the other cluster was given.
+        nodes: those of the other cluster that are not offline.
+        own_key: the public key that they let in.
+        let_in: the nodes that did not let it in before.
+        running: the instances that ran there.
+        expected: all names of nodes and instances afterwards.
+        until: when the pauses of the watchers end.
+        pauses: those that there were before, by node.
+        before: the file with the own configuration as it was.
+        other: the file with that of the other cluster.
+        known_hosts, identity: see `Reach`.
+        begun: the step at work, or cut off.
+        is_undoing: it is being taken back.
+    """
+
+    given: str
+    cluster: str
+    master: str
+    nodes: list[OtherNode]
+    own_key: str
+    wishes: Wishes
+    until: float
+    check_host_key: bool = True
+    known_hosts: str = ""
+    identity: str = ""
+    expected: dict[str, list[str]]
+    running: list[str] = []
+    let_in: list[str] = []
+    pauses: dict[str, float | None] = {}
+    before: str = ""
+    other: str = ""
+    begun: str = ""
+    done: list[str] = []
+    is_undoing: bool = False
+
+
+def path_of(paths: Paths) -> str:
+    """Return the file of the note."""
+    return f"{paths.data_dir}/cluster-merge"
+
+
+def load(paths: Paths) -> Journal | None:
+    """Return the merge that is at work, or was cut off.
+
+    Raises:
+        GenericError: the note cannot be read.
+    """
+    path = path_of(paths)
+    data = files.read_bytes_or_none(path, _BYTES_MAX)
+    if data is None:
+        return None
+    try:
+        return json.loads_as(Journal, data)
+    except ProtocolError as err:
+        raise GenericError(f"{path} cannot be understood: {err.message}") from err
+
+
+def save(paths: Paths, journal: Journal) -> None:
+    """Write the note; raises OSError."""
+    files.write_durable(path_of(paths), json.dumps(journal), _MODE)
+
+
+def forget(paths: Paths, journal: Journal) -> None:
+    """Remove the note, and the keys that were needed so far."""
+    for path in (journal.known_hosts, journal.identity, path_of(paths)):
+        if path:
+            files.remove_if_exists(path)
+    files.fsync_directory(paths.data_dir)

@@ -1,0 +1,288 @@
+"""``cluster-merge-peer``: what a merge has done on one node of the other cluster.
+
+Each action may be asked for again after it was cut off.  Data comes as JSON on the standard input,
+and goes out so.
+
+Source: design-2.1, "Automated Ganeti Cluster Merger".
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from ganeti.base import json
+from ganeti.base.daemons import Place
+from ganeti.base.errors import GenericError, OpExecError, OpPrereqError, wrong_state
+from ganeti.base.ids import JobId
+from ganeti.base.paths import Paths
+from ganeti.cli.command import ArgKind, Context, Options, opt
+from ganeti.cli.declaration.program import DEBUG, single_program
+from ganeti.cli.run.jobs import FINAL_STATUSES, encode, results_of_all
+from ganeti.opcodes.instance import OpInstanceShutdown, OpInstanceStartup
+from ganeti.opcodes.opcode import OpCode
+from ganeti.protocol.luxi import DrainedBy
+from ganeti.protocol.node_rpc_values import CompressedText
+from ganeti.store import config_file, renewal, ssconf, watcher_pause
+from ganeti.store.job_files import JobFiles
+from ganeti.system import clock, daemon_control, files, ssh
+from ganeti.system.environment import own_hostname
+
+NAME: Final = "cluster-merge-peer"
+INPUT_BYTES_MAX: Final = 16 << 20
+IDLE_TIMEOUT_S: Final = 300.0
+_LOOK_AGAIN_S: Final = 0.1
+_KNOWN_HOSTS_BYTES_MAX: Final = 1 << 20
+_EVERYWHERE: Final = frozenset(Place)
+_NODE: Final = frozenset({Place.NODE})
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The data of an action; each uses what it needs.
+
+    Attributes:
+        keys: public SSH keys.
+        names: of instances.
+        until: of the watcher's pause.
+        is_master: the node is the master of its cluster.
+    """
+
+    keys: list[str] = []
+    names: list[str] = []
+    until: float | None = None
+    is_master: bool = False
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The answer to an action.
+
+    Attributes:
+        master: the name of the master, as this node knows it.
+        config: the configuration, packed.
+        running: the names of the instances that run.
+        changed: whether anything had to be done.
+        until: of the watcher's pause before.
+    """
+
+    cluster: str = ""
+    master: str = ""
+    config: list[object] | None = None
+    known_hosts: str = ""
+    running: list[str] = []
+    keys: list[str] = []
+    changed: bool = False
+    until: float | None = None
+
+    @property
+    def config_text(self) -> bytes:
+        """The configuration; raises ProtocolError if it cannot be unpacked."""
+        return CompressedText.from_wire(self.config).content
+
+
+def decode_answer(data: bytes) -> Answer:
+    """Read the answer of a node, after what jobs there said; raises ProtocolError if it is none."""
+    return json.loads_as(Answer, data.strip().rpartition(b"\n")[2])
+
+
+# The actions.
+
+
+def _look(context: Context, _options: Options, _ask: Ask) -> Answer:
+    """Tell about the cluster, if this is its master; otherwise only who is."""
+    paths = context.paths
+    master = ssconf.read_key_or_none(paths, "master_node")
+    if master is None:
+        raise wrong_state(f"{own_hostname()} belongs to no cluster")
+    name = ssconf.cluster_name(paths)
+    if master != own_hostname():
+        return Answer(cluster=name, master=master)
+    if renewal.is_cut_off(paths):
+        raise wrong_state(renewal.HINT)
+    known = files.read_bytes_or_none(paths.known_hosts, _KNOWN_HOSTS_BYTES_MAX) or b""
+    return Answer(
+        cluster=name,
+        master=master,
+        config=_config(paths),
+        known_hosts=known.decode("utf-8", "replace"),
+        running=_running(context),
+    )
+
+
+def _config(paths: Paths) -> list[object]:
+    wire = json.loads(json.dumps(CompressedText(config_file.read_config(paths)).to_wire()))
+    assert isinstance(wire, list)
+    return wire
+
+
+def _read_config(context: Context, _options: Options, _ask: Ask) -> Answer:
+    """Hand out the configuration, which nobody changes any more."""
+    for name in ("ganeti-luxid", "ganeti-wconfd"):
+        if daemon_control.running_pid(context.paths, name) is not None:
+            raise wrong_state(f"{name} runs on {own_hostname()} again")
+    return Answer(config=_config(context.paths))
+
+
+def _let_in(context: Context, _options: Options, ask: Ask) -> Answer:
+    directory = ssh.directory_of(context.paths)
+    return Answer(changed=ssh.change_authorized_keys(directory, add=ask.keys))
+
+
+def _lock_out(context: Context, _options: Options, ask: Ask) -> Answer:
+    directory = ssh.directory_of(context.paths)
+    return Answer(changed=ssh.change_authorized_keys(directory, remove=ask.keys))
+
+
+def _pause(context: Context, _options: Options, ask: Ask) -> Answer:
+    """Pause the watcher until a time, or let it go on."""
+    before = watcher_pause.read(context.paths)
+    watcher_pause.write(context.paths, ask.until)
+    return Answer(until=before)
+
+
+def _stop_instances(context: Context, options: Options, _ask: Ask) -> Answer:
+    """Stop all that run; the configuration goes on saying that they should."""
+    names = _running(context)
+    _run(context, options, [OpInstanceShutdown(instance_name=n, no_remember=True) for n in names])
+    if left := _running(context):
+        raise OpExecError(f"these instances still run: {', '.join(left)}")
+    return Answer(running=names)
+
+
+def _start_instances(context: Context, options: Options, ask: Ask) -> Answer:
+    """Start those that ran before, and do not."""
+    running, known = set(_running(context)), set(_names(context))
+    names = [name for name in ask.names if name in known - running]
+    _run(context, options, [OpInstanceStartup(instance_name=name) for name in names])
+    return Answer(running=names)
+
+
+def _drain(context: Context, _options: Options, _ask: Ask) -> Answer:
+    return Answer(changed=drain(context))
+
+
+def _undrain(context: Context, _options: Options, _ask: Ask) -> Answer:
+    return Answer(changed=undrain(context))
+
+
+def _stop_daemons(context: Context, _options: Options, _ask: Ask) -> Answer:
+    daemon_control.stop_all(context.paths, _EVERYWHERE, context.terminal.error)
+    return Answer()
+
+
+def _start_daemons(context: Context, _options: Options, ask: Ask) -> Answer:
+    places = _EVERYWHERE if ask.is_master else _NODE
+    daemon_control.start_wanted(
+        context.paths, places, context.terminal.error, hostname=own_hostname()
+    )
+    return Answer()
+
+
+def _running(context: Context) -> list[str]:
+    rows = context.client.query_instances([], ["name", "oper_state"])
+    return [str(name) for name, runs in rows if runs is True]
+
+
+def _names(context: Context) -> list[str]:
+    return [str(name) for [name] in context.client.query_instances([], ["name"])]
+
+
+def _run(context: Context, options: Options, opcodes: Sequence[OpCode]) -> None:
+    """Run a job for each opcode.
+
+    Raises:
+        OpExecError: one failed; what it said is in the output.
+    """
+    if not opcodes:
+        return
+    wire = [[encode(context, options, opcode)] for opcode in opcodes]
+    jobs = list[tuple[str, JobId]]()
+    for opcode, (accepted, said) in zip(
+        opcodes, context.client.submit_many_jobs(wire), strict=True
+    ):
+        if not accepted or not isinstance(said, int):
+            raise OpExecError(f"a job was not accepted: {said}")
+        jobs.append((str(getattr(opcode, "instance_name", "")), JobId(said)))
+    failures, _ = results_of_all(context, jobs, announces=False)
+    if failures:
+        raise OpExecError(f"{failures} of {len(jobs)} jobs failed")
+
+
+# The queue, of this cluster or of the other.
+
+
+def drain(context: Context) -> bool:
+    """Close the queue, and wait until all jobs have ended; returns whether it was open.
+
+    Raises:
+        OpPrereqError: jobs do not end in time; the queue is as it was.
+    """
+    queue = JobFiles(context.paths)
+    by_operator = queue.is_drained() and queue.drained_by() is not DrainedBy.MERGE
+    if not by_operator:
+        context.client.set_drain_flag(True, DrainedBy.MERGE)
+    deadline = clock.monotonic() + IDLE_TIMEOUT_S
+    while busy := _busy(context):
+        if clock.monotonic() > deadline:
+            undrain(context)
+            raise wrong_state(
+                f"these jobs of {own_hostname()} do not end: {', '.join(busy)}; wait for them, or"
+                " cancel them"
+            )
+        clock.pause(_LOOK_AGAIN_S)
+    return not by_operator
+
+
+def _busy(context: Context) -> list[str]:
+    rows = context.client.query_jobs(None, ["id", "status"])
+    return [str(job_id) for job_id, status in rows if status not in FINAL_STATUSES]
+
+
+def undrain(context: Context) -> bool:
+    """Open the queue that a merge has closed; an operator's wish stays."""
+    is_ours = JobFiles(context.paths).drained_by() is DrainedBy.MERGE
+    if is_ours:
+        context.client.set_drain_flag(False)
+    return is_ours
+
+
+# The program.
+
+ACTIONS: Final[Mapping[str, Callable[[Context, Options, Ask], Answer]]] = {
+    "look": _look,
+    "read-config": _read_config,
+    "let-in": _let_in,
+    "lock-out": _lock_out,
+    "pause": _pause,
+    "stop-instances": _stop_instances,
+    "start-instances": _start_instances,
+    "drain": _drain,
+    "undrain": _undrain,
+    "stop-daemons": _stop_daemons,
+    "start-daemons": _start_daemons,
+}
+
+
+def act(context: Context, options: Options, args: list[str]) -> None:
+    """Do one step of a merge on this node."""
+    data = sys.stdin.buffer.read(INPUT_BYTES_MAX)
+    try:
+        ask = json.loads_as(Ask, data or b"{}")
+    except GenericError as err:
+        raise OpPrereqError(f"the data cannot be understood: {err.message}") from err
+    answer = ACTIONS[args[0]](context, options, ask)
+    context.write(json.dumps(answer).decode())
+
+
+PROGRAM: Final = single_program(
+    NAME,
+    "do one step of a merge of clusters on this node",
+    """Does one step on a node of a cluster that is merged into another one.  It is called by
+'cluster-merge' through SSH; there is nothing to do by hand.""",
+    act,
+    args=(opt.Argument(ArgKind.CHOICE, choices=tuple(ACTIONS), metavar="<action>"),),
+    options=(DEBUG,),
+    expected_errors=(GenericError, OSError),
+)

@@ -1,0 +1,409 @@
+"""The steps of a merge: a plan of small ones, done in order, or undone in the other.
+
+Each may be done again after it was cut off, and undone whether it was done or only begun.  Up to
+the first node that is set up for this cluster everything can be taken back; after it the other
+cluster's files are still in the backups that its nodes keep.
+
+Source: design-2.1, "Automated Ganeti Cluster Merger".
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ganeti.base.daemons import Place
+from ganeti.base.errors import GenericError, OpExecError
+from ganeti.base.paths import Paths
+from ganeti.base.text import shown
+from ganeti.bootstrap import node_setup
+from ganeti.cli.command import Context, Options
+from ganeti.cli.merging import journal as note
+from ganeti.cli.merging.journal import Journal, OtherNode
+from ganeti.cli.merging.peer import Answer, drain, undrain
+from ganeti.cli.merging.reach import Reach, ask
+from ganeti.cli.run.jobs import execute, make_opcode
+from ganeti.config import merging
+from ganeti.config.merging import Restart
+from ganeti.opcodes.cluster import OpClusterRedistConf
+from ganeti.opcodes.instance import OpInstanceStartup
+from ganeti.opcodes.node import OpNodeAdd, OpNodeSetParams
+from ganeti.store import config_file, watcher_pause
+from ganeti.system import clock, daemon_control, files, process
+
+_MASTER: Final = frozenset({Place.MASTER})
+_NO_VOTING: Final = ("--no-voting", "--yes-do-it")
+VERIFY_TIMEOUT_S: Final = 3600.0
+_COPY_MODE: Final = 0o600
+JOIN: Final = "join"
+"""How the steps after which nothing is taken back begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step.
+
+    Attributes:
+        text: what is being done, for people.
+        undo: None if there is nothing to undo.
+    """
+
+    name: str
+    text: str
+    do: Callable[[], None]
+    undo: Callable[[], None] | None = None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it cannot be taken back."""
+        return self.name.partition(":")[0] == JOIN
+
+
+@dataclass(slots=True)
+class Merge:
+    """A merge that goes on."""
+
+    context: Context
+    options: Options
+    journal: Journal
+    reach: Reach
+
+    @property
+    def paths(self) -> Paths:
+        """The paths of this node, the master."""
+        return self.context.paths
+
+    def say(self, text: str) -> None:
+        """Tell the user."""
+        self.context.write(text)
+
+    # The plan, and its execution.
+
+    def plan(self) -> list[Step]:
+        """Return all steps."""
+        name, here = self.journal.cluster, "this cluster"
+        joins = [
+            Step(f"{JOIN}:{each.name}", f"Taking node {each.name} in", self._joining(each))
+            for each in self.journal.nodes
+        ]
+        return [
+            Step("keys", f"Letting this node's key in on the nodes of {name}", *self._keys()),
+            Step("watchers", "Pausing the watchers", self._pause, self._resume),
+            Step("instances", f"Stopping the instances of {name}", *self._instances()),
+            Step("queue", f"Waiting for the jobs of {name}", *self._queue()),
+            Step("daemons", f"Stopping the daemons of {name}", *self._daemons()),
+            Step("fetch", f"Fetching the configuration of {name}", self._fetch),
+            Step("own-queue", f"Waiting for the jobs of {here}", self._drain, self._undrain),
+            Step("stop", f"Stopping the master's daemons of {here}", self._stop, self._start),
+            Step("config", "Merging the configurations", self._write, self._restore),
+            Step("start", "Starting the master's daemons", self._start_alone, self._stop),
+            *joins,
+            Step("redist", "Distributing the configuration", self._distribute),
+            Step("restart", "Restarting the master's daemons", self._restart),
+            Step("go-on", "Letting the watcher go on", self._resume_here),
+            Step("up", f"Starting the instances of {name}", self._start_instances),
+        ]
+
+    def run(self) -> None:
+        """Do all steps that are left.
+
+        Raises:
+            GenericError: one failed; the note says which.
+        """
+        for step in self.plan():
+            if step.name in self.journal.done:
+                continue
+            self.say(step.text)
+            self._note(begun=step.name)
+            step.do()
+            self._note(begun="", done=[*self.journal.done, step.name])
+
+    @property
+    def is_undoable(self) -> bool:
+        """Whether everything can be taken back."""
+        begun = {*self.journal.done, self.journal.begun}
+        return not any(step.is_final and step.name in begun for step in self.plan())
+
+    def undo(self) -> None:
+        """Take back what was done or begun, the last first.
+
+        Raises:
+            GenericError: a step could not be undone; those before it are left to be undone.
+        """
+        self._note(is_undoing=True)
+        begun = {*self.journal.done, self.journal.begun}
+        for step in reversed(self.plan()):
+            if step.name not in begun:
+                continue
+            if step.undo is not None:
+                self.say(f"Taking back: {step.text[:1].lower()}{step.text[1:]}")
+                step.undo()
+            done = [name for name in self.journal.done if name != step.name]
+            self._note(begun="", done=done)
+        note.forget(self.paths, self.journal)
+
+    def _note(self, **changes: Any) -> None:
+        for name, value in changes.items():
+            setattr(self.journal, name, value)
+        note.save(self.paths, self.journal)
+
+    # On the other cluster.
+
+    def _ask(self, name: str, action: str, **data: Any) -> Answer:
+        return ask(self.reach.to(name), name, action, **data)
+
+    def _ask_master(self, action: str, **data: Any) -> Answer:
+        return self._ask(self.journal.master, action, **data)
+
+    def _keys(self) -> tuple[Callable[[], None], Callable[[], None]]:
+        def let_in() -> None:
+            for each in self.journal.nodes:
+                # Noted first: after a cut a key that is there might be one from before.
+                if each.name not in self.journal.let_in:
+                    self._note(let_in=[*self.journal.let_in, each.name])
+                    if not self._ask(each.name, "let-in", keys=[self.journal.own_key]).changed:
+                        left = [name for name in self.journal.let_in if name != each.name]
+                        self._note(let_in=left)
+                else:
+                    self._ask(each.name, "let-in", keys=[self.journal.own_key])
+            if self.journal.identity:
+                files.remove_if_exists(self.journal.identity)
+                self.reach.identity = ""
+
+        def lock_out() -> None:
+            for name in self.journal.let_in:
+                self._ask(name, "lock-out", keys=[self.journal.own_key])
+
+        return let_in, lock_out
+
+    def _pause(self) -> None:
+        until, own = self.journal.until, watcher_pause.read(self.paths)
+        before = dict(self.journal.pauses)
+        if "" not in before:
+            self._note(pauses={**before, "": own})
+        self.context.client.set_watcher_pause(until)
+        for each in self.journal.nodes:
+            found = self._ask(each.name, "pause", until=until).until
+            if each.name not in self.journal.pauses and found != until:
+                self._note(pauses={**self.journal.pauses, each.name: found})
+
+    def _resume(self) -> None:
+        for each in self.journal.nodes:
+            self._ask(each.name, "pause", until=self.journal.pauses.get(each.name))
+        self._resume_here()
+
+    def _resume_here(self) -> None:
+        self.context.client.set_watcher_pause(self.journal.pauses.get(""))
+
+    def _instances(self) -> tuple[Callable[[], None], Callable[[], None]]:
+        def stop() -> None:
+            if self.journal.wishes.keeps_running:
+                return
+            ran = self._ask_master("stop-instances").running
+            self._note(running=sorted({*self.journal.running, *ran}))
+
+        def start() -> None:
+            if not self.journal.wishes.keeps_running:
+                self._ask_master("start-instances", names=self.journal.running)
+
+        return stop, start
+
+    def _queue(self) -> tuple[Callable[[], None], Callable[[], None]]:
+        def drain_it() -> None:
+            self._ask_master("drain")
+            if self.journal.wishes.keeps_running:
+                return
+            if late := self._ask_master("look").running:
+                raise OpExecError(f"somebody has started {shown(late)} meanwhile")
+
+        def undrain_it() -> None:
+            self._ask_master("undrain")
+
+        return drain_it, undrain_it
+
+    def _daemons(self) -> tuple[Callable[[], None], Callable[[], None]]:
+        master = self.journal.master
+        others = [each.name for each in self.journal.nodes if each.name != master]
+
+        def stop() -> None:
+            for name in (master, *others):
+                self._ask(name, "stop-daemons")
+
+        def start() -> None:
+            for name in (*others, master):
+                self._ask(name, "start-daemons", is_master=name == master)
+
+        return stop, start
+
+    def _fetch(self) -> None:
+        """Take the configuration as it is at last, and look at it once more."""
+        config = self._ask_master("read-config").config_text
+        path = self.journal.other or config_file.free_name(
+            self.paths.config_data, f"of-{self.journal.cluster}", clock.now()
+        )
+        files.write_durable(path, config, _COPY_MODE)
+        self._note(other=path)
+        self._merged(config_file.read_config(self.paths), config)
+
+    # On this one.
+
+    def _drain(self) -> None:
+        drain(self.context)
+
+    def _undrain(self) -> None:
+        undrain(self.context)
+
+    def _stop(self) -> None:
+        self.context.reconnect()
+        daemon_control.stop_all(self.paths, _MASTER, self._report)
+
+    def _start(self) -> None:
+        self.context.reconnect()
+        daemon_control.start_wanted(self.paths, _MASTER, self._report)
+
+    def _report(self, text: str) -> None:
+        if self.options.verbose:
+            self.say(f"  {text}")
+
+    def _merged(self, own: bytes, other: bytes) -> bytes:
+        found = merging.merge(own, other, self.journal.wishes, now=clock.now())
+        if found.problems:
+            raise OpExecError(
+                "the configurations have changed, and cannot be merged any more: "
+                + "; ".join(found.problems)
+            )
+        return found.config
+
+    def _write(self) -> None:
+        """Replace the configuration; the one before is kept, and is the start after a cut."""
+        if not self.journal.before:
+            own = config_file.read_config(self.paths)
+            path = config_file.free_name(self.paths.config_data, "before-merge", clock.now())
+            files.write_durable(path, own, _COPY_MODE)
+            self._note(before=path)
+        own, other = map(files.read_bytes, (self.journal.before, self.journal.other))
+        config_file.write_config(self.paths, self._merged(own, other))
+
+    def _restore(self) -> None:
+        if not self.journal.before:
+            return  # cut off before it was replaced
+        before = files.read_bytes(self.journal.before)
+        present = config_file.read_config(self.paths)
+        restored = merging.beyond(before, present, now=clock.now())
+        config_file.write_config(self.paths, restored)
+
+    def _start_alone(self) -> None:
+        """Start the daemons without votes: the new nodes have none yet."""
+        self.context.reconnect()
+        daemon_control.start_wanted(self.paths, _MASTER, self._report, master_args=_NO_VOTING)
+        undrain(self.context)
+
+    def _joining(self, node: OtherNode) -> Callable[[], None]:
+        def join() -> None:
+            """Set the node up for this cluster, as ``gnt-node add --readd`` does."""
+            transport, paths = self.reach.to(node.name), self.paths
+            [manages_ssh] = self.context.client.query_config_values(["modify_ssh_setup"])
+            setup = node_setup.compose_setup(
+                paths, node.name, force_join=True, with_ssh=bool(manages_ssh)
+            )
+            if self._is_new(node.name):
+                node_setup.clean_up_remotely(transport, node.name, backup=True)
+                self._note(done=[*self.journal.done, _cleaned(node.name)])
+            node_setup.set_up_remotely(transport, setup)
+            self._job(OpNodeAdd, node_name=node.name, readd=True)
+            if node.drained:
+                self._job(OpNodeSetParams, node_name=node.name, drained=True)
+
+        return join
+
+    def _is_new(self, name: str) -> bool:
+        return _cleaned(name) not in self.journal.done
+
+    def _job(self, kind: type[Any], **params: Any) -> None:
+        execute(self.context, self.options, make_opcode(kind, **params))
+
+    def _distribute(self) -> None:
+        self._job(OpClusterRedistConf)
+
+    def _restart(self) -> None:
+        self._stop()
+        self._start()
+
+    def _start_instances(self) -> None:
+        """Start the instances that are to run; a failure is told, and ends nothing."""
+        wishes = self.journal.wishes
+        if wishes.restart is Restart.NONE:
+            return
+        its = set(self.journal.expected["instances there"])
+        wanted = its if wishes.restart is Restart.ALL else its & set(self.journal.running)
+        fields = ["name", "oper_state", "admin_state"]
+        for name, runs, admin_state in self.context.client.query_instances([], fields):
+            if name not in wanted or runs is True or admin_state == "offline":
+                continue
+            try:
+                self._job(OpInstanceStartup, instance_name=name)
+            except GenericError as err:
+                self.context.terminal.error(f"Instance {name} does not start: {err.message}")
+
+    # Afterwards.
+
+    def check(self) -> bool:
+        """Compare the lists with those from before, verify the cluster; tells if all is well."""
+        problems = list(self._missing())
+        for problem in problems:
+            self.context.terminal.error(problem)
+        self.say("Verifying the cluster")
+        argv = daemon_control.command("gnt-cluster", ["verify"])
+        result = process.run(argv, timeout_s=VERIFY_TIMEOUT_S)
+        if result.status != 0 or self.options.verbose:
+            self.say(result.output.rstrip())
+        return not problems and result.status == 0
+
+    def _missing(self) -> Iterator[str]:
+        client, expected = self.context.client, self.journal.expected
+        for what, rows in (
+            ("nodes", client.query_nodes([], ["name"])),
+            ("instances", client.query_instances([], ["name"])),
+        ):
+            found = {str(name) for [name] in rows}
+            before = {*expected[f"{what} here"], *expected[f"{what} there"]}
+            if before - found:
+                yield f"These {what} are missing: {shown(before - found)}"
+            if found - before:
+                yield f"These {what} have come meanwhile: {shown(found - before)}"
+
+
+def _cleaned(name: str) -> str:
+    return f"cleaned:{name}"
+
+
+@contextlib.contextmanager
+def taken_back(merge: Merge) -> Iterator[None]:
+    """Take the merge back if it fails while that can be done.
+
+    Raises:
+        GenericError: it failed; the text says what has become of it.
+    """
+    try:
+        yield
+    except (GenericError, OSError) as err:
+        said = err.message if isinstance(err, GenericError) else str(err)
+        if not merge.is_undoable:
+            raise OpExecError(
+                f"{said}\nNodes have been taken in already, so it cannot be taken back any more:"
+                " put that right and run cluster-merge again, which goes on.  The files of"
+                f" {merge.journal.cluster} are on its nodes, in /var/backups, its configuration"
+                f" is {merge.journal.other}, and your own was {merge.journal.before}"
+            ) from err
+        merge.context.terminal.error(f"cluster-merge: {said}")
+        try:
+            merge.undo()
+        except (GenericError, OSError) as second:
+            more = second.message if isinstance(second, GenericError) else str(second)
+            raise OpExecError(
+                f"it could not be taken back either: {more}; put that right and run"
+                " 'cluster-merge --rollback'"
+            ) from err
+        raise OpExecError("the merge was taken back; both clusters are as before") from err

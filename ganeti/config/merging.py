@@ -1,0 +1,433 @@
+"""One cluster's configuration taken into that of another, and all that speaks against it.
+
+What the other cluster has of its own (nodes, instances, disks, networks, node groups) is taken as
+it is, but for the parts that belong to a cluster as a whole: no node is a candidate, and TCP ports
+are given anew.  Settings of the cluster are those of this one; where the other differs, so that
+its instances would change, it is a conflict.
+
+Source: design-2.1, "Automated Ganeti Cluster Merger"; cli.json, "cluster-merge".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from msgspec import Raw
+
+from ganeti.base.errors import ConfigurationError
+from ganeti.base.json import dumps, loads_as
+from ganeti.base.text import shown
+from ganeti.config.checks import FIRST_DRBD_PORT, LAST_DRBD_PORT, problems_of
+from ganeti.config.config_data import SplitConfig, join_config, split_config
+from ganeti.config.index import DISKS, GROUPS, INSTANCES, NETWORKS, NODES, WHAT, By
+from ganeti.config.overlay import Stored
+from ganeti.config.state import ConfigState
+from ganeti.config.views import Base
+from ganeti.objects import fill
+from ganeti.objects.disk_templates import DiskTemplate
+from ganeti.objects.model import AdminState, Cluster, Disk, Instance, Node, NodeGroup
+from ganeti.objects.parameters import DISKPARAMS
+
+_TAKEN: Final = (GROUPS, NODES, NETWORKS, INSTANCES, DISKS)
+_NAMED: Final = (NODES, INSTANCES, NETWORKS)
+_PORT: Final = 2  # its place in the logical id of a DRBD device
+# Settings that instances of the other cluster depend on, compared as they stand.
+_PLACES: Final = (
+    *("volume_group_name", "drbd_usermode_helper", "file_storage_dir"),
+    *("shared_file_storage_dir", "gluster_storage_dir", "primary_ip_family"),
+)
+# And those that they inherit, with defaults.
+_FILLED: Final[Mapping[str, Callable[[Cluster], Mapping[str, Any]]]] = {
+    "beparams": fill.fill_beparams,
+    "nicparams": lambda cluster: fill.fill_nicparams(cluster, {}),
+    "ndparams": lambda cluster: cluster.ndparams,
+    "ipolicy": fill.fill_cluster_ipolicy,
+}
+# Settings of the other cluster that end with it, if they are not those of this one.
+_DROPPED: Final = (
+    *("tags", "uid_pool", "reserved_lvs", "hidden_os", "blacklisted_os", "default_iallocator"),
+    *("candidate_pool_size", "maintain_node_health", "prealloc_wipe_disks"),
+)
+_OF_GROUPS: Final = ("ndparams", "diskparams", "ipolicy", "alloc_policy")
+
+
+class Groups(StrEnum):
+    """The treatment of node groups of one name."""
+
+    MERGE = "merge"
+    RENAME = "rename"
+
+
+class Conflicts(StrEnum):
+    """The treatment of settings that differ."""
+
+    STRICT = "strict"
+    WARN = "warn"
+
+
+class Restart(StrEnum):
+    """The instances of the other cluster that run afterwards."""
+
+    ALL = "all"
+    UP = "up"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """The decisions of the administrator.
+
+    Attributes:
+        groups: None refuses names of groups that both clusters have.
+        keeps_running: the instances of the other cluster run on, so their ports stay.
+    """
+
+    groups: Groups | None = None
+    conflicts: Conflicts = Conflicts.STRICT
+    restart: Restart = Restart.UP
+    keeps_running: bool = False
+
+
+@dataclass(slots=True)
+class Merged:
+    """The outcome.
+
+    Attributes:
+        config: the merged configuration; not to be used while there are problems.
+        problems: all that forbids it, a sentence each.
+        notes: what was decided, and what is lost.
+    """
+
+    config: bytes = b""
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One of the two configurations."""
+
+    split: SplitConfig
+    view: Base
+
+    @classmethod
+    def of(cls, data: bytes) -> _Side:
+        return cls(split_config(data), ConfigState(data).durable)
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.view.cluster
+
+    def records(self, table: str, kind: type[Any]) -> dict[str, Any]:
+        return {uuid: self.view.record((table, uuid), kind) for uuid in self.split.tables[table]}
+
+    @property
+    def instances(self) -> Mapping[str, Instance]:
+        return self.records(INSTANCES, Instance)
+
+    @property
+    def groups(self) -> Mapping[str, NodeGroup]:
+        return self.records(GROUPS, NodeGroup)
+
+    @property
+    def disks(self) -> Mapping[str, Disk]:
+        return self.records(DISKS, Disk)
+
+    def names(self, table: str) -> dict[str, str]:
+        return {self.view.name_of((table, uuid)): uuid for uuid in self.split.tables[table]}
+
+
+def merge(own: bytes, other: bytes, wishes: Wishes, *, now: float) -> Merged:
+    """Take another cluster's configuration into one's own.
+
+    Raises:
+        ConfigurationError: one of them is none.
+    """
+    found = Merged()
+    here, there = _Side.of(own), _Side.of(other)
+    found.problems += _identities(here, there)
+    if found.problems:  # the rest would be misleading
+        return found
+    found.problems += _same_names(here, there)
+    found.problems += _needs(here, there)
+    conflicts = list(_differences(here, there))
+    target = _groups(here, there, wishes, found, conflicts)
+    _settle(conflicts, wishes, found)
+    found.notes += _dropped(here, there)
+    ports = _Ports(here, keeps=wishes.keeps_running)
+    tables = {name: dict(table) for name, table in here.split.tables.items()}
+    _take(here, there, tables, target, ports, wishes, now)
+    found.problems += ports.problems
+    if found.problems:
+        return found
+    found.config = _joined(here, tables, ports, now)
+    found.problems += _new_problems(here, found.config)
+    return found
+
+
+def _identities(here: _Side, there: _Side) -> Iterator[str]:
+    versions = [loads_as(int, bytes(side.split.top["version"])) for side in (here, there)]
+    if versions[0] != versions[1]:
+        yield f"the configurations have versions {versions[0]} and {versions[1]}; upgrade first"
+    if here.cluster.uuid == there.cluster.uuid:
+        yield f"both are the same cluster ({here.cluster.cluster_name})"
+
+
+def _same_names(here: _Side, there: _Side) -> Iterator[str]:
+    for table in _NAMED:
+        same = sorted(here.names(table).keys() & there.names(table).keys())
+        if same:
+            yield f"both clusters have {WHAT[table]}s named {shown(same)}; rename or remove them"
+    for table in _TAKEN:
+        twice = sorted(here.split.tables[table].keys() & there.split.tables[table].keys())
+        if twice:
+            yield f"both clusters have {WHAT[table]}s with the UUIDs {shown(twice)}"
+
+
+def _needs(here: _Side, there: _Side) -> Iterator[str]:
+    """Tell which hypervisors and disk templates of its instances are missing here."""
+    hypervisors = {str(each.hypervisor) for each in there.instances.values() if each.hypervisor}
+    templates = {str(each.dev_type) for each in there.disks.values() if each.dev_type}
+    for what, used, enabled, option in (
+        ("hypervisor", hypervisors, here.cluster.enabled_hypervisors, "enabled-hypervisors"),
+        ("disk template", templates, here.cluster.enabled_disk_templates, "enabled-disk-templates"),
+    ):
+        for name in sorted(used - set(map(str, enabled))):
+            yield (
+                f"instances there use {what} {name}, which is not enabled here"
+                f" ('gnt-cluster modify --{option}')"
+            )
+
+
+def _differences(here: _Side, there: _Side) -> Iterator[str]:
+    """Tell the settings by which instances and nodes there would change."""
+    mine, its = here.cluster, there.cluster
+    for name in _PLACES:
+        yield from _differs(name, getattr(mine, name), getattr(its, name))
+    for name, filled in _FILLED.items():
+        yield from _each_differs(name, filled(mine), filled(its))
+    for hypervisor in sorted({str(each.hypervisor) for each in there.instances.values()}):
+        if hypervisor:
+            pair = [fill.fill_hvparams_for(each, hypervisor, "") for each in (mine, its)]
+            yield from _each_differs(f"hvparams of {hypervisor}", *pair)
+    used = {str(each.dev_type) for each in there.disks.values()}
+    for template in sorted(used & DISKPARAMS.keys()):
+        pair = [dict(each.diskparams.get(template, {})) for each in (mine, its)]
+        yield from _each_differs(f"diskparams of {template}", *pair)
+    systems = {each.os for each in there.instances.values()}
+    systems |= {each.partition("+")[0] for each in systems}
+    for name in ("os_hvp", "osparams"):
+        for system in sorted(systems):
+            pair = [dict(getattr(each, name).get(system, {})) for each in (mine, its)]
+            yield from _each_differs(f"{name} of {system}", *pair)
+    if any(system in its.osparams_private_cluster for system in systems):
+        yield "private parameters of operating systems there are not taken"
+
+
+def _differs(name: str, mine: object, its: object) -> Iterator[str]:
+    if mine != its:
+        yield f"{name} is {mine!r} here, {its!r} there"
+
+
+def _each_differs(what: str, mine: Mapping[str, Any], its: Mapping[str, Any]) -> Iterator[str]:
+    for name in sorted(mine.keys() | its.keys()):
+        yield from _differs(f"{what}: {name}", mine.get(name), its.get(name))
+
+
+def _dropped(here: _Side, there: _Side) -> Iterator[str]:
+    name = there.cluster.cluster_name
+    for setting in _DROPPED:
+        mine, its = getattr(here.cluster, setting), getattr(there.cluster, setting)
+        if its and its != mine:
+            yield f"{setting} of {name} ({shown(its) if isinstance(its, list) else its}) ends"
+    if count := len(there.split.tables["filters"]):
+        yield f"{count} job filters of {name} end"
+    for node in there.records(NODES, Node).values():
+        if node.offline:
+            yield (
+                f"node {node.name} is offline and stays so; take it in by 'gnt-node add --readd"
+                " --force-join' later"
+            )
+
+
+def _settle(conflicts: Iterable[str], wishes: Wishes, found: Merged) -> None:
+    if wishes.conflicts is Conflicts.WARN:
+        found.notes += [f"{each}: that here counts" for each in conflicts]
+    else:
+        found.problems += [
+            f"{each}; change one of them, or give --parameter-conflicts=warn, by which that here"
+            " counts"
+            for each in conflicts
+        ]
+
+
+def _groups(
+    here: _Side, there: _Side, wishes: Wishes, found: Merged, conflicts: list[str]
+) -> dict[str, tuple[str, str]]:
+    """Return for each group there: the UUID of the group that its nodes come into, and its name."""
+    mine = here.names(GROUPS)
+    target: dict[str, tuple[str, str]] = {}
+    for uuid, group in there.groups.items():
+        same = mine.get(group.name)
+        target[uuid] = (uuid, group.name)
+        if same is None:
+            continue
+        if wishes.groups is Groups.MERGE:
+            target[uuid] = (same, group.name)
+            found.notes.append(f"the nodes of group {group.name} come into the one of that name")
+            pair = (here.groups[same], group)
+            for setting in _OF_GROUPS:
+                values = [getattr(each, setting) for each in pair]
+                conflicts += _differs(f"group {group.name}: {setting}", *values)
+        elif wishes.groups is Groups.RENAME:
+            name = f"{group.name}-{there.cluster.cluster_name}"
+            target[uuid] = (uuid, name)
+            found.notes.append(f"group {group.name} there becomes group {name}")
+            if name in mine or name in there.names(GROUPS):
+                found.problems.append(f"there is a group {name} already")
+        else:
+            found.problems.append(
+                f"both clusters have a node group {group.name}; --groups=merge makes them one,"
+                " --groups=rename gives that there another name"
+            )
+    return target
+
+
+class _Ports:
+    """The TCP ports of this cluster, and those that come to it."""
+
+    def __init__(self, here: _Side, *, keeps: bool) -> None:
+        self._view = here.view
+        self.pool = sorted(here.cluster.tcpudp_port_pool)
+        self.highest = max(here.cluster.highest_used_port, FIRST_DRBD_PORT - 1)
+        self._keeps = keeps
+        self._kept = set[int]()
+        self.problems: list[str] = []
+
+    def take(self, owner: str, port: int) -> int:
+        """Return the port of a device that had another one."""
+        return self._keep(owner, port) if self._keeps else self._next()
+
+    def _keep(self, owner: str, port: int) -> int:
+        users = self._view.find(By.PORT, port)
+        if users or port in self._kept:
+            self.problems.append(
+                f"port {port} of {owner} is used here, too; it can be given another one only while"
+                " it is stopped: leave --skip-stop-instances out"
+            )
+        self._kept.add(port)
+        self.pool = [each for each in self.pool if each != port]
+        self.highest = max(self.highest, port)
+        return port
+
+    def _next(self) -> int:
+        if self.pool:
+            return self.pool.pop(0)
+        self.highest += 1
+        if self.highest == LAST_DRBD_PORT + 1:
+            self.problems.append(f"there are not enough ports up to {LAST_DRBD_PORT}")
+        return self.highest
+
+
+def _take(
+    here: _Side,
+    there: _Side,
+    tables: dict[str, dict[str, Raw]],
+    target: Mapping[str, tuple[str, str]],
+    ports: _Ports,
+    wishes: Wishes,
+    now: float,
+) -> None:
+    """Put the objects of the other cluster beside one's own."""
+
+    def put(table: str, uuid: str, changes: Mapping[str, object]) -> None:
+        stored = Stored(there.split.tables[table][uuid])
+        if changes:
+            count = loads_as(dict[str, Any], stored.raw).get("serial_no", 1) + 1
+            stored = stored.with_changes({**changes, "serial_no": count, "mtime": now})
+        tables[table][uuid] = Raw(stored.raw)
+
+    for uuid, group in there.groups.items():
+        into, name = target[uuid]
+        if into == uuid:
+            put(GROUPS, uuid, {} if name == group.name else {"name": name})
+        elif group.networks:
+            networks = {**group.networks, **here.groups[into].networks}
+            stored = Stored(tables[GROUPS][into])
+            tables[GROUPS][into] = Raw(stored.with_changes({"networks": networks}).raw)
+    for uuid, node in there.records(NODES, Node).items():
+        changes = {"master_candidate": False, "group": target[node.group][0]}
+        differ = {key: value for key, value in changes.items() if getattr(node, key) != value}
+        put(NODES, uuid, differ)
+    for uuid in there.split.tables[NETWORKS]:
+        put(NETWORKS, uuid, {})
+    owners = {str(disk): each.name for each in there.instances.values() for disk in each.disks}
+    for uuid, disk in there.disks.items():
+        put(DISKS, uuid, _disk_changes(disk, owners.get(uuid, uuid), ports))
+    for uuid, instance in there.instances.items():
+        put(INSTANCES, uuid, _instance_changes(instance, ports, wishes))
+
+
+def _disk_changes(disk: Disk, owner: str, ports: _Ports) -> dict[str, object]:
+    """Give each mirrored device of a disk a port of this cluster."""
+    changes: dict[str, object] = {}
+    if disk.dev_type == DiskTemplate.DRBD and len(disk.logical_id) > _PORT:
+        logical_id = list(disk.logical_id)
+        if isinstance(port := logical_id[_PORT], int):
+            logical_id[_PORT] = ports.take(f"a disk of instance {owner}", port)
+            changes["logical_id"] = logical_id
+    return changes if changes.get("logical_id") != disk.logical_id else {}
+
+
+def _instance_changes(instance: Instance, ports: _Ports, wishes: Wishes) -> dict[str, object]:
+    changes: dict[str, object] = {}
+    if instance.network_port is not None:
+        changes["network_port"] = ports.take(
+            f"the console of instance {instance.name}", instance.network_port
+        )
+    is_to_stay_down = wishes.restart is Restart.NONE and not wishes.keeps_running
+    if is_to_stay_down and instance.admin_state is AdminState.UP:
+        changes |= {"admin_state": AdminState.DOWN, "disks_active": False}  # or the watcher starts
+    return {name: value for name, value in changes.items() if getattr(instance, name) != value}
+
+
+def _joined(
+    here: _Side, tables: Mapping[str, Mapping[str, Raw]], ports: _Ports, now: float
+) -> bytes:
+    split, cluster = here.split, Stored(here.split.cluster)
+    changed = cluster.with_changes(
+        {
+            "tcpudp_port_pool": ports.pool,
+            "highest_used_port": ports.highest,
+            "serial_no": here.cluster.serial_no + 1,
+            "mtime": now,
+        }
+    )
+    top = {**split.top, **_next_serial(split, now)}
+    return join_config(SplitConfig(Raw(changed.raw), tables, top, split.order))
+
+
+def _next_serial(split: SplitConfig, now: float, *, beyond: int = 0) -> dict[str, Raw]:
+    serial_no = max(loads_as(int, bytes(split.top["serial_no"])), beyond) + 1
+    return {"serial_no": Raw(dumps(serial_no)), "mtime": Raw(dumps(now))}
+
+
+def beyond(config: bytes, newer: bytes, *, now: float) -> bytes:
+    """Return a configuration with a serial number above that of a newer one, so that it counts."""
+    split, serial_no = split_config(config), split_config(newer).top["serial_no"]
+    top = _next_serial(split, now, beyond=loads_as(int, bytes(serial_no)))
+    return join_config(SplitConfig(split.cluster, split.tables, {**split.top, **top}, split.order))
+
+
+def _new_problems(here: _Side, config: bytes) -> list[str]:
+    """Return the problems of a configuration that one's own did not have."""
+    try:
+        view = ConfigState(config).durable
+    except ConfigurationError as err:
+        return [err.message]
+    old = {text for each in here.view.identities() for text in problems_of(here.view, each)}
+    found = [text for each in view.identities() for text in problems_of(view, each)]
+    return [text for text in dict.fromkeys(found) if text not in old]
