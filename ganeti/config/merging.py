@@ -25,6 +25,7 @@ from ganeti.config.config_data import SplitConfig, join_config, split_config
 from ganeti.config.index import DISKS, GROUPS, INSTANCES, NETWORKS, NODES, WHAT, By
 from ganeti.config.overlay import Stored
 from ganeti.config.state import ConfigState
+from ganeti.config.upgrade.versions import version_of
 from ganeti.config.views import Base
 from ganeti.objects import fill
 from ganeti.objects.disk_templates import DiskTemplate
@@ -147,6 +148,9 @@ def merge(own: bytes, other: bytes, wishes: Wishes, *, now: float) -> Merged:
         ConfigurationError: one of them is none.
     """
     found = Merged()
+    found.problems += _versions(own, other)
+    if found.problems:
+        return found
     here, there = _Side.of(own), _Side.of(other)
     found.problems += _identities(here, there)
     if found.problems:  # the rest would be misleading
@@ -168,10 +172,15 @@ def merge(own: bytes, other: bytes, wishes: Wishes, *, now: float) -> Merged:
     return found
 
 
+def _versions(own: bytes, other: bytes) -> Iterator[str]:
+    tops = [split_config(data).top for data in (own, other)]
+    numbers = [loads_as(int, bytes(top["version"])) if "version" in top else None for top in tops]
+    mine, its = (version_of({"version": number}) for number in numbers)
+    if mine != its:
+        yield f"the configurations have versions {mine} here and {its} there; upgrade first"
+
+
 def _identities(here: _Side, there: _Side) -> Iterator[str]:
-    versions = [loads_as(int, bytes(side.split.top["version"])) for side in (here, there)]
-    if versions[0] != versions[1]:
-        yield f"the configurations have versions {versions[0]} and {versions[1]}; upgrade first"
     if here.cluster.uuid == there.cluster.uuid:
         yield f"both are the same cluster ({here.cluster.cluster_name})"
 

@@ -31,7 +31,7 @@ DECISIONS = ROOT / "doc" / "design.md"
 DECISIONS_TITLE = "Where we do not follow the designs"
 
 # What is still to be built; nothing else may be "not yet".
-SUBJECTS = ("LVM", "DRBD", "storage", "htools", "maintd", "merge", "packages", "guests")
+SUBJECTS = ("LVM", "DRBD", "storage", "htools", "maintd", "packages", "guests")
 # Tests that ``make test`` leaves out: the marker that names their suite, and what runs it.
 OUTSIDE = {
     "real": "make test-real",

@@ -22,6 +22,11 @@ from ganeti.base.paths import Paths
 from ganeti.cli.command import ArgKind, Context, Options, opt
 from ganeti.cli.declaration.program import DEBUG, single_program
 from ganeti.cli.run.jobs import FINAL_STATUSES, encode, results_of_all
+from ganeti.config.config_data import split_config
+from ganeti.config.overlay import decode_record
+from ganeti.node_ops.context import NodeContext
+from ganeti.node_ops.machine.master import Master
+from ganeti.objects.model import Cluster, master_network_parameters
 from ganeti.opcodes.instance import OpInstanceShutdown, OpInstanceStartup
 from ganeti.opcodes.opcode import OpCode
 from ganeti.protocol.luxi import DrainedBy
@@ -167,8 +172,16 @@ def _undrain(context: Context, _options: Options, _ask: Ask) -> Answer:
     return Answer(changed=undrain(context))
 
 
-def _stop_daemons(context: Context, _options: Options, _ask: Ask) -> Answer:
+def _stop_daemons(context: Context, _options: Options, ask: Ask) -> Answer:
+    """Stop all daemons; a master gives the cluster's address up, which LuxiD takes at its start."""
     daemon_control.stop_all(context.paths, _EVERYWHERE, context.terminal.error)
+    if ask.is_master:
+        config = config_file.read_config(context.paths)
+        cluster = decode_record(split_config(config).cluster, Cluster)
+        Master(NodeContext(context.paths, own_hostname())).node_deactivate_master_ip(
+            master_network_parameters(cluster),
+            use_external_mip_script=cluster.use_external_mip_script,
+        )
     return Answer()
 
 

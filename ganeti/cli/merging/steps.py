@@ -27,10 +27,12 @@ from ganeti.cli.merging.reach import Reach, ask
 from ganeti.cli.run.jobs import execute, make_opcode
 from ganeti.config import merging
 from ganeti.config.merging import Restart
+from ganeti.config.ssconf_values import ssconf_values
+from ganeti.config.state import ConfigState
 from ganeti.opcodes.cluster import OpClusterRedistConf
 from ganeti.opcodes.instance import OpInstanceStartup
 from ganeti.opcodes.node import OpNodeAdd, OpNodeSetParams
-from ganeti.store import config_file, watcher_pause
+from ganeti.store import config_file, ssconf, watcher_pause
 from ganeti.system import clock, daemon_control, files, process
 
 _MASTER: Final = frozenset({Place.MASTER})
@@ -229,7 +231,7 @@ class Merge:
 
         def stop() -> None:
             for name in (master, *others):
-                self._ask(name, "stop-daemons")
+                self._ask(name, "stop-daemons", is_master=name == master)
 
         def start() -> None:
             for name in (*others, master):
@@ -293,6 +295,8 @@ class Merge:
         present = config_file.read_config(self.paths)
         restored = merging.beyond(before, present, now=clock.now())
         config_file.write_config(self.paths, restored)
+        # The votes at the start of the daemons are those of the nodes named there.
+        ssconf.write_values(self.paths, ssconf_values(ConfigState(restored).durable))
 
     def _start_alone(self) -> None:
         """Start the daemons without votes: the new nodes have none yet."""

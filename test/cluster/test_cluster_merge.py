@@ -1,0 +1,189 @@
+"""One cluster is taken into another: cut at every step it goes on, or is taken back."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fakes.failing_cluster import FailingCluster
+from fakes.two_clusters import OTHER, two_clusters
+from fakes.virtual_cluster import Outcome
+
+from ganeti.bootstrap.virtual import lifecycle
+from ganeti.store import watcher_pause
+from ganeti.system import process, ssh
+
+GUESTS = ("guest1.example.com", "guest2.example.com")
+STEPS = (
+    *("keys", "watchers", "instances", "queue", "daemons", "fetch", "own-queue", "stop"),
+    *("config", "start"),
+)
+"""Those that can be taken back."""
+LATER = ("redist", "restart", "go-on", "up")
+TIMEOUT_S = 300.0
+# Runs the tool, and dies once a step is done, before that is noted.
+CUT = """
+import os, sys
+from ganeti.cli.merging import journal
+from ganeti.cli.programs import main
+save, step = journal.save, os.environ["CUT"]
+def cut(paths, note):
+    if step in note.done:
+        os._exit(77)
+    save(paths, note)
+journal.save = cut
+sys.argv = ["cluster-merge", *sys.argv[1:]]
+sys.exit(main())
+"""
+Pair = tuple[FailingCluster, FailingCluster]
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pair]:
+    """Two clusters of two nodes; the other one has an instance that runs, and one that does not."""
+    with two_clusters(2, 2) as (own, other):
+        for guest, node in zip(GUESTS, other.nodes, strict=True):
+            other.gnt(
+                "instance add --no-name-check --no-ip-check -t file --disk 0:size=1 --no-install"
+                f" -o debootstrap+default --no-start -B memory=4 -n {node} {guest}"
+            )
+        other.gnt(f"instance startup {GUESTS[0]}")
+        yield own, other
+
+
+def merge(own: FailingCluster, *words: str, cut: str = "") -> Outcome:
+    """Run the tool on the master; with ``cut`` it dies at the end of that step."""
+    if not cut:
+        return own.run(["cluster-merge", *words], timeout_s=TIMEOUT_S)
+    environment = {**lifecycle.command_environment(own.layout, own.master), "CUT": cut}
+    argv = [sys.executable, "-c", CUT, *words]
+    result = process.run(argv, timeout_s=TIMEOUT_S, env=environment)
+    found = Outcome(cut, result.status, result.stdout.decode(), result.stderr.decode())
+    assert found.status == 77, found
+    return found
+
+
+def refused(outcome: Outcome, *texts: str) -> None:
+    assert outcome.status == 1, outcome
+    assert all(text in outcome.err for text in texts), outcome
+    assert "Traceback" not in outcome.err, outcome
+
+
+def config_of(cluster: FailingCluster) -> dict[str, object]:
+    """The configuration without what counts its changes."""
+    found = json.loads(Path(cluster.paths.config_data).read_bytes())
+    for key in ("serial_no", "mtime"):
+        found.pop(key)
+    for table in ("instances", "disks"):  # started and stopped
+        for each in found[table].values():
+            for key in ("serial_no", "mtime", "disks_active"):
+                each.pop(key, None)
+    return dict(found)
+
+
+def keys_of(cluster: FailingCluster, node: str) -> str:
+    path = Path(ssh.directory_of(cluster.paths_of(node))) / "authorized_keys"
+    return path.read_text() if path.exists() else ""
+
+
+def check_as_before(pair: Pair, before: list[dict[str, object]]) -> None:
+    """Both clusters work, and have nothing of the attempt."""
+    for cluster, config in zip(pair, before, strict=True):
+        assert config_of(cluster) == config
+        assert cluster.run("gnt-debug delay 0").status == 0, "the queue is open"
+        assert watcher_pause.read(cluster.paths) is None
+        for node in cluster.nodes:
+            assert keys_of(cluster, node) == ""
+    own, other = pair
+    assert other.instance_field(GUESTS[0], "status") == "running"
+    assert other.instance_field(GUESTS[1], "status") == "ADMIN_down"
+    assert [name for name in os.listdir(own.paths.data_dir) if "cluster-merge" in name] == []
+
+
+def test_what_is_in_the_way_is_told_before_anything_is_touched(pair: Pair) -> None:
+    own, other = pair
+    before = [config_of(cluster) for cluster in pair]
+    refused(merge(own, OTHER), "both clusters have a node group default", "--groups=merge")
+    refused(merge(own, "nobody"), "is called 'nobody'")
+    refused(merge(own), "name the clusters")
+    refused(merge(own, "--rollback"), "nothing to take back")
+    refused(merge(own, "cluster.example.com"), "both are the same cluster")
+    other.gnt("cluster modify -B vcpus=3")
+    refused(merge(own, "--groups=rename", OTHER), "beparams: vcpus is 1 here, 3 there")
+    other.gnt("cluster modify -B vcpus=1")
+    outcome = merge(own, "--dry-run", "--groups=rename", OTHER)
+    assert outcome.status == 0, outcome
+    assert "group default there becomes group default-other.example.com" in outcome.out
+    outcome = own.run(["cluster-merge", OTHER], node=own.nodes[1])
+    assert outcome.status != 0
+    assert "not the master" in outcome.err
+    assert [config_of(cluster)["instances"] for cluster in pair] == [c["instances"] for c in before]
+
+
+@pytest.mark.shows("2.1/merge-rollback/undo", "2.1/merge-rollback/keys-back")
+def test_cut_before_a_node_is_taken_in_it_is_taken_back(pair: Pair) -> None:
+    before = [config_of(cluster) for cluster in pair]
+    for step in ("instances", "start"):
+        merge(pair[0], "--groups=rename", OTHER, cut=step)
+        refused(merge(pair[0], "--dry-run", "elsewhere"), "was cut off")
+        outcome = merge(pair[0], "--rollback")
+        assert outcome.status == 0, (step, outcome)
+        check_as_before(pair, before)
+
+
+def test_a_failure_before_that_takes_it_back_at_once(pair: Pair) -> None:
+    own, other = pair
+    before = [config_of(cluster) for cluster in pair]
+    blocked = Path(other.paths_of(other.nodes[1]).watcher_pause)
+    blocked.mkdir()  # no node's files can be written always
+    try:
+        outcome = merge(own, "--groups=rename", OTHER)
+    finally:
+        blocked.rmdir()
+    refused(outcome, "pause on node4.example.com")
+    if "--rollback" in outcome.err:  # taking it back needs the same file
+        assert merge(own, "--rollback").status == 0
+    check_as_before(pair, before)
+
+
+@pytest.mark.shows(
+    "2.1/merge/easy",
+    "2.1/merge-steps/keys",
+    "2.1/merge-steps/stopped",
+    "2.1/merge-steps/readd",
+    "2.1/merge-steps/started",
+    "2.1/merge-verify/verify",
+)
+def test_cut_at_every_step_it_goes_on_to_its_end(pair: Pair) -> None:
+    own, other = pair
+    joins = [f"join:{node}" for node in other.nodes]
+    for step in (*STEPS, *joins, *LATER):
+        merge(own, "--groups=rename", OTHER, cut=step)
+        if step == "keys":
+            assert all(keys_of(other, node) for node in other.nodes)
+        if step == "daemons":
+            running = [p.command for node in other.nodes for p in other.processes_of(node)]
+            assert running == [], "no daemon, and no instance"
+        if step == joins[0]:
+            refused(merge(own, "--rollback"), "cannot be taken back any more")
+    outcome = merge(own, OTHER)
+    assert outcome.status == 0, outcome
+    assert f"Cluster {OTHER} is part of this one now." in outcome.out
+
+    own.nodes = (*own.nodes, *other.nodes)
+    assert own.gnt("node list --no-headers -o name").lines == list(own.nodes)
+    assert own.instance_field(GUESTS[0], "status") == "running"
+    assert own.instance_field(GUESTS[1], "status") == "ADMIN_down"
+    own.wait_all_follow()
+    assert own.gnt("cluster verify").status == 0
+    assert "not paused" in own.gnt("cluster watcher info").out
+    for node in other.nodes:
+        backups = Path(own.paths_of(node).backup_dir).glob("ganeti-*/var/lib/ganeti/config.data")
+        kept = [json.loads(path.read_bytes())["cluster"]["cluster_name"] for path in backups]
+        assert kept == [OTHER], "the other cluster's configuration is still there, once"
+    assert [n for n in os.listdir(own.paths.data_dir) if n.startswith("cluster-merge")] == []
+    own.fail_over(other.nodes[0])
