@@ -109,10 +109,11 @@ test-nodes: $(VENV)/.installed-for-tests  ## The shortest form of test-storage, 
 test-storage: $(VENV)/.installed-for-tests  ## Try LVM and DRBD on three real nodes, with power cuts (TEST_NODES=.nodes: on those of nodes-up); needs root
 	@GANETI_TEST_REAL=1 GANETI_TEST_NODES=$(TEST_NODES) $(BIN)/pytest test/real/test_storage*.py $(PYTEST_ARGS)
 
-test-long: test-real  ## Run all that takes long: test-real, 100 kills of maintenance, 100 rounds of damage, 5000 random losses, and test-storage with 50 power cuts
+test-long: test-real  ## Run all that takes long: test-real, 100 kills of maintenance, 100 rounds of damage, 5000 random losses, each cut of a merge, and test-storage with 50 power cuts
 	@GANETI_TEST_KILLS=100 $(BIN)/pytest test/fault/test_maintd_kills.py
 	@GANETI_TEST_ROUNDS=100 $(BIN)/pytest test/fault/test_luxid_campaign.py
 	@GANETI_TEST_SCENARIOS=5000 $(BIN)/pytest test/unit/availability/test_simulator.py
+	@GANETI_TEST_CUTS=1 $(BIN)/pytest test/cluster/test_cluster_merge.py
 	@GANETI_TEST_ROUNDS=50 $(MAKE) test-storage
 
 golden: $(VENV)/.installed-for-tests  ## Play the recorded command lines of Ganeti 3.0.2 and show each difference

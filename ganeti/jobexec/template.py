@@ -72,6 +72,20 @@ def main() -> NoReturn:
         os._exit(status)  # taking the interpreter apart is of no use to anybody
 
 
+def be_one() -> NoReturn:
+    """Be one job process by itself: our standard input is the way to LuxiD."""
+    status = 1
+    try:
+        show_name("gnt-job-warm")
+        paths = environment.current_paths()
+        log.set_up("ganeti-job", f"{paths.log_dir}/jobs.log", debug=False, console=False)
+        with _take_control() as channel:
+            deque(load_all(), maxlen=0)
+            status = run(paths, channel)
+    finally:
+        os._exit(status)
+
+
 def load_all() -> Iterator[str]:
     """Import the modules of all logical units, one after the other; yields each that is done."""
     yield from load_units()
@@ -96,7 +110,7 @@ def _nursery(control: socket.socket, paths: Paths) -> nursery.Nursery:
 
 
 def _take_control() -> socket.socket:
-    """Return the control socket; standard input and output are nothing from here on."""
+    """Return the socket that LuxiD gave us; standard input and output are nothing from here on."""
     control = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)

@@ -18,7 +18,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from ganeti.base.errors import ConfigurationError, GenericError, NotMasterError, ProtocolError
 from ganeti.base.paths import Paths
@@ -30,7 +30,7 @@ from ganeti.daemon.audit import AuditLog, Entry, entries_of_call, program_of, us
 from ganeti.daemon.context import DaemonContext
 from ganeti.daemon.main import DaemonSpec
 from ganeti.daemon.master_watch import MasterWatch, confirm, poll_everybody
-from ganeti.daemon.options import MasterOptions
+from ganeti.daemon.options import MasterOptions, option
 from ganeti.jobs.scheduler import LimitChanged, QuorumChanged, tracked_limit
 from ganeti.jobs.votes import Poll, Standing, highest_job_id, judge, newer_jobs
 from ganeti.luxid.cluster_methods import ClusterMethods
@@ -78,6 +78,14 @@ _LIVELOCK_MODE: Final = 0o750
 _CONFIG_DELAY_S: Final = 0.02  # several changes at once are read once; a question reads at once
 
 
+class Options(MasterOptions, frozen=True, kw_only=True):
+    """The options of LuxiD."""
+
+    exec_jobs: Annotated[
+        bool, option("start each job process as a program of its own, which may be confined")
+    ] = False
+
+
 class LuxiDaemon:
     """All parts of LuxiD, put together."""
 
@@ -110,7 +118,9 @@ class LuxiDaemon:
         self._follower = Follower(
             paths, self._known_jobs, self._store, self._exits, tasks, self._on_ended, self._on_moved
         )
-        self._pool = Pool(paths, WARM_DEFAULT, tasks, self._exits)
+        self._pool = Pool(
+            paths, WARM_DEFAULT, tasks, self._exits, by_exec=context.options_as(Options).exec_jobs
+        )
         self._starter = JobStarter(
             self._known_jobs, self._store, self._pool, self._follower, tasks, self._may_start
         )
@@ -153,7 +163,7 @@ class LuxiDaemon:
         self._tasks.create_task(self._end_drain_left_behind(), name="watch over the drain flag")
         self._pool.fill()
         self._tasks.create_task(self._take_master_ip(), name="take the master address")
-        asks_nobody = self._context.options_as(MasterOptions).no_voting
+        asks_nobody = self._context.options_as(Options).no_voting
         watch = self._watch.only_report() if asks_nobody else self._watch.run()
         self._tasks.create_task(watch, name="watch over the master role")
 
@@ -191,10 +201,10 @@ class LuxiDaemon:
         asyncio.get_running_loop().call_later(_CONFIG_DELAY_S, self._view.refresh)
 
     async def _confirm(self) -> bool:
-        return self._context.options_as(MasterOptions).no_voting or await self._watch.check()
+        return self._context.options_as(Options).no_voting or await self._watch.check()
 
     async def _may_start(self) -> bool:
-        return self._context.options_as(MasterOptions).no_voting or await self._watch.may_act()
+        return self._context.options_as(Options).no_voting or await self._watch.may_act()
 
     def _on_quorum_changed(self, is_lost: bool) -> None:
         self._starter.tell(QuorumChanged(is_lost))
@@ -224,7 +234,7 @@ class LuxiDaemon:
         if any(facts.fails_over for facts in poll.known().values()):
             return False
         return (
-            self._context.options_as(MasterOptions).no_voting
+            self._context.options_as(Options).no_voting
             or judge(poll).standing is Standing.CONFIRMED
         )
 
@@ -437,5 +447,5 @@ SPEC: Final = DaemonSpec(
     name="ganeti-luxid",
     description="Runs the job queue and answers queries, on the master node.",
     serve=serve,
-    options=MasterOptions,
+    options=Options,
 )

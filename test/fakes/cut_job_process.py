@@ -1,10 +1,11 @@
 """A template whose job processes stop being one at a given step of the hand-over.
 
-    cut_job_process.py STEP FLAG
+    cut_job_process.py STEP FLAG [job]
 
 STEP: ``begin`` before it is ready, ``ready`` right after, ``assign`` when it gets its job, ``named``
 after it has named its lock file.  While the file FLAG exists it ends there; with ``FLAG.hang`` it
-hangs instead, its number in ``FLAG.pid``; without either it is a normal job process.
+hangs instead, its number in ``FLAG.pid``; without either it is a normal job process.  With "job" it
+is such a process itself.
 """
 
 from __future__ import annotations
@@ -63,4 +64,4 @@ class CutLink(template.LuxidLink):
 
 if __name__ == "__main__":
     template.LuxidLink = CutLink  # type: ignore[misc, assignment]
-    template.main()
+    template.be_one() if sys.argv[3:] else template.main()

@@ -11,5 +11,5 @@ from ganeti.luxid.queue import processes
 if __name__ == "__main__":
     separator = sys.argv.index("--")
     command = [sys.executable, *sys.argv[separator + 1 :]]
-    processes.launch_argv = lambda: command
+    processes.launch_argv = lambda *words: [*command, *words]
     sys.exit(run_daemon(SPEC, sys.argv[1:separator]))

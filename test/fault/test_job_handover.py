@@ -19,7 +19,7 @@ from ganeti.base.ids import JobId
 from ganeti.jobs.record import QueuedJob, encode_job
 from ganeti.jobs.status import Status
 from ganeti.jobs.submission import make_job
-from ganeti.luxid.queue.processes import launch_argv
+from ganeti.luxid.queue.processes import ALONE, launch_argv
 from ganeti.protocol.envelope import ETX
 from ganeti.protocol.job_start import Assign, Confirm, Dialog, Named, Ready
 from ganeti.store.job_files import JOB_BYTES_MAX
@@ -37,26 +37,43 @@ def node() -> Iterator[LuxidNode]:
         yield made
 
 
+class ExecNode(LuxidNode):
+    """A node whose job processes are programs of their own."""
+
+    def luxid_argv(self) -> list[str]:
+        return [*super().luxid_argv(), "--exec-jobs"]
+
+
+@pytest.fixture(params=[LuxidNode, ExecNode], ids=["fork", "exec"])
+def any_node(request: pytest.FixtureRequest) -> Iterator[LuxidNode]:
+    with request.param() as made:
+        yield made
+
+
 class PlayedLuxid:
     """The test in the place of LuxiD, with one real job process."""
 
     def __init__(self, node: LuxidNode) -> None:
-        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.control.settimeout(DEADLINE_S)
-        with theirs:
-            self.template = subprocess.Popen(launch_argv(), stdin=theirs, env=node.environment())
+        self._received = b""
+        self.dialog = Dialog("luxid")
         self.stream, theirs = socket.socketpair()
         self.stream.settimeout(DEADLINE_S)
         with theirs:
-            nursery.send_request(self.control, 1, theirs)
-        self.dialog = Dialog("luxid")
+            self.begin(node, theirs)
+
+    def begin(self, node: LuxidNode, theirs: socket.socket) -> None:
+        """Have the process made, which gets one end of a channel."""
+        self.control, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.control.settimeout(DEADLINE_S)
+        with its:
+            self.template = subprocess.Popen(launch_argv(), stdin=its, env=node.environment())
+        nursery.send_request(self.control, 1, theirs)
         ready, begun = (nursery.receive_report(self.control) for _ in range(2))
         assert ready is not None
         assert ready.number == nursery.READY
         assert begun is not None
         assert begun.wait_status is None
         self.pid = begun.pid
-        self._received = b""
 
     def hear(self) -> object:
         while ETX not in self._received:
@@ -80,6 +97,21 @@ class PlayedLuxid:
         return os.waitstatus_to_exitcode(ended.wait_status)
 
 
+class PlayedWithExec(PlayedLuxid):
+    """The same with a process that has no template."""
+
+    def begin(self, node: LuxidNode, theirs: socket.socket) -> None:
+        self.job = subprocess.Popen(launch_argv(ALONE), stdin=theirs, env=node.environment())
+        self.pid = self.job.pid
+
+    def leave(self) -> int:
+        self.stream.close()
+        return self.job.wait(DEADLINE_S)
+
+
+any_luxid = pytest.mark.parametrize("played", [PlayedLuxid, PlayedWithExec], ids=["fork", "exec"])
+
+
 def queued_job(node: LuxidNode, number: int) -> QueuedJob:
     job = make_job(JobId(number), [delay()], (1, 1))
     node.files.write_durable(job.id, encode_job(job))
@@ -92,10 +124,13 @@ def queued_job(node: LuxidNode, number: int) -> QueuedJob:
     "2.12/execution/starts-after",
     "2.12/execution/unconfirmed-ends",
 )
+@any_luxid
 @pytest.mark.parametrize("heard", [0, 1, 2])
-def test_a_process_that_is_not_confirmed_leaves_nothing(node: LuxidNode, heard: int) -> None:
+def test_a_process_that_is_not_confirmed_leaves_nothing(
+    node: LuxidNode, heard: int, played: type[PlayedLuxid]
+) -> None:
     job = queued_job(node, 1)
-    luxid = PlayedLuxid(node)
+    luxid = played(node)
     ready = luxid.hear()
     assert isinstance(ready, Ready)
     assert ready.process_id == luxid.pid
@@ -114,9 +149,12 @@ def test_a_process_that_is_not_confirmed_leaves_nothing(node: LuxidNode, heard: 
 
 
 @pytest.mark.shows("2.12/execution/broken-after", "2.12/further/own-file")
-def test_a_confirmed_process_goes_on_without_luxid(node: LuxidNode) -> None:
+@any_luxid
+def test_a_confirmed_process_goes_on_without_luxid(
+    node: LuxidNode, played: type[PlayedLuxid]
+) -> None:
     queued_job(node, 1)
-    luxid = PlayedLuxid(node)
+    luxid = played(node)
     luxid.hear()
     luxid.say(Assign(1))
     luxid.hear()
@@ -127,9 +165,12 @@ def test_a_confirmed_process_goes_on_without_luxid(node: LuxidNode) -> None:
 
 
 @pytest.mark.shows("2.12/execution/starts-after")
-def test_a_process_that_hears_nonsense_does_not_start(node: LuxidNode) -> None:
+@any_luxid
+def test_a_process_that_hears_nonsense_does_not_start(
+    node: LuxidNode, played: type[PlayedLuxid]
+) -> None:
     job = queued_job(node, 1)
-    luxid = PlayedLuxid(node)
+    luxid = played(node)
     luxid.hear()
     luxid.say(Assign(1))
     luxid.hear()
@@ -145,6 +186,7 @@ class CutNode(LuxidNode):
     """A node whose job processes are cut at one step, one for each flag that is set."""
 
     step = ""
+    options: tuple[str, ...] = ()
 
     def flag(self, suffix: str = "") -> str:
         return f"{self.paths.run_dir}/cut{suffix}"
@@ -160,12 +202,18 @@ class CutNode(LuxidNode):
         super().__exit__(*exc)
 
     def luxid_argv(self) -> list[str]:
-        return [RUN_LUXID, "-f", "--", CUT, self.step, self.flag()]
+        return [RUN_LUXID, "-f", *self.options, "--", CUT, self.step, self.flag()]
 
 
-@pytest.fixture
-def cut_node() -> Iterator[CutNode]:
-    with CutNode() as made:
+class CutExecNode(CutNode):
+    """The same with processes that are programs of their own."""
+
+    options = ("--exec-jobs",)
+
+
+@pytest.fixture(params=[CutNode, CutExecNode], ids=["fork", "exec"])
+def cut_node(request: pytest.FixtureRequest) -> Iterator[CutNode]:
+    with request.param() as made:
         yield made
 
 
@@ -237,53 +285,53 @@ def test_luxid_killed_after_the_start_record_finds_the_job_dead(cut_node: CutNod
 
 
 @pytest.mark.shows("2.12/further/watched")
-def test_running_jobs_survive_luxid_and_are_followed_by_the_next_one(node: LuxidNode) -> None:
-    client = node.start()
+def test_running_jobs_survive_luxid_and_are_followed_by_the_next_one(any_node: LuxidNode) -> None:
+    client = any_node.start()
     job_id = client.submit_job([HELD, delay()])
     place = wait_held(client, job_id)
-    node.stop(signal.SIGKILL)
-    client = node.start()
+    any_node.stop(signal.SIGKILL)
+    client = any_node.start()
     assert client.query_jobs([job_id], ["status"]) == [["running"]]
     let_go(place)
     assert wait_status(client, job_id, is_final) == "success"
 
 
 @pytest.mark.shows("2.12/further/own-file")
-def test_a_job_that_ended_while_luxid_was_away_is_not_run_again(node: LuxidNode) -> None:
-    client = node.start()
+def test_a_job_that_ended_while_luxid_was_away_is_not_run_again(any_node: LuxidNode) -> None:
+    client = any_node.start()
     job_id = client.submit_job([HELD])
     place = wait_held(client, job_id)
     queued = client.submit_job([delay(depends=[[job_id, []]])])
-    node.stop(signal.SIGKILL)
+    any_node.stop(signal.SIGKILL)
     let_go(place)
-    wait_until(lambda: node.job(job_id).is_final and not node.livelocks(), "the job to end")
-    client = node.start()
+    wait_until(lambda: any_node.job(job_id).is_final and not any_node.livelocks(), "the job to end")
+    client = any_node.start()
     assert wait_status(client, queued, is_final) == "success"
-    assert node.job(job_id).status is Status.SUCCESS
+    assert any_node.job(job_id).status is Status.SUCCESS
 
 
 @pytest.mark.shows("2.12/death/after-restart", "2.0/queue-status/aborted")
-def test_a_job_that_died_while_luxid_was_away_is_in_error(node: LuxidNode) -> None:
-    client = node.start()
+def test_a_job_that_died_while_luxid_was_away_is_in_error(any_node: LuxidNode) -> None:
+    client = any_node.start()
     job_id = client.submit_job([delay(60)])
     wait_status(client, job_id, "running")
-    node.stop(signal.SIGKILL)
-    pid = node.job(job_id).process_id
+    any_node.stop(signal.SIGKILL)
+    pid = any_node.job(job_id).process_id
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    client = node.start()
+    client = any_node.start()
     assert wait_status(client, job_id, is_final, PROMPT_S) == "error"
 
 
 @pytest.mark.shows("backend/masterd/pending-kept")
-def test_a_stopped_luxid_exits_within_a_second_and_loses_nothing(node: LuxidNode) -> None:
-    client = node.start()
+def test_a_stopped_luxid_exits_within_a_second_and_loses_nothing(any_node: LuxidNode) -> None:
+    client = any_node.start()
     ids = [client.submit_job([opcode]) for opcode in (HELD, delay(0.5), delay(0.5))]
     place = wait_held(client, ids[0])
     started = time.monotonic()
-    assert node.stop() == 0
+    assert any_node.stop() == 0
     assert time.monotonic() - started < PROMPT_S
-    client = node.start()
+    client = any_node.start()
     let_go(place)
     assert [wait_status(client, job_id, is_final) for job_id in ids] == ["success"] * 3
 

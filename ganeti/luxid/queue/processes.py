@@ -1,7 +1,8 @@
 """Job processes as LuxiD knows them: forked from a template, kept ahead of need, used up by a job.
 
-The template is started when it is needed (`ganeti.jobexec.template`, `ganeti.system.nursery`).  A
-few processes wait ahead of need: lock file held, blocked on us, each for exactly one job
+The template is started when it is needed (`ganeti.jobexec.template`, `ganeti.system.nursery`).  By
+the option ``--exec-jobs`` each process is a program of its own instead (`Programs`).  A few
+processes wait ahead of need: lock file held, blocked on us, each for exactly one job
 (`ganeti.protocol.job_start` has the messages).
 
 Source: ARCHITECTURE, "The life of a job".
@@ -158,13 +159,17 @@ class JobProcess:
             raise ProcessGoneError(f"job process {self.pid} is gone: {err}") from err
 
 
-def launch_argv() -> list[str]:
-    """Return the command line of the template."""
+ALONE: Final = "job"
+"""The word after which the launched program is one job process, and no template."""
+
+
+def launch_argv(*words: str) -> list[str]:
+    """Return the command line of the template, or with `ALONE` of a job process."""
     package = os.path.dirname(os.path.abspath(ganeti.__file__))
     libraries = os.path.dirname(os.path.dirname(os.path.abspath(msgspec.__file__)))
     directories = dict.fromkeys([os.path.dirname(package), libraries, *_library_directories()])
     path = os.path.join(package, "jobexec", "launch.py")
-    return [sys.executable, "-I", "-S", path, ":".join(directories)]
+    return [sys.executable, "-I", "-S", path, ":".join(directories), *words]
 
 
 def _library_directories() -> list[str]:
@@ -267,6 +272,9 @@ class Template:
         status = child.poll()
         logger.debug("Template %s of job processes ended with status %s", child.pid, status)
 
+    def give_up(self, _made: JobProcess) -> None:
+        """A process that does not get ready ends by itself, or with its template."""
+
     def take_reports(self) -> None:
         """Take the reports that have come, or find out that the template is gone."""
         while self._control is not None:
@@ -303,6 +311,54 @@ class Template:
             self._on_exit(forked)
 
 
+@dataclass(eq=False, slots=True)
+class Programs:
+    """Job processes by a fork and an exec for each, which a site may confine one by one.
+
+    Each imports all that jobs need before it says that it is ready.
+
+    Args:
+        argv, log, on_exit: as of `Template`.
+    """
+
+    _argv: Sequence[str]
+    _log: int
+    _exits: ExitWatcher
+    _on_exit: Callable[[JobProcess], None]
+
+    def fork(self) -> JobProcess:
+        """Return a new job process; errors as of `Template.fork`."""
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        try:
+            with theirs:
+                child = process.spawn(self._argv, stdin=theirs.fileno(), stderr=self._log)
+        except GenericError:
+            ours.close()
+            raise
+        made = JobProcess(ours)
+        made.pid = child.pid
+        self._exits.watch(child.pid, lambda: self._on_end(child, made))
+        return made
+
+    def _on_end(self, child: process.Child, made: JobProcess) -> None:
+        status = child.poll()
+        logger.debug("Job process %s ended with status %s", child.pid, status)
+        made.is_gone = True
+        self._on_exit(made)
+
+    def give_up(self, made: JobProcess) -> None:
+        """End a process that does not get ready: if it hangs, it would not see that it should."""
+        if not made.is_gone:
+            self._exits.signal(made.pid, signal.SIGKILL)
+
+    def take_reports(self) -> None:
+        """There is nobody else to report."""
+
+    def close(self) -> None:
+        """Each process sees by itself that nobody wants it."""
+
+
 class Pool:
     """The warm processes.
 
@@ -310,9 +366,12 @@ class Pool:
         size: how many to keep.
         tasks: the processes are started there.
         exits: tells when processes end.
+        by_exec: each process is a program of its own.
     """
 
-    def __init__(self, paths: Paths, size: int, tasks: Tasks, exits: ExitWatcher) -> None:
+    def __init__(
+        self, paths: Paths, size: int, tasks: Tasks, exits: ExitWatcher, *, by_exec: bool = False
+    ) -> None:
         self._paths = paths
         self._size = size
         self._tasks = tasks
@@ -326,7 +385,11 @@ class Pool:
             os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC,
             0o600,
         )
-        self._template = Template(launch_argv(), self._log, exits, self._on_exit, self._on_lost)
+        self._source: Template | Programs = (
+            Programs(launch_argv(ALONE), self._log, exits, self._on_exit)
+            if by_exec
+            else Template(launch_argv(), self._log, exits, self._on_exit, self._on_lost)
+        )
 
     async def take(self) -> JobProcess:
         """Return a process that waits for its job.
@@ -361,7 +424,7 @@ class Pool:
         self._drop_warm()
         if not self._closed:
             self._closed = True
-            self._template.close()
+            self._source.close()
             os.close(self._log)
 
     def _drop_warm(self) -> None:
@@ -398,13 +461,14 @@ class Pool:
     async def _start_one(self) -> None:
         started: JobProcess | None = None
         try:
-            started = self._template.fork()
+            started = self._source.fork()
             await started.wait_ready()
         except GenericError as err:
             self._starting -= 1
             if started is not None:
                 started.drop()
-                self._template.take_reports()  # the end of the template may be why
+                self._source.give_up(started)
+                self._source.take_reports()  # the end of the template may be why
             if started is None or not started.is_orphan:
                 logger.warning("A job process did not start: %s", err)
                 self._on_failure(err)
@@ -435,7 +499,7 @@ class Pool:
         if self._failures < FAILURES_TOLERATED:
             self.fill()
             return
-        self._template.close()  # perhaps another one does better
+        self._source.close()  # perhaps another one does better
         while self._wanted:
             future = self._wanted.popleft()
             if not future.done():
