@@ -16,10 +16,10 @@ from ganeti.cli.merging import journal as note
 from ganeti.cli.merging.journal import Journal, OtherNode
 from ganeti.cli.merging.reach import Contact, Reach, contact, write_known_hosts
 from ganeti.cli.merging.steps import Merge, taken_back
-from ganeti.config import merging
 from ganeti.config.config_data import split_config
 from ganeti.config.index import INSTANCES, NODES
-from ganeti.config.merging import Conflicts, Groups, Restart, Wishes
+from ganeti.config.merging import merge as merging
+from ganeti.config.merging.merge import Conflicts, Groups, Restart, Wishes
 from ganeti.config.overlay import decode_record
 from ganeti.config.state import ConfigState
 from ganeti.objects import fill

@@ -13,7 +13,7 @@ import msgspec
 from ganeti.base import json
 from ganeti.base.errors import GenericError, ProtocolError
 from ganeti.base.paths import Paths
-from ganeti.config.merging import Wishes
+from ganeti.config.merging.merge import Wishes
 from ganeti.system import files
 
 _MODE: Final = 0o600

@@ -25,8 +25,8 @@ from ganeti.cli.merging.journal import Journal, OtherNode
 from ganeti.cli.merging.peer import Answer, drain, undrain
 from ganeti.cli.merging.reach import Reach, ask
 from ganeti.cli.run.jobs import execute, make_opcode
-from ganeti.config import merging
-from ganeti.config.merging import Restart
+from ganeti.config.merging import merge as merging
+from ganeti.config.merging.merge import Restart
 from ganeti.config.ssconf_values import ssconf_values
 from ganeti.config.state import ConfigState
 from ganeti.opcodes.cluster import OpClusterRedistConf

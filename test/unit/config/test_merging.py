@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fakes.large_config import large_config, uuid_of
 
-from ganeti.config.merging import Conflicts, Groups, Merged, Restart, Wishes, beyond, merge
+from ganeti.config.merging.merge import Conflicts, Groups, Merged, Restart, Wishes, beyond, merge
 from ganeti.config.state import problems_in
 
 Config = dict[str, Any]

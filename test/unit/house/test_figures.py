@@ -34,10 +34,10 @@ CODE_LINES_MAX = {
     "availability": 1_664,
     "base": 649,
     "bootstrap": 1_900,
-    "cli": 12_829,
+    "cli": 13_800,
     "clients": 1_850,
     "collectors": 1_178,
-    "config": 3_445,
+    "config": 3_770,
     "copies": 161,
     "daemon": 1_073,
     "etcd": 193,
@@ -69,7 +69,7 @@ CODE_LINES_MAX = {
 # By the same count h11 has 22.7 %, trio 20.2 %, qemu.qmp 17.7 %.
 THIN_SHARE_MAX = 0.178
 # The frame of the tools for placement has one user yet, and so have the planners of maintenance.
-SINGLE_IMPORTER_MAX = 72
+SINGLE_IMPORTER_MAX = 75
 SMALL_SINGLE_IMPORTER_MAX = 1
 LARGE_FOLDERS: set[str] = set()
 # What high availability needs is loaded where it is on.

@@ -10,7 +10,7 @@ Source: design-2.1, "Automated Ganeti Cluster Merger"; cli.json, "cluster-merge"
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -19,39 +19,25 @@ from msgspec import Raw
 
 from ganeti.base.errors import ConfigurationError
 from ganeti.base.json import dumps, loads_as
-from ganeti.base.text import shown
 from ganeti.config.checks import FIRST_DRBD_PORT, LAST_DRBD_PORT, problems_of
 from ganeti.config.config_data import SplitConfig, join_config, split_config
-from ganeti.config.index import DISKS, GROUPS, INSTANCES, NETWORKS, NODES, WHAT, By
+from ganeti.config.index import DISKS, GROUPS, INSTANCES, NETWORKS, NODES, By
+from ganeti.config.merging.differences import (
+    Side,
+    differences,
+    differs,
+    dropped,
+    identities,
+    needs,
+    same_names,
+    versions,
+)
 from ganeti.config.overlay import Stored
 from ganeti.config.state import ConfigState
-from ganeti.config.upgrade.versions import version_of
-from ganeti.config.views import Base
-from ganeti.objects import fill
 from ganeti.objects.disk_templates import DiskTemplate
-from ganeti.objects.model import AdminState, Cluster, Disk, Instance, Node, NodeGroup
-from ganeti.objects.parameters import DISKPARAMS
+from ganeti.objects.model import AdminState, Disk, Instance, Node
 
-_TAKEN: Final = (GROUPS, NODES, NETWORKS, INSTANCES, DISKS)
-_NAMED: Final = (NODES, INSTANCES, NETWORKS)
 _PORT: Final = 2  # its place in the logical id of a DRBD device
-# Settings that instances of the other cluster depend on, compared as they stand.
-_PLACES: Final = (
-    *("volume_group_name", "drbd_usermode_helper", "file_storage_dir"),
-    *("shared_file_storage_dir", "gluster_storage_dir", "primary_ip_family"),
-)
-# And those that they inherit, with defaults.
-_FILLED: Final[Mapping[str, Callable[[Cluster], Mapping[str, Any]]]] = {
-    "beparams": fill.fill_beparams,
-    "nicparams": lambda cluster: fill.fill_nicparams(cluster, {}),
-    "ndparams": lambda cluster: cluster.ndparams,
-    "ipolicy": fill.fill_cluster_ipolicy,
-}
-# Settings of the other cluster that end with it, if they are not those of this one.
-_DROPPED: Final = (
-    *("tags", "uid_pool", "reserved_lvs", "hidden_os", "blacklisted_os", "default_iallocator"),
-    *("candidate_pool_size", "maintain_node_health", "prealloc_wipe_disks"),
-)
 _OF_GROUPS: Final = ("ndparams", "diskparams", "ipolicy", "alloc_policy")
 
 
@@ -107,40 +93,6 @@ class Merged:
     notes: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """One of the two configurations."""
-
-    split: SplitConfig
-    view: Base
-
-    @classmethod
-    def of(cls, data: bytes) -> _Side:
-        return cls(split_config(data), ConfigState(data).durable)
-
-    @property
-    def cluster(self) -> Cluster:
-        return self.view.cluster
-
-    def records(self, table: str, kind: type[Any]) -> dict[str, Any]:
-        return {uuid: self.view.record((table, uuid), kind) for uuid in self.split.tables[table]}
-
-    @property
-    def instances(self) -> Mapping[str, Instance]:
-        return self.records(INSTANCES, Instance)
-
-    @property
-    def groups(self) -> Mapping[str, NodeGroup]:
-        return self.records(GROUPS, NodeGroup)
-
-    @property
-    def disks(self) -> Mapping[str, Disk]:
-        return self.records(DISKS, Disk)
-
-    def names(self, table: str) -> dict[str, str]:
-        return {self.view.name_of((table, uuid)): uuid for uuid in self.split.tables[table]}
-
-
 def merge(own: bytes, other: bytes, wishes: Wishes, *, now: float) -> Merged:
     """Take another cluster's configuration into one's own.
 
@@ -148,19 +100,19 @@ def merge(own: bytes, other: bytes, wishes: Wishes, *, now: float) -> Merged:
         ConfigurationError: one of them is none.
     """
     found = Merged()
-    found.problems += _versions(own, other)
+    found.problems += versions(own, other)
     if found.problems:
         return found
-    here, there = _Side.of(own), _Side.of(other)
-    found.problems += _identities(here, there)
+    here, there = Side.of(own), Side.of(other)
+    found.problems += identities(here, there)
     if found.problems:  # the rest would be misleading
         return found
-    found.problems += _same_names(here, there)
-    found.problems += _needs(here, there)
-    conflicts = list(_differences(here, there))
+    found.problems += same_names(here, there)
+    found.problems += needs(here, there)
+    conflicts = list(differences(here, there))
     target = _groups(here, there, wishes, found, conflicts)
     _settle(conflicts, wishes, found)
-    found.notes += _dropped(here, there)
+    found.notes += dropped(here, there)
     ports = _Ports(here, keeps=wishes.keeps_running)
     tables = {name: dict(table) for name, table in here.split.tables.items()}
     _take(here, there, tables, target, ports, wishes, now)
@@ -170,96 +122,6 @@ def merge(own: bytes, other: bytes, wishes: Wishes, *, now: float) -> Merged:
     found.config = _joined(here, tables, ports, now)
     found.problems += _new_problems(here, found.config)
     return found
-
-
-def _versions(own: bytes, other: bytes) -> Iterator[str]:
-    tops = [split_config(data).top for data in (own, other)]
-    numbers = [loads_as(int, bytes(top["version"])) if "version" in top else None for top in tops]
-    mine, its = (version_of({"version": number}) for number in numbers)
-    if mine != its:
-        yield f"the configurations have versions {mine} here and {its} there; upgrade first"
-
-
-def _identities(here: _Side, there: _Side) -> Iterator[str]:
-    if here.cluster.uuid == there.cluster.uuid:
-        yield f"both are the same cluster ({here.cluster.cluster_name})"
-
-
-def _same_names(here: _Side, there: _Side) -> Iterator[str]:
-    for table in _NAMED:
-        same = sorted(here.names(table).keys() & there.names(table).keys())
-        if same:
-            yield f"both clusters have {WHAT[table]}s named {shown(same)}; rename or remove them"
-    for table in _TAKEN:
-        twice = sorted(here.split.tables[table].keys() & there.split.tables[table].keys())
-        if twice:
-            yield f"both clusters have {WHAT[table]}s with the UUIDs {shown(twice)}"
-
-
-def _needs(here: _Side, there: _Side) -> Iterator[str]:
-    """Tell which hypervisors and disk templates of its instances are missing here."""
-    hypervisors = {str(each.hypervisor) for each in there.instances.values() if each.hypervisor}
-    templates = {str(each.dev_type) for each in there.disks.values() if each.dev_type}
-    for what, used, enabled, option in (
-        ("hypervisor", hypervisors, here.cluster.enabled_hypervisors, "enabled-hypervisors"),
-        ("disk template", templates, here.cluster.enabled_disk_templates, "enabled-disk-templates"),
-    ):
-        for name in sorted(used - set(map(str, enabled))):
-            yield (
-                f"instances there use {what} {name}, which is not enabled here"
-                f" ('gnt-cluster modify --{option}')"
-            )
-
-
-def _differences(here: _Side, there: _Side) -> Iterator[str]:
-    """Tell the settings by which instances and nodes there would change."""
-    mine, its = here.cluster, there.cluster
-    for name in _PLACES:
-        yield from _differs(name, getattr(mine, name), getattr(its, name))
-    for name, filled in _FILLED.items():
-        yield from _each_differs(name, filled(mine), filled(its))
-    for hypervisor in sorted({str(each.hypervisor) for each in there.instances.values()}):
-        if hypervisor:
-            pair = [fill.fill_hvparams_for(each, hypervisor, "") for each in (mine, its)]
-            yield from _each_differs(f"hvparams of {hypervisor}", *pair)
-    used = {str(each.dev_type) for each in there.disks.values()}
-    for template in sorted(used & DISKPARAMS.keys()):
-        pair = [dict(each.diskparams.get(template, {})) for each in (mine, its)]
-        yield from _each_differs(f"diskparams of {template}", *pair)
-    systems = {each.os for each in there.instances.values()}
-    systems |= {each.partition("+")[0] for each in systems}
-    for name in ("os_hvp", "osparams"):
-        for system in sorted(systems):
-            pair = [dict(getattr(each, name).get(system, {})) for each in (mine, its)]
-            yield from _each_differs(f"{name} of {system}", *pair)
-    if any(system in its.osparams_private_cluster for system in systems):
-        yield "private parameters of operating systems there are not taken"
-
-
-def _differs(name: str, mine: object, its: object) -> Iterator[str]:
-    if mine != its:
-        yield f"{name} is {mine!r} here, {its!r} there"
-
-
-def _each_differs(what: str, mine: Mapping[str, Any], its: Mapping[str, Any]) -> Iterator[str]:
-    for name in sorted(mine.keys() | its.keys()):
-        yield from _differs(f"{what}: {name}", mine.get(name), its.get(name))
-
-
-def _dropped(here: _Side, there: _Side) -> Iterator[str]:
-    name = there.cluster.cluster_name
-    for setting in _DROPPED:
-        mine, its = getattr(here.cluster, setting), getattr(there.cluster, setting)
-        if its and its != mine:
-            yield f"{setting} of {name} ({shown(its) if isinstance(its, list) else its}) ends"
-    if count := len(there.split.tables["filters"]):
-        yield f"{count} job filters of {name} end"
-    for node in there.records(NODES, Node).values():
-        if node.offline:
-            yield (
-                f"node {node.name} is offline and stays so; take it in by 'gnt-node add --readd"
-                " --force-join' later"
-            )
 
 
 def _settle(conflicts: Iterable[str], wishes: Wishes, found: Merged) -> None:
@@ -274,7 +136,7 @@ def _settle(conflicts: Iterable[str], wishes: Wishes, found: Merged) -> None:
 
 
 def _groups(
-    here: _Side, there: _Side, wishes: Wishes, found: Merged, conflicts: list[str]
+    here: Side, there: Side, wishes: Wishes, found: Merged, conflicts: list[str]
 ) -> dict[str, tuple[str, str]]:
     """Return for each group there: the UUID of the group that its nodes come into, and its name."""
     mine = here.names(GROUPS)
@@ -290,7 +152,7 @@ def _groups(
             pair = (here.groups[same], group)
             for setting in _OF_GROUPS:
                 values = [getattr(each, setting) for each in pair]
-                conflicts += _differs(f"group {group.name}: {setting}", *values)
+                conflicts += differs(f"group {group.name}: {setting}", *values)
         elif wishes.groups is Groups.RENAME:
             name = f"{group.name}-{there.cluster.cluster_name}"
             target[uuid] = (uuid, name)
@@ -308,7 +170,7 @@ def _groups(
 class _Ports:
     """The TCP ports of this cluster, and those that come to it."""
 
-    def __init__(self, here: _Side, *, keeps: bool) -> None:
+    def __init__(self, here: Side, *, keeps: bool) -> None:
         self._view = here.view
         self.pool = sorted(here.cluster.tcpudp_port_pool)
         self.highest = max(here.cluster.highest_used_port, FIRST_DRBD_PORT - 1)
@@ -342,8 +204,8 @@ class _Ports:
 
 
 def _take(
-    here: _Side,
-    there: _Side,
+    here: Side,
+    there: Side,
     tables: dict[str, dict[str, Raw]],
     target: Mapping[str, tuple[str, str]],
     ports: _Ports,
@@ -404,7 +266,7 @@ def _instance_changes(instance: Instance, ports: _Ports, wishes: Wishes) -> dict
 
 
 def _joined(
-    here: _Side, tables: Mapping[str, Mapping[str, Raw]], ports: _Ports, now: float
+    here: Side, tables: Mapping[str, Mapping[str, Raw]], ports: _Ports, now: float
 ) -> bytes:
     split, cluster = here.split, Stored(here.split.cluster)
     changed = cluster.with_changes(
@@ -431,7 +293,7 @@ def beyond(config: bytes, newer: bytes, *, now: float) -> bytes:
     return join_config(SplitConfig(split.cluster, split.tables, {**split.top, **top}, split.order))
 
 
-def _new_problems(here: _Side, config: bytes) -> list[str]:
+def _new_problems(here: Side, config: bytes) -> list[str]:
     """Return the problems of a configuration that one's own did not have."""
     try:
         view = ConfigState(config).durable
