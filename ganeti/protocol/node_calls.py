@@ -658,7 +658,11 @@ class DiskCalls(Service):
 
     @rpc.changes(rpc.SLOW_S)
     def blockdev_image(self, disk: RpcDisk, image: str, size: int) -> None:
-        """Fill a disk of ``size`` MiB from its beginning with the content of a file of the node."""
+        """Fill a disk of ``size`` MiB from its beginning with a file of the node, or from a URL."""
+
+    @rpc.reads(rpc.FAST_S)
+    def image_size(self, image: str) -> int | None:
+        """Return the bytes of a file of the node, None without it, or of what lies at a URL."""
 
     @rpc.changes(rpc.NORMAL_S)
     def blockdev_snapshot(self, disk: RpcDisk, snap_name: str, snap_size: int) -> list[object]:

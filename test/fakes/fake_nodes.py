@@ -603,8 +603,8 @@ class FakeRpc(NodeClient):
     def do_bdev_sizes(self, _node: FakeNode, paths: list[str]) -> dict[str, int]:
         return {path: self.devices[path] for path in paths if path in self.devices}
 
-    def do_get_file_info(self, _node: FakeNode, path: str) -> tuple[bool, dict[str, int]]:
-        return (path in self.images, {"size": self.images[path]} if path in self.images else {})
+    def do_image_size(self, _node: FakeNode, image: str) -> int | None:
+        return self.images.get(image)
 
     def do_blockdev_image(self, node: FakeNode, disk: Any, image: str, _size: int) -> None:
         node.data[_device(node, disk)] = image

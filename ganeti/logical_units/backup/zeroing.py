@@ -75,7 +75,7 @@ def check_options(context: JobContext, view: InstanceView, op: OpBackupExport) -
 
 
 def _image_mib(context: JobContext, view: InstanceView) -> int:
-    """Return the size of the image on the primary node.
+    """Return the size of the image, as the primary node reads it from a file or URL.
 
     Raises:
         OpPrereqError: there is none.
@@ -86,20 +86,15 @@ def _image_mib(context: JobContext, view: InstanceView) -> int:
             "the cluster has no image that fills free space with zeroes; set one with 'gnt-cluster"
             " modify --zeroing-image=PATH'"
         )
-    if not image.startswith("/"):
-        raise NotSupportedError(
-            f"the zeroing image {image} is not a file: download it to the same place on every"
-            " node, then 'gnt-cluster modify --zeroing-image=PATH'"
-        )
-    answer = context.nodes.check(node, "look at the zeroing image").get_file_info(image)
-    is_there, facts = answer
-    if not (is_there and facts.get("size")):
+    found = context.nodes.check(node, "look at the zeroing image").image_size(image)
+    if not found:
         raise OpPrereqError(
             f"node {node.name!r} has no zeroing image {image}; copy it there, for example with"
-            f" 'gnt-cluster copyfile {image}'",
+            f" 'gnt-cluster copyfile {image}', or set the URL of one with 'gnt-cluster modify"
+            " --zeroing-image=URL'",
             ErrorCode.NOENT,
         )
-    return -(-facts["size"] // _MIB)
+    return -(-found // _MIB)
 
 
 def timeout_s(op: OpBackupExport, view: InstanceView) -> float:

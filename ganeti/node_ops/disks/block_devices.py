@@ -5,11 +5,11 @@ Source: node_rpc.json, calls blockdev_* and "BlockDevStatus".
 
 import logging
 import os
-import shutil
 from collections.abc import Sequence
 
-from ganeti.base.errors import BlockDeviceError, GenericError, failing_as
+from ganeti.base.errors import BlockDeviceError, GenericError
 from ganeti.node_ops.context import NodeHandler, assemble_all
+from ganeti.node_ops.disks.images import copy_image, image_bytes
 from ganeti.node_ops.leftovers import alone_with_disk
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance
 from ganeti.storage.interface import Look, contents, top_down
@@ -18,26 +18,6 @@ from ganeti.storage.registry import dimensions, look
 logger = logging.getLogger(__name__)
 
 _BYTES_PER_MIB = 1 << 20
-_COPIED_BYTES = 1 << 20  # at a time
-
-
-def _copy_image(image: str, target: str, size: int) -> None:
-    """Write a file to the beginning of a disk of ``size`` bytes.
-
-    Raises:
-        BlockDeviceError: it cannot be read or written, or is larger than the disk.
-    """
-    with (
-        failing_as(BlockDeviceError, f"cannot copy {image} to {target}"),
-        open(image, "rb") as source,
-        open(target, "r+b") as disk,
-    ):
-        if source.seek(0, os.SEEK_END) > size:
-            raise BlockDeviceError(f"{image} is larger than the disk")
-        source.seek(0)
-        shutil.copyfileobj(source, disk, _COPIED_BYTES)
-        disk.flush()
-        os.fsync(disk.fileno())
 
 
 class BlockDevices(NodeHandler):
@@ -157,9 +137,12 @@ class BlockDevices(NodeHandler):
             driver.wipe(offset, size)
 
     def blockdev_image(self, disk: RpcDisk, image: str, size: int) -> None:
-        path, driver = self.paths.localize(image), self.node.volume(disk)
+        driver = self.node.volume(disk)
         with alone_with_disk(self.node, disk.uuid), contents(driver) as target:
-            _copy_image(path, target, size * _BYTES_PER_MIB)
+            copy_image(image, target, size * _BYTES_PER_MIB, self.paths)
+
+    def image_size(self, image: str) -> int | None:
+        return image_bytes(image, self.paths)
 
     def blockdev_snapshot(self, disk: RpcDisk, snap_name: str, snap_size: int) -> list[object]:
         driver = self.node.volume(disk)

@@ -68,12 +68,13 @@ CODE_LINES_MAX = {
 }
 # By the same count h11 has 22.7 %, trio 20.2 %, qemu.qmp 17.7 %.
 THIN_SHARE_MAX = 0.178
-# The frame of the tools for placement has one user yet, and so have the planners of maintenance.
-SINGLE_IMPORTER_MAX = 75
+# The frame of the tools for placement has one user yet, and so have the planners of maintenance, and
+# the reader of URLs.
+SINGLE_IMPORTER_MAX = 76
 SMALL_SINGLE_IMPORTER_MAX = 1
 LARGE_FOLDERS: set[str] = set()
-# What high availability needs is loaded where it is on.
-DEFERRED_IMPORTS_MAX = 61
+# What high availability needs is loaded where it is on; what reads URLs for the call that is given one.
+DEFERRED_IMPORTS_MAX = 62
 
 
 def test_code_lines() -> None:

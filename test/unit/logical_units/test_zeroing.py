@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes.cuts import every_kill
 from fakes.fake_cluster import FakeCluster
+from msgspec.structs import replace
 
 from ganeti.base.errors import GenericError, NotSupportedError, OpExecError, OpPrereqError
 from ganeti.objects.hypervisors import Hypervisor
@@ -66,6 +66,15 @@ def test_a_machine_with_the_image_and_the_disks_runs_before_the_export(
     assert zeroing.rpc.node("node1").running[NAME] == 0
     assert zeroing.config.instance(NAME)["disks"] == disks
     assert len(zeroing.rpc.called("instance_start")) == 2
+
+
+def test_an_image_is_read_from_a_url(zeroing: FakeCluster) -> None:
+    url = "https://images.example.com/zeroing.img"
+    zeroing.config.cluster["zeroing_image"] = url
+    zeroing.rpc.images[url] = 2 * MIB
+    export(zeroing)
+    [(_node, args)] = zeroing.rpc.called("blockdev_image")
+    assert args[1:] == [url, 2]
 
 
 def test_a_machine_that_goes_on_is_ended_and_nothing_is_exported(zeroing: FakeCluster) -> None:
@@ -148,9 +157,6 @@ def test_options_that_contradict(zeroing: FakeCluster, params: dict[str, Any], t
 def test_without_an_image_nothing_is_stopped(zeroing: FakeCluster) -> None:
     zeroing.rpc.images.clear()
     with pytest.raises(OpPrereqError, match=f"'node1.*' has no zeroing image {IMAGE}; copy"):
-        export(zeroing)
-    zeroing.config.cluster["zeroing_image"] = "http://images.example.com/zeroing.img"
-    with pytest.raises(NotSupportedError, match="is not a file: download it"):
         export(zeroing)
     zeroing.config.cluster["zeroing_image"] = ""
     with pytest.raises(OpPrereqError, match="gnt-cluster modify --zeroing-image=PATH"):

@@ -57,7 +57,7 @@ OWN_CALLS = {
     *("instance_snapshot_drop", "instance_snapshot_supported", "master_accept", "master_claim"),
     *("master_drain", "master_facts", "ssh_authorize", "ssh_next_key", "ssh_root_key"),
     *("ssh_take_key", "jobqueue_write", "kept_snapshots", "kept_snapshot_take"),
-    *("kept_snapshot_restore", "kept_snapshot_remove", "repair_command"),
+    *("kept_snapshot_restore", "kept_snapshot_remove", "repair_command", "image_size"),
 }
 
 
