@@ -165,6 +165,7 @@ master node; changes go to the other master candidates, and count at once.""",
     ),
 )
 TOOLS: Final[Mapping[str, str]] = {
+    "burnin": "burnin.command",
     "cfgupgrade": "tools.cfgupgrade",
     "cluster-merge": "merging.command",
     "cluster-merge-peer": "merging.peer",

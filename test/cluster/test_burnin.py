@@ -1,0 +1,92 @@
+"""Instances live through everything on a cluster, side by side, and nothing of them is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from fakes.virtual_cluster import Outcome, TestCluster, own_cluster
+
+from ganeti.base.daemons import FACES
+
+NAMES = ("life1.example.com", "life2.example.com")
+WITHOUT = tuple(face for face in FACES if face != "ganeti-confd")
+TIMEOUT_S = 300.0
+COMMON = ("--no-name-check", "--disk-size=1m,2m", "--disk-growth=1m", "--mem-size=4")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[TestCluster]:
+    with own_cluster(2, WITHOUT) as made:
+        yield made
+
+
+def burnin(cluster: TestCluster, *words: str) -> Outcome:
+    return cluster.run(["burnin", "-o", "test", *COMMON, *words], timeout_s=TIMEOUT_S)
+
+
+def stages(outcome: Outcome) -> list[str]:
+    return [line.partition("] ")[2] for line in outcome.lines if line.startswith("[")]
+
+
+def test_whole_lives_side_by_side(cluster: TestCluster) -> None:
+    outcome = burnin(cluster, "-t", "sharedfile", "-p", "--reason=before use", *NAMES)
+    assert outcome.status == 0, outcome
+    assert stages(outcome) == [
+        "Creating",
+        "Failing over",
+        "Migrating",
+        "Growing disks",
+        "Exporting and importing",
+        "Reinstalling",
+        "Rebooting",
+        "Renaming to the same name",
+        "Adding and removing disks",
+        "Adding and removing interfaces",
+        "Deactivating and activating disks",
+        "Stopping and starting",
+    ]
+    assert "Asking RConfD" in outcome.out
+    assert "All is well, after" in outcome.out
+    assert cluster.instance_names() == []
+    assert not any(name in cluster.gnt("backup list").out for name in NAMES)
+    assert cluster.gnt("cluster verify").status == 0
+
+
+def test_stages_are_left_out_and_a_name_is_changed(cluster: TestCluster) -> None:
+    left_out = ("importexport", "reinstall", "reboot", "renamesame", "add-disks", "add-nics")
+    outcome = burnin(
+        cluster,
+        "--disk-template=file",
+        "--no-confd",
+        "--no-activate-disks",
+        "--rename=other.example.com",
+        "-K",
+        *(f"--no-{name}" for name in left_out),
+        NAMES[0],
+    )
+    assert outcome.status == 0, outcome
+    expected = ["Creating", "Moving", "Growing disks"]
+    assert stages(outcome) == [*expected, "Renaming there and back", "Stopping and starting"]
+    assert cluster.instance_names() == [NAMES[0]], "kept"
+    refused = burnin(cluster, "-t", "file", NAMES[0])
+    assert refused.status == 1
+    assert f"there are instances {NAMES[0]} already" in refused.err
+    cluster.tidy_up()
+
+
+def test_a_failure_is_told_and_nothing_is_left(cluster: TestCluster) -> None:
+    outcome = burnin(cluster, "-t", "file", "-O", "fail=create", *NAMES)
+    assert outcome.status == 1
+    assert f"{NAMES[0]}: job" in outcome.err
+    assert "Traceback" not in outcome.err
+    assert cluster.instance_names() == []
+    for words, text in (
+        (["-t", "drbd", "-n", cluster.master], "needs two nodes"),
+        (["--reboot-types=warm"], "there is no reboot 'warm'"),
+        (["--maxmem-size=8"], "give either --mem-size"),
+        (["--disk-growth=1m,1m,1m"], "--disk-growth needs as many sizes"),
+    ):
+        refused = burnin(cluster, *words, NAMES[0])
+        assert refused.status == 1
+        assert text in refused.err
