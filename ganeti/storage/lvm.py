@@ -42,6 +42,7 @@ _NAME: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_+.][A-Za-z0-9_+.-]*")  # lvm(
 _NOT_IN_TAGS: Final = re.compile(r"[^A-Za-z0-9_+.\-/=!:&#]")
 _ALLOCATION_TIMEOUT_S: Final = 300.0  # another allocation on this node may take so long
 _KEPT_TAG: Final = "ganeti-kept+"  # the beginning of the tag that has the time of a snapshot
+_SECONDS: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 SNAPSHOT_MIB_MIN: Final = 64  # less is full in a moment
 
 T = TypeVar("T")
@@ -368,7 +369,7 @@ class PlainVolume(Volume):
         with _failing(f"cannot keep snapshot {name!r} of {self._what}"), self._allocation():
             volumes = lvm_reports.logical_volumes()
             _check_free(volumes, path)
-            self._take(path, _there(volumes, self.path), [f"{_KEPT_TAG}{clock.now():.0f}"])
+            self._take(path, _there(volumes, self.path), [f"{_KEPT_TAG}{clock.now():.3f}"])
 
     def _take(self, path: str, origin: LogicalVolume, tags: Iterable[str]) -> None:
         options = [f"--addtag={tag}" for tag in tags]
@@ -463,7 +464,7 @@ def _there(volumes: Iterable[LogicalVolume], path: str) -> LogicalVolume:
 def _time_of(kept: LogicalVolume) -> float:
     """Return the time of a snapshot from its tag; 0 for one that somebody else made."""
     times = [tag.removeprefix(_KEPT_TAG) for tag in kept.tags if tag.startswith(_KEPT_TAG)]
-    return float(times[0]) if times and times[0].isdigit() else 0.0
+    return float(times[0]) if times and _SECONDS.fullmatch(times[0]) else 0.0
 
 
 def _check_size(what: str, size_mib: int) -> None:

@@ -460,5 +460,6 @@ def test_snapshots_of_a_stopped_instance(cluster: TestCluster, pools: list[str],
     assert data.startswith(b"broken")
     cluster.gnt(f"{snapshot} -f remove {name} second")
     cluster.refused(f"{snapshot} -f remove {name} second", "has no snapshot 'second'")
+    cluster.gnt(f"backup remove {name}")
     cluster.gnt(f"instance remove -f {name}")
     assert list(volumes(cluster, node)) == ["xenvg/pool"], "they go with their instance"

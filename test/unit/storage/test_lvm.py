@@ -377,7 +377,7 @@ def test_snapshots_are_kept_restored_and_removed(
     write(volume, b"two")
     volume.keep("second")
     write(volume, b"six")
-    kept = [("first", 1_700_000_000.0), ("second", 1_700_000_060.0)]
+    kept = [("first", 1_700_000_000.4), ("second", 1_700_000_060.0)]
     assert volume.snapshots() == kept
     with pytest.raises(BlockDeviceError, match="exists already"):
         volume.keep("first")
