@@ -27,7 +27,7 @@ EDITABLE := --config-settings editable_mode=compat
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt $(EDITABLE)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo demo-stop nodes-up nodes-shell nodes-cut nodes-start nodes-down test test-nodes test-real test-storage test-long golden conformance lint format bench docs install clean
+.PHONY: help venv demo demo-stop nodes-up nodes-shell nodes-cut nodes-start nodes-down test test-nodes test-real test-storage test-long golden conformance lint format bench docs install deb clean-sources clean
 
 help:  ## Say what there is to make
 	@echo "Ganeti cluster manager.  Targets:"
@@ -153,6 +153,18 @@ install: venv  ## Install into DESTDIR with PREFIX, for PYTHON: package, daemons
 		sed "s|/usr/sbin/|$(PREFIX)/sbin/|" $$unit > $(DESTDIR)$(UNITDIR)/$${unit##*/} || exit 1; \
 	done
 	@rm -rf build
+
+# It fetches the libraries as pip.conf says, for Debian's own Python, and installs nothing here.
+deb:  ## Build the Debian package ganeti-python into dist/ (needs debhelper and python3-venv)
+	@rm -rf dist/deb && mkdir -p dist/deb
+	@$(MAKE) --no-print-directory clean-sources TO=dist/deb/source
+	@cd dist/deb/source && dpkg-buildpackage --build=binary --no-sign $(DEB_ARGS)
+	@mv dist/deb/*.deb dist/ && rm -rf dist/deb
+	@ls dist/*.deb
+
+clean-sources:
+	@mkdir -p $(TO)
+	@tar --create --exclude=./.git --exclude=./.venv --exclude=./dist --exclude=./build --exclude='./.[a-z]*_cache' --exclude='./.demo*' --exclude='./.nodes*' --exclude=__pycache__ . | tar --extract --directory $(TO)
 
 clean:  ## Remove what was built (not a running demo)
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache

@@ -170,6 +170,7 @@ TOOLS: Final[Mapping[str, str]] = {
     "cluster-merge": "merging.command",
     "cluster-merge-peer": "merging.peer",
     "confd-client": "tools.confd_client",
+    "daemon-util": "tools.daemon_util",
     "demo": "tools.demo",
     "drbd-fence-peer": "tools.drbd_fence_peer",
     "ensure-dirs": "tools.ensure_dirs",

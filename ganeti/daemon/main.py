@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import logging
 import math
 import os
@@ -45,7 +46,16 @@ from ganeti.base.paths import Paths
 from ganeti.daemon import log
 from ganeti.daemon.context import DaemonContext
 from ganeti.daemon.options import Options, parse
-from ganeti.daemon.starter import READY, STATUS, STOPPING, Report, detach, notify
+from ganeti.daemon.starter import (
+    READY,
+    STATUS,
+    STOPPING,
+    Report,
+    detach,
+    give_signs_of_life,
+    notify,
+    watchdog_period_s,
+)
 from ganeti.store import accounts
 from ganeti.system import environment, files
 from ganeti.system.filelock import PidFile
@@ -233,6 +243,9 @@ async def _main(spec: DaemonSpec, context: DaemonContext) -> None:
             context.tasks = tasks
             serving = tasks.create_task(spec.serve(context), name="serve")
             context.spawn(_guard_stop(spec, context, serving), "guard of stopping")
+            if period_s := watchdog_period_s(os.environ, os.getpid()):
+                faulthandler.enable()  # the signal of the watchdog shows where the loop hangs
+                context.spawn(give_signs_of_life(period_s), "signs of life")
             await asyncio.wait([serving])
             context.cancel_background()
     except BaseExceptionGroup as group:

@@ -4,24 +4,29 @@ The program that was called waits until the daemon answers: it forks twice and r
 a pipe, with the exit status and the text for standard error.  So ``ganeti-luxid && gnt-job list``
 works, and a daemon that cannot start says why where it was started.
 
-systemd gets the datagrams of sd_notify(3).
+systemd gets the datagrams of sd_notify(3), and where its unit has a watchdog, one again and again
+from the event loop: a daemon whose loop hangs is killed, and started anew.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
 import socket
 import sys
+from collections.abc import Mapping
 from typing import Final
 
 logger = logging.getLogger(__name__)
 
 READY: Final = "READY=1"
 STOPPING: Final = "STOPPING=1"
+WATCHDOG: Final = "WATCHDOG=1"
 STATUS: Final = "STATUS"  # shown by systemctl status
 _REPORT_BYTES_MAX: Final = 65536
+_SIGNS_IN_TIME: Final = 3  # one may be late, and another lost
 _STANDARD_DESCRIPTORS: Final = (0, 1, 2)
 
 
@@ -96,3 +101,21 @@ def notify(state: str) -> None:
             sock.sendto(state.encode(), address)
     except OSError as err:
         logger.warning("Cannot tell %r to %s: %s; ignoring", state, address, err)
+
+
+def watchdog_period_s(environment: Mapping[str, str], pid: int) -> float | None:
+    """Return how often a process has to give a sign of life; None if nobody waits for one.
+
+    Source: sd_watchdog_enabled(3).
+    """
+    limit_us, whose = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", "")
+    if not limit_us.isdecimal() or int(limit_us) == 0 or whose not in ("", str(pid)):
+        return None
+    return int(limit_us) / 1e6 / _SIGNS_IN_TIME
+
+
+async def give_signs_of_life(period_s: float) -> None:
+    """Tell systemd again and again that the event loop runs."""
+    while True:
+        notify(WATCHDOG)
+        await asyncio.sleep(period_s)

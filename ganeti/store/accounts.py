@@ -138,6 +138,7 @@ def become(daemon: Daemon) -> None:
     user = pwd.getpwnam(daemon.user)
     group = gid_of(daemon.group)
     gid = user.pw_gid if group is None else group
-    os.initgroups(user.pw_name, gid)
+    # The user's own group as well, for files of a group that the daemon itself is not of.
+    os.setgroups(sorted({*os.getgrouplist(user.pw_name, user.pw_gid), gid}))
     os.setgid(gid)
     os.setuid(user.pw_uid)

@@ -80,7 +80,7 @@ def layer() -> Iterator[Path]:
         yield upper
 
 
-def _fingerprint() -> str:
+def fingerprint() -> str:
     """Return what changes when an image with Ganeti has to be made anew."""
     parts = [repr(store.PACKAGES), store.kernel_name()]
     names = [name for name in _sources() if not _NOT_INSTALLED.match(name)]
@@ -95,7 +95,7 @@ def _fingerprint() -> str:
 @cache  # sources that change meanwhile are another version
 def machine_files() -> Path:
     """Return a directory with what virtual machines with Ganeti boot: vmlinuz, initrd and image."""
-    return store.version("virtual-machines", _fingerprint(), _make_machine_files)
+    return store.version("virtual-machines", fingerprint(), _make_machine_files)
 
 
 def _make_machine_files(directory: Path) -> None:

@@ -100,7 +100,7 @@ def _alone() -> Iterator[None]:
             _holds.clear()
 
 
-def _cached(name: str, recipe: object, make: Callable[[Path], object]) -> Path:
+def cached(name: str, recipe: object, make: Callable[[Path], object]) -> Path:
     """Return a directory of the store; it is made anew when its recipe has changed."""
     target, stamp = DIRECTORY / name, DIRECTORY / f"{name}.recipe"
     wanted = hashlib.sha256(repr(recipe).encode()).hexdigest()
@@ -151,7 +151,7 @@ def _make_version(target: Path, make: Callable[[Path], None]) -> None:
 
 def key() -> Path:
     """Return the SSH key that opens the virtual machines."""
-    directory = _cached(
+    directory = cached(
         "key",
         "ed25519",
         lambda path: run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path / "key"),
@@ -161,7 +161,7 @@ def key() -> Path:
 
 def tools() -> Path:
     """Return the directory with the unpacked tools."""
-    return _cached("tools", (TOOLS, "depmod"), _make_tools)
+    return cached("tools", (TOOLS, "depmod"), _make_tools)
 
 
 def _make_tools(target: Path) -> None:
@@ -177,7 +177,7 @@ def kernel_name() -> str:
 def kernel() -> Path:
     """Return the directory with the unpacked kernel package: ``boot`` and ``lib/modules``."""
     name = kernel_name()
-    return _cached("kernel", name, lambda path: _unpack(path, (name,)))
+    return cached("kernel", name, lambda path: _unpack(path, (name,)))
 
 
 def _unpack(target: Path, packages: tuple[str, ...]) -> None:
@@ -197,7 +197,7 @@ def nspawn() -> Path:
 def wheels() -> Path:
     """Return a directory with the packages that Ganeti needs of PyPI: the nodes have no network."""
     recipe = [(CHECKOUT / name).read_text() for name in ("setup.py", "pyproject.toml")]
-    return _cached("wheels", recipe, _download_wheels)
+    return cached("wheels", recipe, _download_wheels)
 
 
 def _download_wheels(target: Path) -> None:
@@ -210,7 +210,7 @@ def _download_wheels(target: Path) -> None:
 def root() -> Path:
     """Return a file system with Debian and what Ganeti needs of it, but no Ganeti."""
     programs = tools()
-    return _cached(
+    return cached(
         "root", (SUITE, PACKAGES, _USELESS_UNITS), lambda path: _bootstrap(programs, path)
     )
 

@@ -40,7 +40,7 @@ this is needed only once: on a node whose cluster belonged to root until now."""
     ensure,
     options=(
         DEBUG,
-        opt.flag("--full-run", "as without: the whole job queue is always looked at"),
+        opt.flag("-f --full-run", "as without: the whole job queue is always looked at"),
         opt.flag("--dry-run", "change nothing; the exit status is 1 if there is something to do"),
     ),
     expected_errors=(GenericError, OSError),
