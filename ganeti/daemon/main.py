@@ -157,7 +157,8 @@ def _fail(spec: DaemonSpec, report: Report | None, error: GenericError) -> int:
 def _be_the_right_user(spec: DaemonSpec, paths: Paths) -> None:
     """Become the daemon's user, or refuse to leave files that their owner cannot use.
 
-    Where the installation has users for the daemons, root gives everything to its owner first.
+    Where the installation has users for the daemons, root gives everything to its owner first; a face
+    that stays root has no need of that, and may lack the right.
     """
     has_accounts = accounts.has_accounts(paths)
     if not os.path.isdir(paths.data_dir) or (paths.root and not has_accounts):
@@ -165,14 +166,15 @@ def _be_the_right_user(spec: DaemonSpec, paths: Paths) -> None:
     if not has_accounts:
         wanted = 0 if spec.runs_as_root else os.stat(paths.data_dir).st_uid
     else:
-        wanted = accounts.user_of(daemon_of(spec.name))
-        if os.geteuid() == 0:
+        daemon = daemon_of(spec.name)
+        wanted = accounts.user_of(daemon)
+        if os.geteuid() == 0 and (wanted or daemon.is_essential):
             _make_directories(paths)
             with failing_as(GenericError, "cannot give files to the users of the daemons"):
                 log.make(paths.log_file(spec.name))
                 accounts.settle(paths)
                 if wanted:
-                    accounts.become(daemon_of(spec.name))
+                    accounts.become(daemon)
     if os.geteuid() != wanted:
         raise OpPrereqError(
             f"must run as user id {wanted}, not {os.geteuid()} (--no-user-checks overrides)"
