@@ -63,6 +63,7 @@ _WELL_KNOWN: Final = {
     "ha_certificate": "/var/lib/ganeti/high-availability.pem",
     "ha_authority": "/var/lib/ganeti/high-availability-ca.pem",
     "ha_authority_key": "/var/lib/ganeti/high-availability-ca.key",
+    "upgrade_under_way": "/var/lib/ganeti/upgrade-under-way",
     "etcd_dir": "/var/lib/ganeti/etcd",
     "etcd_member": "/var/lib/ganeti/etcd.member",
     "watcher_nodes_data": "/var/lib/ganeti/watcher.nodes.data",

@@ -24,6 +24,7 @@ _FILES: Final = (
     *("config_data", "locks_data", "tempres_data", "locks_own_data", "tempres_own_data"),
     *("server_pem", "client_pem", "rapi_pem", "spice_pem", "spice_ca_pem", "hmac_key"),
     *("cluster_domain_secret", "known_hosts", "ssh_pub_keys", "ssh_managed", "watcher_pause"),
+    "upgrade_under_way",
     *("queue_serial", "queue_version", "queue_lock", "queue_drain"),
 )
 _PATTERNS: Final = (

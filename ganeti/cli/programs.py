@@ -46,7 +46,8 @@ PROGRAMS: Final = (
         "cluster.modify: modify redist-conf rename remove-repair",
         "cluster.verify: verify verify-config verify-disks repair-disk-sizes repair-volume-groups",
         "cluster.master: master-failover masterfailover activate-master-ip deactivate-master-ip"
-        " queue watcher upgrade",
+        " queue watcher",
+        "cluster.upgrade: upgrade",
         "cluster.info: getmaster master-ping info show version",
         "cluster.remote: command copyfile",
         "cluster.epo: epo",

@@ -157,8 +157,8 @@ def _fail(spec: DaemonSpec, report: Report | None, error: GenericError) -> int:
 def _be_the_right_user(spec: DaemonSpec, paths: Paths) -> None:
     """Become the daemon's user, or refuse to leave files that their owner cannot use.
 
-    Where the installation has users for the daemons, root gives everything to its owner first; a face
-    that stays root has no need of that, and may lack the right.
+    Where the installation has users for the daemons, root gives everything to its owner first; a
+    face that stays root has no need of that, and may lack the right.
     """
     has_accounts = accounts.has_accounts(paths)
     if not os.path.isdir(paths.data_dir) or (paths.root and not has_accounts):

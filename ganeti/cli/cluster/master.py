@@ -119,10 +119,4 @@ gnt-cluster master-failover --no-voting --yes-do-it \
         opt.Argument(ArgKind.SUGGEST, 0, 1, choices=("1h", "30m", "4h"), metavar="<time>"),
         examples="gnt-cluster watcher pause 1h  # no watcher for an hour",
     ),
-    command(
-        None,
-        opt.flag("--resume", "go on with an upgrade that was interrupted"),
-        opt.option("--to", "the version"),
-        title="upgrade: change to another version of the software",
-    ),
 )

@@ -21,7 +21,7 @@ COPY_TIMEOUT_S: Final = 600.0
 FILE_BYTES_MAX: Final = 256 << 20  # it is held in memory, once for all nodes
 _AT_ONCE_MAX: Final = 16
 # Written beside the old file and renamed, so that nobody finds half a file.
-_RECEIVE: Final = (
+RECEIVE: Final = (
     'set -e; umask 077; new="$1.new.$$"; trap \'rm -f "$new"\' EXIT;'
     ' cat > "$new"; chmod "$2" "$new"; mv -f "$new" "$1"'
 )
@@ -86,7 +86,7 @@ def copyfile(context: Context, options: Options, args: list[str]) -> int:
 
     def send(node: Destination, stop_fd: int) -> CommandResult:
         there = place_on(context, path, node.name)
-        argv = ["sh", "-c", _RECEIVE, "sh", there, f"{mode:o}"]
+        argv = ["sh", "-c", RECEIVE, "sh", there, f"{mode:o}"]
         return node.transport.run(
             argv, stdin=data, timeout_s=COPY_TIMEOUT_S, stop_fd=stop_fd
         ).check()

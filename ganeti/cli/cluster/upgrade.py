@@ -1,0 +1,235 @@
+"""``gnt-cluster upgrade``: change all nodes to another version of the software, guests running.
+
+The program that carries it out is replaced meanwhile: all that it needs is loaded before, and the
+daemons and commands of the new version are started as programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from ganeti.base import json
+from ganeti.base.errors import GenericError, NotMasterError, OpExecError, OpPrereqError, wrong_state
+from ganeti.bootstrap.node_transport import transport_to
+from ganeti.cli.cluster import upgrade_plan
+from ganeti.cli.cluster.remote import RECEIVE, Destination, on_each, read_file
+from ganeti.cli.cluster.upgrade_plan import Member, Step, Target, Upgrade, Where
+from ganeti.cli.command import Context, Options, command, confirm, opt
+from ganeti.cli.run.listing import rows_of_nodes
+from ganeti.store import ssconf
+from ganeti.system import clock, files, process
+from ganeti.system.environment import own_hostname
+from ganeti.system.process import CommandResult
+
+STEP_TIMEOUT_S: Final = 3600.0
+JOBS_TIMEOUT_S: Final = 129600.0  # UPGRADE_QUEUE_DRAIN_TIMEOUT
+JOBS_PAUSE_S: Final = 5.0
+_RECORD_MODE: Final = 0o600
+
+
+def upgrade(context: Context, options: Options, _args: list[str]) -> None:
+    """Change to another version of the software."""
+    if bool(options.to) == bool(options.resume):
+        raise OpPrereqError("give either --to with a version, or --resume")
+    if context.paths.root:
+        raise OpPrereqError("a virtual cluster has no packages of its own that could be changed")
+    if options.resume:
+        _resume(context)
+    else:
+        _begin(context, options)
+
+
+def _resume(context: Context) -> None:
+    record = read(context)
+    if record is None:
+        context.write("No upgrade is under way.")
+        return
+    if record.master != own_hostname():
+        raise NotMasterError(f"the upgrade was begun on {record.master}", record.master)
+    context.write(f"Going on with the upgrade to {record.wanted}.")
+    carry_out(context, record)
+
+
+def read(context: Context) -> Upgrade | None:
+    """Return the upgrade that is under way, if there is one."""
+    data = files.read_bytes_or_none(context.paths.upgrade_under_way)
+    return None if data is None else json.loads_as(Upgrade, data)
+
+
+def _begin(context: Context, options: Options) -> None:
+    if read(context) is not None:
+        raise wrong_state("an upgrade is under way; 'gnt-cluster upgrade --resume' goes on with it")
+    own_name = own_hostname()
+    master = ssconf.read_key_or_none(context.paths, "master_node")
+    if master != own_name:
+        raise NotMasterError(f"this node ({own_name}) is not the master", master)
+    madison = process.run(
+        ["apt-cache", "madison", *upgrade_plan.PACKAGES], timeout_s=STEP_TIMEOUT_S
+    )
+    known = upgrade_plan.known_packages(madison.stdout.decode("utf-8", "replace"))
+    target = upgrade_plan.target_of(str(options.to), known)
+    record = _record(context, target, own_name)
+    if target.is_file:
+        _send(context, target, record)
+    for step in upgrade_plan.checks(target):
+        _do(context, step, record)
+    for name in record.left_out:
+        context.write(f"Node {name} is offline: install {target.wanted} there before its return.")
+    if not options.force:
+        confirm(context, f"This installs {target.wanted} on {len(record.nodes)} nodes.  Go on?")
+    _close(context, record)
+    carry_out(context, record)
+
+
+def _record(context: Context, target: Target, master: str) -> Upgrade:
+    rows = rows_of_nodes(context, [], ["name", "offline", "pip", "ndp/ssh_port"])
+    members = [Member(str(name), str(address), int(str(port))) for name, _, address, port in rows]
+    offline = {str(row[0]) for row in rows if row[1]}
+    return Upgrade(
+        target.package,
+        target.wanted,
+        master,
+        tuple(each for each in members if each.name not in offline),
+        tuple(sorted(offline)),
+        int(clock.now()),
+    )
+
+
+def _send(context: Context, target: Target, record: Upgrade) -> None:
+    """Give the other nodes the file of the package, in the same place."""
+    data, mode = read_file(target.wanted)
+    step = Step(
+        "get the package", Where.OTHERS, ("sh", "-c", RECEIVE, "sh", target.wanted, f"{mode:o}")
+    )
+    _do(context, step, record, data)
+
+
+def _close(context: Context, record: Upgrade) -> None:
+    """Let the jobs come to their end, and no new ones in.
+
+    Raises:
+        OpExecError: they did not end; the cluster is as it was.
+    """
+    drain, pause = upgrade_plan.CLOSE
+    _do(context, drain, record)
+    try:
+        _wait_for_jobs(context)
+        _do(context, pause, record)
+    except BaseException:
+        _do(context, upgrade_plan.OPEN[0], record)
+        raise
+    _write(context, record)
+
+
+def _wait_for_jobs(context: Context) -> None:
+    context.write("Waiting for the end of all jobs")
+    until = clock.monotonic() + JOBS_TIMEOUT_S
+    while not upgrade_plan.is_idle(_statuses()):
+        if clock.monotonic() > until:
+            raise OpExecError(f"jobs still run after {JOBS_TIMEOUT_S:g} s")
+        clock.pause(JOBS_PAUSE_S)
+
+
+def _statuses() -> list[str]:
+    result = process.run(upgrade_plan.STATUSES, timeout_s=STEP_TIMEOUT_S).check()
+    return result.stdout.decode("utf-8", "replace").split()
+
+
+def carry_out(context: Context, record: Upgrade) -> None:
+    """Do the steps that are left.
+
+    Raises:
+        OpExecError: one failed; the upgrade can be resumed.
+    """
+    for step in upgrade_plan.to_do(record):
+        try:
+            _do(context, step, record)
+        except OpExecError as err:
+            if step.may_fail:
+                context.terminal.error(err.message)
+                continue
+            hint = "mend that, then run 'gnt-cluster upgrade --resume'"
+            raise OpExecError(f"{err.message}\n{hint}") from err
+        record.done = (*record.done, step.name)
+        _write(context, record)
+    files.remove_if_exists(context.paths.upgrade_under_way)
+    context.write(f"All nodes have {record.wanted}.")
+
+
+def _write(context: Context, record: Upgrade) -> None:
+    path = context.paths.upgrade_under_way
+    files.write_durable(path, json.dumps(msgspec.to_builtins(record)), _RECORD_MODE)
+
+
+def _do(context: Context, step: Step, record: Upgrade, stdin: bytes = b"") -> None:
+    """Carry out one step on its nodes.
+
+    Raises:
+        OpExecError: it failed on some; the text has the end of what was said there.
+    """
+    nodes = upgrade_plan.nodes_of(step, record)
+    if not nodes:
+        return
+    context.write(f"On {step.where}: {step.name}")
+    problems = [
+        f"node {node.name}: {outcome.message}"
+        for node, outcome in _run_on(context, nodes, record.master, step.argv, stdin)
+        if isinstance(outcome, GenericError)
+    ]
+    if problems:
+        raise OpExecError(f"{step.name!r} failed on {'; '.join(problems)}")
+
+
+def _run_on(
+    context: Context, nodes: Sequence[Member], master: str, argv: Sequence[str], stdin: bytes
+) -> list[tuple[Destination, CommandResult | GenericError]]:
+    cluster_name = ssconf.cluster_name(context.paths)
+    chosen = [
+        Destination(
+            node.name,
+            transport_to(
+                context.paths,
+                node.name,
+                cluster_name=cluster_name,
+                address=node.address,
+                port=node.port,
+            ),
+        )
+        for node in nodes
+    ]
+
+    def work(node: Destination, stop_fd: int) -> CommandResult:
+        if node.name == master:
+            result = process.run(argv, timeout_s=STEP_TIMEOUT_S, stdin=stdin, stop_fd=stop_fd)
+        else:
+            result = node.transport.run(
+                argv, stdin=stdin, timeout_s=STEP_TIMEOUT_S, stop_fd=stop_fd
+            )
+        return result.check()
+
+    return list(on_each(chosen, work))
+
+
+COMMANDS: Final = (
+    command(
+        upgrade,
+        opt.flag("--resume", "go on with an upgrade that was interrupted"),
+        opt.option("--to", "the version, PACKAGE=VERSION, or the file of a package"),
+        opt.flag("-f --force", "do not ask"),
+        description="""Installs another version of the Debian package on all nodes that are not
+offline, while instances run on: another version of ganeti-python, or ganeti, which is Ganeti 3.0.
+First it looks whether each node can install it, and whether 3.0 could use the configuration.  Then
+no more jobs are accepted, those that are there come to their end, and all daemons are stopped; the
+state of each node is kept in /var/backups.  The other nodes are changed before the master.  An
+upgrade that failed or was interrupted is gone on with by --resume, on the same node.
+
+With the programs of an unpacked package it changes a cluster of Ganeti 3.0 to this version.""",
+        examples="""
+gnt-cluster upgrade --to 3.0.2+py2  # that version of ganeti-python, from where apt gets it
+gnt-cluster upgrade --to /root/ganeti-python_3.0.2+py2_amd64.deb  # a file, copied to all nodes
+gnt-cluster upgrade --to ganeti=3.0.2-3  # back to Ganeti 3.0""",
+    ),
+)

@@ -1,0 +1,203 @@
+"""The plan of a change to another version of the software: steps, each of them command lines.
+
+Each step may be done twice: an upgrade that was interrupted goes on with the step it was in.  The
+commands are those that this version and Ganeti 3.0 share, since either may be the one to be left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+import msgspec
+
+from ganeti.base.errors import ErrorCode, OpPrereqError
+
+OURS: Final = "ganeti-python"
+OF_3_0: Final = "ganeti"
+PACKAGES: Final = (OURS, OF_3_0)
+DAEMON_UTIL: Final = "/usr/lib/ganeti/daemon-util"
+CFGUPGRADE: Final = "/usr/lib/ganeti/tools/cfgupgrade"
+PAUSE: Final = "4h"
+_APT: Final = (
+    *("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "--quiet", "--yes"),
+    *("--no-install-recommends", "--allow-downgrades"),
+    *("--option", "Dpkg::Options::=--force-confdef", "--option", "Dpkg::Options::=--force-confold"),
+    *("--option", "DPkg::Lock::Timeout=600"),
+)
+# Jobs that have an end before them; the others have ended.
+_UNFINISHED: Final = frozenset({"queued", "waiting", "canceling", "running"})
+
+
+class Where(StrEnum):
+    """The nodes of a step; those that are offline take part in none."""
+
+    MASTER = "the master"
+    OTHERS = "the other nodes"
+    ALL = "all nodes"
+
+
+class Step(NamedTuple):
+    """One step.
+
+    Attributes:
+        is_kept: whether an interrupted upgrade need not do it again.
+        may_fail: whether the upgrade goes on without it.
+    """
+
+    name: str
+    where: Where
+    argv: tuple[str, ...]
+    is_kept: bool = True
+    may_fail: bool = False
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A node, and how SSH reaches it."""
+
+    name: str
+    address: str
+    port: int
+
+
+class Upgrade(msgspec.Struct):
+    """An upgrade under way, as it is kept in a file."""
+
+    package: str
+    wanted: str
+    master: str
+    nodes: tuple[Member, ...]
+    left_out: tuple[str, ...]
+    began: int
+    done: tuple[str, ...] = ()
+
+
+class Target(NamedTuple):
+    """The package to be installed, and the words by which apt knows this version of it."""
+
+    package: str
+    wanted: str
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a file that the nodes have to be given first."""
+        return self.wanted.startswith("/")
+
+
+def target_of(text: str, known: Iterable[tuple[str, str]]) -> Target:
+    """Find out what ``--to`` means: a package's file, PACKAGE=VERSION, or a version.
+
+    Args:
+        known: names and versions of the packages that apt knows.
+
+    Raises:
+        OpPrereqError: there is no such package, or more than one.
+    """
+    if text.startswith("/"):
+        name = text.rpartition("/")[2].partition("_")[0]
+        if name not in PACKAGES:
+            raise _refusal(f"{text} is not named as a file of one of {', '.join(PACKAGES)}")
+        return Target(name, text)
+    name, equals, version = text.rpartition("=")
+    if equals and name not in PACKAGES:
+        raise _refusal(f"{name!r} is none of {', '.join(PACKAGES)}")
+    known = list(dict.fromkeys(known))
+    found = [each for each in known if is_version(each[1], version) and name in ("", each[0])]
+    if len(found) != 1:
+        listed = ", ".join("=".join(each) for each in found or known) or "none at all"
+        what = "more than one version fits" if found else "apt knows no such version"
+        raise _refusal(f"{text!r}: {what}; there are {listed}")
+    return Target(found[0][0], "=".join(found[0]))
+
+
+def is_version(version: str, wanted: str) -> bool:
+    """Tell whether a version is the one that is wanted, which may leave out Debian's part.
+
+    >>> is_version("3.0.2-3", "3.0.2"), is_version("3.0.20-1", "3.0.2")
+    (True, False)
+    """
+    return version == wanted or version.startswith((f"{wanted}-", f"{wanted}+"))
+
+
+def known_packages(madison: str) -> list[tuple[str, str]]:
+    """Read the output of ``apt-cache madison``: names and versions."""
+    rows = [[word.strip() for word in line.split("|")] for line in madison.splitlines()]
+    return [(row[0], row[1]) for row in rows if len(row) == 3]
+
+
+def is_idle(statuses: Iterable[str]) -> bool:
+    """Tell whether no job has its end before it."""
+    return _UNFINISHED.isdisjoint(statuses)
+
+
+def checks(target: Target) -> tuple[Step, ...]:
+    """Return the steps that only look: all of them have to succeed before anything is changed."""
+    wanted = (*_APT, "--simulate", "install", target.wanted)
+    found = (
+        Step("scripts of the package are there", Where.ALL, ("test", "-x", DAEMON_UTIL)),
+        Step("the package can be installed", Where.ALL, wanted),
+    )
+    if target.package == OURS:
+        return found
+    argv = (CFGUPGRADE, "--downgrade", "--dry-run", "--no-verify")
+    return (*found, Step("Ganeti 3.0 can use the configuration", Where.MASTER, argv))
+
+
+def steps(upgrade: Upgrade) -> tuple[Step, ...]:
+    """Return the steps that change something, in their order."""
+    backup = f"/var/backups/ganeti-before-{upgrade.began}.tar.gz"
+    save = (
+        f"umask 077; tar --create --gzip --file={backup}"
+        " --exclude=./export --directory=/var/lib/ganeti ."
+    )
+    install = (*_APT, "install", upgrade.wanted)
+    return (
+        Step("stop the daemons", Where.ALL, (DAEMON_UTIL, "stop-all")),
+        Step("keep the state", Where.ALL, ("sh", "-c", save)),
+        Step("install on the other nodes", Where.OTHERS, install),
+        Step("install on the master", Where.MASTER, install),
+        Step("start the daemons of the other nodes", Where.OTHERS, (DAEMON_UTIL, "start-all")),
+        Step("start the daemons of the master", Where.MASTER, (DAEMON_UTIL, "start-all")),
+        Step("send the configuration", Where.MASTER, ("gnt-cluster", "redist-conf")),
+        Step("verify", Where.MASTER, ("gnt-cluster", "verify"), is_kept=False, may_fail=True),
+    )
+
+
+# Before the first of them, and when the last has been done; jobs are not accepted between.
+CLOSE: Final = (
+    Step("accept no jobs", Where.MASTER, ("gnt-cluster", "queue", "drain")),
+    Step("pause the watcher", Where.MASTER, ("gnt-cluster", "watcher", "pause", PAUSE)),
+)
+OPEN: Final = (
+    Step("accept jobs", Where.MASTER, ("gnt-cluster", "queue", "undrain")),
+    Step("let the watcher go on", Where.MASTER, ("gnt-cluster", "watcher", "continue")),
+)
+STATUSES: Final = ("gnt-job", "list", "--no-headers", "--output=status")
+
+
+def arranged(upgrade: Upgrade) -> tuple[Step, ...]:
+    """Return all steps that change something once no job runs, in their order."""
+    *changes, verify = steps(upgrade)
+    *begin, redistribute = changes
+    return (*begin, OPEN[0], redistribute, OPEN[1], verify)
+
+
+def to_do(upgrade: Upgrade) -> tuple[Step, ...]:
+    """Return the steps that are left."""
+    return tuple(
+        step for step in arranged(upgrade) if not (step.is_kept and step.name in upgrade.done)
+    )
+
+
+def nodes_of(step: Step, upgrade: Upgrade) -> Sequence[Member]:
+    """Return the nodes of a step, the master the last."""
+    order = sorted(upgrade.nodes, key=lambda node: node.name == upgrade.master)
+    if step.where is Where.ALL:
+        return order
+    wants_master = step.where is Where.MASTER
+    return [node for node in order if (node.name == upgrade.master) == wants_master]
+
+
+def _refusal(text: str) -> OpPrereqError:
+    return OpPrereqError(text, ErrorCode.INVAL)
