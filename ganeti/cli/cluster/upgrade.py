@@ -6,6 +6,7 @@ daemons and commands of the new version are started as programs.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Final
 
@@ -134,7 +135,9 @@ def _wait_for_jobs(context: Context) -> None:
 
 
 def _statuses() -> list[str]:
-    result = process.run(upgrade_plan.STATUSES, timeout_s=STEP_TIMEOUT_S).check()
+    result = process.run(
+        upgrade_plan.STATUSES, timeout_s=STEP_TIMEOUT_S, env=_environment()
+    ).check()
     return result.stdout.decode("utf-8", "replace").split()
 
 
@@ -203,7 +206,9 @@ def _run_on(
 
     def work(node: Destination, stop_fd: int) -> CommandResult:
         if node.name == master:
-            result = process.run(argv, timeout_s=STEP_TIMEOUT_S, stdin=stdin, stop_fd=stop_fd)
+            result = process.run(
+                argv, timeout_s=STEP_TIMEOUT_S, env=_environment(), stdin=stdin, stop_fd=stop_fd
+            )
         else:
             result = node.transport.run(
                 argv, stdin=stdin, timeout_s=STEP_TIMEOUT_S, stop_fd=stop_fd
@@ -211,6 +216,11 @@ def _run_on(
         return result.check()
 
     return list(on_each(chosen, work))
+
+
+def _environment() -> dict[str, str]:
+    """Return our environment, without the libraries of an unpacked package: other versions run."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
 COMMANDS: Final = (
