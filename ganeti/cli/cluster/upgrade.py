@@ -154,8 +154,7 @@ def carry_out(context: Context, record: Upgrade) -> None:
             if step.may_fail:
                 context.terminal.error(err.message)
                 continue
-            hint = "mend that, then run 'gnt-cluster upgrade --resume'"
-            raise OpExecError(f"{err.message}\n{hint}") from err
+            raise OpExecError(f"{err.message}\n{upgrade_plan.hint(record)}") from err
         record.done = (*record.done, step.name)
         _write(context, record)
     files.remove_if_exists(context.paths.upgrade_under_way)
@@ -236,7 +235,8 @@ no more jobs are accepted, those that are there come to their end, and all daemo
 state of each node is kept in /var/backups.  The other nodes are changed before the master.  An
 upgrade that failed or was interrupted is gone on with by --resume, on the same node.
 
-With the programs of an unpacked package it changes a cluster of Ganeti 3.0 to this version.""",
+The programs of an unpacked package change a cluster of Ganeti 3.0 to this version: see
+doc/upgrade.md.""",
         examples="""
 gnt-cluster upgrade --to 3.0.2+py2  # that version of ganeti-python, from where apt gets it
 gnt-cluster upgrade --to /root/ganeti-python_3.0.2+py2_amd64.deb  # a file, copied to all nodes

@@ -20,6 +20,9 @@ PACKAGES: Final = (OURS, OF_3_0)
 DAEMON_UTIL: Final = "/usr/lib/ganeti/daemon-util"
 CFGUPGRADE: Final = "/usr/lib/ganeti/tools/cfgupgrade"
 PAUSE: Final = "4h"
+_START: Final = (DAEMON_UTIL, "start-all")
+# That of 3.0 fails if a daemon runs already, and its package has started some.
+_START_3_0: Final = ("sh", "-c", f"{DAEMON_UTIL} stop-all; exec {DAEMON_UTIL} start-all")
 _APT: Final = (
     *("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "--quiet", "--yes"),
     *("--no-install-recommends", "--allow-downgrades"),
@@ -152,13 +155,14 @@ def steps(upgrade: Upgrade) -> tuple[Step, ...]:
         " --exclude=./export --directory=/var/lib/ganeti ."
     )
     install = (*_APT, "install", upgrade.wanted)
+    start = _START if upgrade.package == OURS else _START_3_0
     return (
         Step("stop the daemons", Where.ALL, (DAEMON_UTIL, "stop-all")),
         Step("keep the state", Where.ALL, ("sh", "-c", save)),
         Step("install on the other nodes", Where.OTHERS, install),
         Step("install on the master", Where.MASTER, install),
-        Step("start the daemons of the other nodes", Where.OTHERS, (DAEMON_UTIL, "start-all")),
-        Step("start the daemons of the master", Where.MASTER, (DAEMON_UTIL, "start-all")),
+        Step("start the daemons of the other nodes", Where.OTHERS, start),
+        Step("start the daemons of the master", Where.MASTER, start),
         Step("send the configuration", Where.MASTER, ("gnt-cluster", "redist-conf")),
         Step("verify", Where.MASTER, ("gnt-cluster", "verify"), is_kept=False, may_fail=True),
     )
@@ -181,6 +185,14 @@ def arranged(upgrade: Upgrade) -> tuple[Step, ...]:
     *changes, verify = steps(upgrade)
     *begin, redistribute = changes
     return (*begin, OPEN[0], redistribute, OPEN[1], verify)
+
+
+def hint(upgrade: Upgrade) -> str:
+    """Return how to go on once a step has failed."""
+    resume = "mend that, then run 'gnt-cluster upgrade --resume'"
+    if upgrade.package == OURS:
+        return resume
+    return f"{resume} with the programs of an unpacked {OURS}, if it is not installed any more"
 
 
 def to_do(upgrade: Upgrade) -> tuple[Step, ...]:
