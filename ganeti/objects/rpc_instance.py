@@ -55,6 +55,7 @@ class RpcDisk(Disk, frozen=True, kw_only=True):
 
     LEFT_OUT: ClassVar[Mapping[str, object]] = {**Disk.LEFT_OUT, "pci": None, "hvinfo": None}
 
+    serial_no: int = 0  # a disk that is about to be made has none when 3.0 sends it
     children: list[RpcDisk] = []  # type: ignore[assignment]  # narrower
     dynamic_params: Mapping[str, JsonValue] = {}
     pci: int | str | None = None
@@ -69,6 +70,7 @@ class RpcInstance(Instance, frozen=True, kw_only=True):
 
     LEFT_OUT: ClassVar[Mapping[str, object]] = {**Instance.LEFT_OUT, "disk_template": None}
 
+    serial_no: int = 0  # as that of a disk
     hvparams: Mapping[str, JsonValue]
     beparams: fill.BeParams  # narrower: filled
     osparams: PrivateParams = field(default_factory=PrivateParams)  # type: ignore[assignment]
