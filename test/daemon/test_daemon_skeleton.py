@@ -307,6 +307,19 @@ def test_in_the_foreground_systemd_is_told(node: Node) -> None:
     assert "INFO Ready" in node.log
 
 
+def test_in_the_foreground_systemd_hears_that_the_loop_runs(node: Node) -> None:
+    address = f"{node.paths.root}/notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(address)
+        listener.settimeout(DEADLINE_S)
+        daemon = node.start_in_foreground(NOTIFY_SOCKET=address, WATCHDOG_USEC="30000")
+        heard = [listener.recv(100) for _ in range(4)]
+        assert heard.count(b"WATCHDOG=1") >= 3
+        daemon.send_signal(signal.SIGINT)
+        daemon.communicate(timeout=DEADLINE_S)
+        assert daemon.returncode == 0
+
+
 @pytest.mark.shows("maintd/daemon/exit-status")
 def test_not_to_be_the_master_is_no_failure_to_systemd(node: Node) -> None:
     """Who ends before having been ready has failed, whatever its exit status is."""

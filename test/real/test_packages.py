@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from rig import packages
-from rig.containers import CLUSTER_NAME, Containers, Machine, containers
+from rig.containers import CLUSTER_NAME, Machine, containers
+
+from ganeti.base.daemons import DAEMONS
 
 from .test_containers import QEMU, active, add_bridge, all_healthy, assert_healthy
-
-from ganeti.base.daemons import DAEMONS, Place
 
 APT = "DEBIAN_FRONTEND=noninteractive apt-get --quiet --yes --no-install-recommends"
 INIT = (

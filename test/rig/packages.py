@@ -29,7 +29,9 @@ OURS: Final = "ganeti-python"
 def repository(*names: str) -> Path:
     """Return a layer over Debian with packages and what they need, where apt finds them."""
     kind = "packages-" + "-".join(names)
-    return store.cached(kind, (store.SUITE, store.PACKAGES, names, 2), lambda path: _fill(path, names))
+    return store.cached(
+        kind, (store.SUITE, store.PACKAGES, names, 2), lambda path: _fill(path, names)
+    )
 
 
 def _fill(target: Path, names: Sequence[str]) -> None:
@@ -37,10 +39,20 @@ def _fill(target: Path, names: Sequence[str]) -> None:
     place = target / REPOSITORY.lstrip("/")
     (place / "partial").mkdir(parents=True)
     status = store.root() / "var/lib/dpkg/status"
-    options = (f"Dir::State::status={status}", f"Dir::Cache::archives={place}", "Debug::NoLocking=1")
+    options = (
+        f"Dir::State::status={status}",
+        f"Dir::Cache::archives={place}",
+        "Debug::NoLocking=1",
+    )
     words = [word for option in options for word in ("-o", option)]
     # As the user of the directory: apt's own user may not look into it.
-    words += ["-o", "APT::Sandbox::User=root", "--yes", "--no-install-recommends", "--download-only"]
+    words += [
+        "-o",
+        "APT::Sandbox::User=root",
+        "--yes",
+        "--no-install-recommends",
+        "--download-only",
+    ]
     run("apt-get", *words, "install", *names)
     shutil.rmtree(place / "partial")
     for leftover in ("lock",):
@@ -64,7 +76,9 @@ def build(machine: Machine) -> bytes:
     """Build the package of this checkout on a machine; returns it."""
     machine.run("cat > /etc/pip.conf", _PIP)
     copy_sources(machine)
-    machine.run("apt-get update && apt-get install --yes --no-install-recommends " + " ".join(BUILDERS))
+    machine.run(
+        "apt-get update && apt-get install --yes --no-install-recommends " + " ".join(BUILDERS)
+    )
     machine.run(f"cd {SOURCES} && make deb")
     machine.run(f"cp {SOURCES}/dist/{OURS}_*.deb /tmp/package.deb")
     return base64.b64decode(machine.run("base64 /tmp/package.deb"))

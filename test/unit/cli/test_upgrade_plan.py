@@ -1,0 +1,161 @@
+"""``gnt-cluster upgrade``: what ``--to`` means, the steps and their order, and going on."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from ganeti.base.errors import CommandError, OpExecError, OpPrereqError
+from ganeti.base.paths import Paths
+from ganeti.cli.cluster import upgrade as command
+from ganeti.cli.cluster import upgrade_plan
+from ganeti.cli.cluster.remote import Destination
+from ganeti.cli.cluster.upgrade_plan import Member, Target, Upgrade, Where
+from ganeti.cli.declaration.parser import Options
+from ganeti.cli.run.context import Context, Terminal
+
+MADISON = """\
+ganeti-python | 3.0.2+py2 | https://example.com bookworm/main amd64 Packages
+ganeti-python | 3.0.2+py1 | https://example.com bookworm/main amd64 Packages
+    ganeti |    3.0.2-3 | https://deb.debian.org/debian bookworm/main amd64 Packages
+    ganeti |    3.0.2-3 | https://deb.debian.org/debian bookworm/main Sources
+"""
+KNOWN = upgrade_plan.known_packages(MADISON)
+NODES = tuple(Member(f"node{number}", f"10.0.0.{number}", 22) for number in (1, 2, 3))
+
+
+def under_way(package: str = "ganeti-python", wanted: str = "ganeti-python=3.0.2+py2") -> Upgrade:
+    return Upgrade(package, wanted, "node2", NODES, (), 1_700_000_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "package", "wanted"),
+    [
+        ("3.0.2+py2", "ganeti-python", "ganeti-python=3.0.2+py2"),
+        ("3.0.2-3", "ganeti", "ganeti=3.0.2-3"),
+        ("ganeti=3.0.2", "ganeti", "ganeti=3.0.2-3"),
+        ("/a/ganeti-python_9_amd64.deb", "ganeti-python", "/a/ganeti-python_9_amd64.deb"),
+    ],
+)
+def test_a_version_names_its_package(text: str, package: str, wanted: str) -> None:
+    assert upgrade_plan.target_of(text, KNOWN) == Target(package, wanted)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("3.0.2", "more than one version fits; there are ganeti-python=3.0.2.py2, "),
+        ("4.0", "apt knows no such version; there are ganeti-python="),
+        ("bash=5", "'bash' is none of ganeti-python, ganeti"),
+        ("/a/bash_5.deb", "not named as a file of one of"),
+    ],
+)
+def test_another_one_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(OpPrereqError, match=reason):
+        upgrade_plan.target_of(text, KNOWN)
+
+
+def test_only_a_way_back_asks_whether_3_0_can_use_the_configuration() -> None:
+    ours = upgrade_plan.checks(Target("ganeti-python", "x"))
+    theirs = upgrade_plan.checks(Target("ganeti", "ganeti=3.0.2-3"))
+    assert theirs[:-1] == (ours[0], theirs[1])
+    assert theirs[-1].argv[1:3] == ("--downgrade", "--dry-run")
+    assert all("--simulate" in step.argv for step in (ours[1], theirs[1]))
+
+
+def test_all_daemons_are_stopped_before_any_package_is_changed_and_the_master_is_the_last() -> None:
+    order = [(step.name, step.where) for step in upgrade_plan.arranged(under_way())]
+    names = [name for name, _ in order]
+    assert order[0] == ("stop the daemons", Where.ALL)
+    assert names.index("keep the state") < names.index("install on the other nodes")
+    assert names.index("install on the other nodes") < names.index("install on the master")
+    assert names[-4:] == [
+        "accept jobs",
+        "send the configuration",
+        "let the watcher go on",
+        "verify",
+    ]
+    assert len({*names}) == len(names)
+
+
+def test_a_step_of_all_nodes_comes_to_the_master_last() -> None:
+    stop, *_, install, _ = upgrade_plan.steps(under_way())[:4]
+    assert [node.name for node in upgrade_plan.nodes_of(stop, under_way())] == [
+        "node1",
+        "node3",
+        "node2",
+    ]
+    assert [node.name for node in upgrade_plan.nodes_of(install, under_way())] == ["node1", "node3"]
+
+
+def test_what_is_done_is_not_done_again_but_the_last_look_is() -> None:
+    record = under_way()
+    record.done = tuple(step.name for step in upgrade_plan.arranged(record))
+    assert [step.name for step in upgrade_plan.to_do(record)] == ["verify"]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "idle"),
+    [([], True), (["success", "error", "canceled"], True), (["queued"], False)],
+)
+def test_jobs_that_have_ended_hold_nothing_up(statuses: list[str], idle: bool) -> None:
+    assert upgrade_plan.is_idle(statuses) == idle
+
+
+class Nodes:
+    """Takes the place of the machines; ``broken`` is a step that fails on node1."""
+
+    def __init__(self) -> None:
+        self.broken = ""
+        self.ran: list[tuple[str, ...]] = []
+
+    def run_on(
+        self,
+        _context: Context,
+        nodes: Sequence[Member],
+        _master: str,
+        argv: Sequence[str],
+        _stdin: bytes,
+    ) -> list[tuple[Destination, object]]:
+        self.ran.append(tuple(argv))
+        error = CommandError("no space left", [*argv]) if self.broken in argv else None
+        return [(Destination(node.name, None), error) for node in nodes]  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
+    Path(tmp_path / "var/lib/ganeti").mkdir(parents=True)
+    terminal = Terminal(io.StringIO(), io.StringIO(), io.StringIO())
+    monkeypatch.setattr(Context, "paths", Paths(str(tmp_path)))
+    return Context("gnt-cluster", command.COMMANDS[0], Options({}), terminal)
+
+
+def test_a_failed_step_is_told_and_resumed_and_what_was_done_is_left_alone(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = Nodes()
+    monkeypatch.setattr(command, "_run_on", nodes.run_on)
+    nodes.broken = "install"
+    with pytest.raises(OpExecError, match=r"(?s)node1: no space left.*upgrade --resume"):
+        command.carry_out(context, under_way())
+    record = command.read(context)
+    assert record is not None
+    assert record.done == ("stop the daemons", "keep the state")
+    nodes.broken, nodes.ran = "", []
+    command.carry_out(context, record)
+    assert "install" in nodes.ran[0]
+    assert nodes.ran[-1] == ("gnt-cluster", "verify")
+    assert command.read(context) is None
+
+
+def test_a_verification_with_findings_is_told_and_the_upgrade_is_over(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = Nodes()
+    nodes.broken = "verify"
+    monkeypatch.setattr(command, "_run_on", nodes.run_on)
+    command.carry_out(context, under_way("ganeti", "ganeti=3.0.2-3"))
+    assert command.read(context) is None
