@@ -232,6 +232,26 @@ def test_each_daemon_runs_where_it_belongs(cluster: TestCluster) -> None:
             assert nodes == set(cluster.nodes if everywhere else cluster.nodes[:1]), daemon.name
 
 
+def test_scripts_stop_and_start_daemons_by_daemon_util(cluster: TestCluster) -> None:
+    node, daemon = cluster.nodes[1], "ganeti-noded"
+
+    def util(command: str) -> tuple[int, str]:
+        outcome = cluster.run(f"daemon-util {command}", node=node)
+        return outcome.status, outcome.out
+
+    assert util(f"check {daemon}") == (0, "")
+    assert util(f"stop {daemon}")[0] == 0
+    assert util(f"check {daemon}") == (3, "")
+    assert util("start-all") == (0, f"started {daemon}\n")
+    assert util("start-all") == (0, "")
+    assert util(f"check {daemon}") == (0, "")
+    assert util("check-config") == (0, "")
+    assert util("is-daemon-name ganeti-masterd")[0] == 1
+    assert daemon in util("list-start-daemons")[1].split()
+    assert util(f"daemon-executable {daemon}")[1].rstrip().endswith(f"/{daemon}")
+    assert util(f"rotate-logs {daemon}") == (0, "")
+
+
 @pytest.mark.shows("2.12/noded/from-jobs", "backend/opcodes/by-jobs")
 def test_a_change_is_the_work_of_a_job_which_the_node_names(cluster: TestCluster) -> None:
     add = "instance add -t diskless --no-install -H fake --no-name-check --no-ip-check"
