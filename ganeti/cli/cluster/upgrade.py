@@ -18,7 +18,7 @@ from ganeti.bootstrap.node_transport import transport_to
 from ganeti.cli.cluster import upgrade_plan
 from ganeti.cli.cluster.remote import RECEIVE, Destination, on_each, read_file
 from ganeti.cli.cluster.upgrade_plan import Member, Step, Target, Upgrade, Where
-from ganeti.cli.command import Context, Options, command, confirm, opt
+from ganeti.cli.command import Context, Options, command, opt
 from ganeti.cli.run.listing import rows_of_nodes
 from ganeti.store import ssconf
 from ganeti.system import clock, files, process
@@ -79,8 +79,6 @@ def _begin(context: Context, options: Options) -> None:
         _do(context, step, record)
     for name in record.left_out:
         context.write(f"Node {name} is offline: install {target.wanted} there before its return.")
-    if not options.force:
-        confirm(context, f"This installs {target.wanted} on {len(record.nodes)} nodes.  Go on?")
     _close(context, record)
     carry_out(context, record)
 
@@ -227,7 +225,6 @@ COMMANDS: Final = (
         upgrade,
         opt.flag("--resume", "go on with an upgrade that was interrupted"),
         opt.option("--to", "the version, PACKAGE=VERSION, or the file of a package"),
-        opt.flag("-f --force", "do not ask"),
         description="""Installs another version of the Debian package on all nodes that are not
 offline, while instances run on: another version of ganeti-python, or ganeti, which is Ganeti 3.0.
 First it looks whether each node can install it, and whether 3.0 could use the configuration.  Then

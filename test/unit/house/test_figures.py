@@ -34,7 +34,7 @@ CODE_LINES_MAX = {
     "availability": 1_664,
     "base": 649,
     "bootstrap": 1_900,
-    "cli": 13_800,
+    "cli": 14_620,
     "clients": 1_850,
     "collectors": 1_178,
     "config": 3_770,
@@ -69,8 +69,8 @@ CODE_LINES_MAX = {
 # By the same count h11 has 22.7 %, trio 20.2 %, qemu.qmp 17.7 %.
 THIN_SHARE_MAX = 0.178
 # The frame of the tools for placement has one user yet, and so have the planners of maintenance, and
-# the reader of URLs.
-SINGLE_IMPORTER_MAX = 76
+# the reader of URLs; the plan of an upgrade is apart from its shell.
+SINGLE_IMPORTER_MAX = 77
 SMALL_SINGLE_IMPORTER_MAX = 1
 LARGE_FOLDERS: set[str] = set()
 # What high availability needs is loaded where it is on; what reads URLs for the call that is given one.
