@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 from rig import packages
-from rig.containers import CLUSTER_NAME, Machine, containers
+from rig.containers import CLUSTER_NAME, Containers, Machine, containers
 
 from ganeti.base.daemons import DAEMONS
-
-from .test_containers import QEMU, active, add_bridge, all_healthy, assert_healthy
 
 APT = "DEBIAN_FRONTEND=noninteractive apt-get --quiet --yes --no-install-recommends"
 INIT = (
@@ -26,6 +24,14 @@ ADD = (
     " -B memory=128 guest.example.com"
 )
 USERS = {daemon.name: daemon.user for daemon in DAEMONS if not daemon.only_with}
+QEMU = "pgrep --full ^/usr/bin/qemu-system"
+NO_SYSRQ = "sysrq-trigger"  # a container may not restart the machine it runs on
+# The programs of an unpacked package.
+UNPACKED = (
+    "PYTHONPATH=$(echo /root/new/usr/lib/ganeti-python/lib/python3.*/site-packages)"
+    " python3 /root/new/usr/lib/ganeti-python/bin/gnt-cluster"
+)
+FILE = "/root/ganeti-python_0_amd64.deb"
 
 
 @pytest.fixture(scope="module")
@@ -33,12 +39,35 @@ def deb(root: None) -> Path:
     return packages.package()
 
 
+def active(machine: Machine) -> set[str]:
+    units = machine.run(
+        "systemctl list-units --state=active --no-legend --plain 'ganeti-*.service'"
+    )
+    return {line.split()[0].removesuffix(".service") for line in units.splitlines()}
+
+
+def all_healthy(machine: Machine) -> None:
+    """Wait until no unit is starting any more, and none has failed."""
+    machine.wait_until("systemctl is-system-running --quiet")
+
+
+def assert_healthy(machine: Machine) -> None:
+    found = machine.try_run("gnt-cluster verify")
+    errors = [line for line in (found.out + found.err).splitlines() if "ERROR" in line]
+    assert [line for line in errors if NO_SYSRQ not in line] == []
+
+
+def statuses(machine: Machine) -> list[str]:
+    return machine.run("gnt-instance list --no-headers -o status").split()
+
+
 def put(machine: Machine, deb: Path) -> None:
-    machine.run("cat > /srv/ganeti-python.deb", deb.read_bytes())
+    machine.run(f"cat > {FILE}", deb.read_bytes())
 
 
 def prepare(machine: Machine) -> None:
-    add_bridge(machine)
+    machine.run("apt-get update")
+    machine.run("ip link add br0 type bridge && ip link set br0 up")
     machine.run("mkdir -p /etc/ganeti /srv/ganeti/file-storage")
     machine.run("echo /srv/ganeti/file-storage > /etc/ganeti/file-storage-paths")
 
@@ -48,7 +77,6 @@ def fresh(deb: Path) -> Iterator[Machine]:
     """A Debian that never had Ganeti."""
     with containers(1, packages.repository(*packages.NEEDED)) as running:
         machine = running.machines[0]
-        machine.run("apt-get update")
         prepare(machine)
         put(machine, deb)
         yield machine
@@ -64,7 +92,7 @@ def users_of(machine: Machine) -> dict[str, str]:
 
 
 def test_it_is_installed_and_waits_for_a_cluster(fresh: Machine) -> None:
-    fresh.run(f"{APT} install /srv/ganeti-python.deb")
+    fresh.run(f"{APT} install {FILE}")
     all_healthy(fresh)
     assert active(fresh) == set()
     assert "3.0.2" in fresh.run("gnt-cluster --version")
@@ -93,7 +121,7 @@ def test_daemon_util_stops_and_starts_what_systemd_runs(fresh: Machine) -> None:
 
 def test_an_upgrade_of_the_package_restarts_daemons_and_no_guest(fresh: Machine) -> None:
     guest, daemon = fresh.run(QEMU), fresh.run("cat /run/ganeti/ganeti-noded.pid")
-    fresh.run(f"{APT} install --reinstall /srv/ganeti-python.deb")
+    fresh.run(f"{APT} install --reinstall {FILE}")
     all_healthy(fresh)
     assert users_of(fresh) == USERS
     assert fresh.run("cat /run/ganeti/ganeti-noded.pid") != daemon
@@ -107,7 +135,7 @@ def test_a_purge_keeps_the_state_of_a_cluster(fresh: Machine) -> None:
     assert fresh.run(QEMU) == guest
     fresh.run("test -s /var/lib/ganeti/config.data")
     fresh.run("! test -e /usr/lib/ganeti-python && ! test -e /usr/sbin/gnt-cluster")
-    fresh.run(f"{APT} install /srv/ganeti-python.deb")
+    fresh.run(f"{APT} install {FILE}")
     fresh.wait_until("gnt-instance list --no-headers -o status | grep running")
 
 
@@ -117,7 +145,93 @@ def test_a_purge_leaves_nothing_of_a_machine_without_a_cluster(fresh: Machine) -
     fresh.run(f"{APT} purge ganeti-python")
     left = fresh.run(
         "find / -xdev \\( -path /proc -o -path /sys -o -path /srv -o -path /var/backups \\) -prune"
-        " -o \\( -iname '*ganeti*' -o -name 'gnt-*' \\) -print"
+        f" -o \\( -iname '*ganeti*' -o -name 'gnt-*' \\) ! -path '{FILE}' ! -path '/var/lib/systemd/*' -print"
     )
-    assert left.split() == ["/etc/ganeti"] or left == ""
+    assert set(left.split()) <= {"/etc/ganeti", "/etc/ganeti/file-storage-paths"}
     all_healthy(fresh)
+
+
+@pytest.fixture(scope="module")
+def old(deb: Path) -> Iterator[Containers]:
+    """Two nodes of Debian's Ganeti 3.0.2, each with a guest."""
+    with containers(2, packages.repository(*packages.GANETI_3_0)) as running:
+        first, second = running.machines
+        for machine in running.machines:
+            prepare(machine)
+            machine.run(f"{APT} install ganeti")
+        put(first, deb)
+        first.run(f"dpkg -x {FILE} /root/new")
+        example = first.run("cd /root/new/usr/share/ganeti/os; tar -c bootsector | base64")
+        for machine in running.machines:
+            machine.run("mkdir -p /srv/ganeti/os; base64 -d | tar -x -C /srv/ganeti/os", example)
+        emulated = "kvm_path=/usr/bin/qemu-system-x86_64,kvm_flag=disabled,vnc_bind_address="
+        first.run(INIT.replace("kernel_path=", f"kernel_path=,{emulated}"))
+        key = first.run("cat /root/.ssh/id_rsa.pub")
+        second.run("cat >> /root/.ssh/authorized_keys", key)
+        first.run(f"ssh-keyscan {second.name} {second.address} >> /root/.ssh/known_hosts")
+        first.run(f"gnt-node add --no-ssh-key-check {second.name}")
+        for number, machine in enumerate(running.machines, 1):
+            first.run(guest(f"guest{number}.example.com", machine.name))
+        yield running
+
+
+def guest(name: str, node: str) -> str:
+    return ADD.replace("guest.example.com", name).replace("-n node1", f"-n {node}")
+
+
+def guests(running: Containers) -> list[str]:
+    return [machine.run(QEMU) for machine in running.machines]
+
+
+def test_a_cluster_of_3_0_2_is_taken_over_with_its_guests(old: Containers) -> None:
+    first, second = old.machines
+    before = guests(old)
+    said = first.run(f"{UNPACKED} upgrade --to {FILE}")
+    assert "All nodes have" in said
+    assert guests(old) == before
+    assert users_of(first) == USERS
+    assert statuses(first) == ["running"] * 2
+    for machine in old.machines:
+        assert "ganeti-python" in machine.run("dpkg-query --show ganeti-python")
+        all_healthy(machine)
+    assert_healthy(first)
+    first.run("gnt-instance reboot --type=full guest2.example.com")
+    first.run(guest("guest3.example.com", second.name))
+    assert statuses(first) == ["running"] * 3
+
+
+def test_and_goes_back_with_its_guests(old: Containers) -> None:
+    first, _ = old.machines
+    before = guests(old)
+    said = first.run("gnt-cluster upgrade --to ganeti=3.0.2-3")
+    assert "All nodes have" in said
+    assert guests(old) == before
+    assert "ganeti-3.0" in first.run("dpkg-query --show ganeti-3.0")
+    assert statuses(first) == ["running"] * 3
+    first.run("gnt-instance reboot guest1.example.com")
+    first.run("gnt-instance shutdown guest3.example.com")
+    first.run("gnt-instance startup guest3.example.com")
+    assert statuses(first) == ["running"] * 3
+    assert first.run("ls /etc/cron.d/ganeti /etc/init.d/ganeti").split()
+
+
+def test_a_node_of_ours_under_a_master_of_3_0_2(old: Containers) -> None:
+    first, second = old.machines
+    second.run(f"{APT} install {FILE}")
+    first.run("gnt-instance reboot guest2.example.com")
+    first.run(guest("guest4.example.com", second.name))
+    first.run("gnt-instance grow-disk guest4.example.com 0 10m")
+    assert statuses(first) == ["running"] * 4
+    first.run("gnt-instance remove -f guest4.example.com")
+    ours, theirs = (machine.run("md5sum /var/lib/ganeti/config.data") for machine in old.machines)
+    assert ours == theirs
+
+
+def test_a_daemon_that_hangs_is_started_anew(old: Containers) -> None:
+    _, second = old.machines
+    daemon = second.run("cat /run/ganeti/ganeti-noded.pid").strip()
+    before = second.run(QEMU)
+    second.run(f"kill -STOP {daemon}")
+    second.wait_until(f"[ $(cat /run/ganeti/ganeti-noded.pid) != {daemon} ]", 150)
+    all_healthy(second)
+    assert second.run(QEMU) == before
