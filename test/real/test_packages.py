@@ -106,6 +106,8 @@ def test_a_cluster_works_with_a_user_for_each_daemon(fresh: Machine) -> None:
     assert fresh.run("gnt-instance list --no-headers -o status").split() == ["running"]
     assert_healthy(fresh)
     assert fresh.run("/usr/lib/ganeti/ensure-dirs --dry-run") == ""
+    # Confined daemons see who their clients are.
+    fresh.run("grep gnt-instance /var/log/ganeti/audit.log")
 
 
 def test_daemon_util_stops_and_starts_what_systemd_runs(fresh: Machine) -> None:

@@ -52,6 +52,11 @@ def test_no_option_closes_the_devices_of_who_needs_them(name: str) -> None:
     assert not {"ProtectClock", "PrivateDevices", "DevicePolicy", "DeviceAllow"} & set(options)
 
 
+@pytest.mark.parametrize("name", ["ganeti-luxid", "ganeti-wconfd", "ganeti-mond"])
+def test_who_looks_at_processes_of_others_sees_them(name: str) -> None:
+    assert "ProtectProc" not in options_of(ROOT / "systemd" / f"{name}.service")
+
+
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze")
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 def test_exposure(unit: Path) -> None:
