@@ -40,6 +40,7 @@ INSTALL_REQUIRES = [
     "pycurl>=7.45.3",
     "pyinotify>=0.9.6",
     "pyparsing>=3.1",
+    "PyYAML>=6.0",
 ]
 
 TEST_REQUIRES = [
@@ -51,6 +52,7 @@ TEST_REQUIRES = [
     "ruff>=0.6",
     "setuptools>=65,<90",
     "types-psutil",
+    "types-PyYAML",
 ]
 
 # The bound that hbal --plan tells; newer versions write into the output of the program.

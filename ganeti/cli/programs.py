@@ -55,6 +55,7 @@ PROGRAMS: Final = (
         "cluster.crypto: renew-crypto",
         "cluster.backup: backup",
         "cluster.restore: restore",
+        "cluster.apply: apply export-spec",
         "cluster.high_availability: ha-enable ha-disable",
         "policy: show-ispecs-cmd",
         f"{_TAGS} search-tags",

@@ -358,6 +358,7 @@ _FIELDS: Final[list[FieldSpec[Instance]]] = [
     other("disk.spindles", "Disk_spindles", "Spindles of the disks", _all_disks("spindles")),
     other("disk.names", "Disk_names", "Names of the disks", _all_disks("name")),
     other("disk.uuids", "Disk_UUIDs", "UUIDs of the disks", _all_disks("uuid")),
+    other("disk.modes", "Disk_modes", "Modes of the disks: rw or ro", _all_disks("mode")),
     other("disk.templates", "Disk_templates", "Templates of the disks", _all_disks("dev_type")),
     other(
         "disk.copies", "Disk_copies", f"Copies of the disks: {_STATES}", _copies("state"), _COPIES

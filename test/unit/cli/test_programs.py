@@ -50,6 +50,7 @@ OUR_OPTIONS = {
 OURS = {
     "gnt-cluster": {
         *("remove-repair", "repair-volume-groups", "verify-config", "backup", "restore"),
+        *("apply", "export-spec"),
         *("ha-enable", "ha-disable", "ha-status", "ha-pause", "ha-confirm-dead", "ha-accept-copy"),
     },
     "gnt-debug": {"simulate-ha"},

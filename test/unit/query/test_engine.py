@@ -48,7 +48,14 @@ def make_view(changes: dict[str, Any] | None = None, **live: Any) -> View:
 
 
 OWN = {
-    "instance": {"disk.copies", "disk.copied", "disk.status", "disk.templates", "guest"},
+    "instance": {
+        "disk.copies",
+        "disk.copied",
+        "disk.modes",
+        "disk.status",
+        "disk.templates",
+        "guest",
+    },
     "export": {"newest", "points", "size", "sizes"},
     "lock": {"priorities"},
 }  # fields that 3.0 does not have
