@@ -122,7 +122,7 @@ def test_an_increment_has_only_what_changed() -> None:
     image, chain = MemoryImage(bytearray(os.urandom(SIZE))), Chain()
     assert len(chain.add(image)) > SIZE
     assert len(chain.add(image)) < 100
-    image.write(BLOCK_BYTES + 7, b"x")
+    image.write(BLOCK_BYTES + 7, bytes([image.data[BLOCK_BYTES + 7] ^ 1]))
     image.write(4 * BLOCK_BYTES, bytes(BLOCK_BYTES))
     assert BLOCK_BYTES < len(chain.add(image)) < BLOCK_BYTES + 200
     assert chain.restored(2) == bytes(image.data)
