@@ -24,13 +24,14 @@ from ganeti.objects.disk_templates import disk_space_mib, traits_of
 from ganeti.protocol.iallocator import AllocateSecondary, AllocatorNode, encode_request
 from ganeti.query.view import HypervisorInfo, InstanceLive, NodeLive, StorageInfo
 
+PLACES = tempfile.TemporaryDirectory(prefix="gnt-")  # made by examples, too: no fixture of a test
 NODE = uuid_of("node1")
 WANTED = AllocateSecondary(name="a")
 
 
 def config(**instance: Any) -> FakeConfig:
     """Return a cluster with instance ``a`` on node1, of one mirrored disk."""
-    made = FakeConfig(tempfile.mkdtemp())
+    made = FakeConfig(tempfile.mkdtemp(dir=PLACES.name))
     made.instances["i"] = {
         "name": "a",
         "primary_node": NODE,
