@@ -190,6 +190,7 @@ TOOLS: Final[Mapping[str, str]] = {
     "move-instance": "moving.command",
     "node-cleanup": "tools.node_cleanup",
     "node-daemon-setup": "tools.node_daemon_setup",
+    "ovfconverter": "ovf.command",
     "query-config": "tools.query_config",
     "vcluster": "tools.vcluster",
 }

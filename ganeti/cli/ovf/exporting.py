@@ -1,0 +1,140 @@
+"""From an export to an OVF or OVA for other programs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ganeti.base.errors import ErrorCode, OpPrereqError, ProtocolError, wrong_state
+from ganeti.cli.ovf import envelope, images
+from ganeti.cli.ovf.envelope import OvfDisk, OvfMachine
+from ganeti.protocol.export_description import (
+    CONFIG_NAME,
+    ExportDescription,
+    is_difference,
+    parse_description,
+)
+from ganeti.system import files
+
+_MIB: Final = 1 << 20
+_CONFIG_BYTES_MAX: Final = 1 << 20
+_DIRECTORY_MODE: Final = 0o750
+_FILE_MODE: Final = 0o640
+_NETWORK: Final = "bridged"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is to be written: a directory of files, or one archive."""
+
+    directory: str
+    name: str | None
+    format: str
+    is_archive: bool
+
+
+def export_ovf(path: str, target: Target, say: Callable[[str], None]) -> str:
+    """Write an export as OVF; returns the path of what was written.
+
+    Args:
+        say: is told of each disk.
+
+    Raises:
+        OpPrereqError: there is no such export, or it cannot be written so; nothing is left.
+        OpExecError: a disk cannot be converted; nothing is left.
+        OSError: something cannot be read or written.
+    """
+    source = path if os.path.isdir(path) else os.path.dirname(os.path.abspath(path))
+    found = _read(source)
+    name = target.name or found.name
+    final = os.path.join(target.directory, f"{name}.ova" if target.is_archive else name)
+    if "/" in name or os.path.lexists(final):
+        raise wrong_state(f"there is {final} already, or its name has a slash")
+    files.ensure_directory(target.directory, _DIRECTORY_MODE)
+    work = tempfile.mkdtemp(prefix=".ovf-", dir=target.directory)
+    try:
+        made = os.path.join(work, name)
+        files.ensure_directory(made, _DIRECTORY_MODE)
+        names = _write(source, found, made, name, target.format, say)
+        if target.is_archive:
+            archive = os.path.join(work, "archive")
+            _pack(made, names, archive)
+            made = archive
+        os.rename(made, final)
+        files.fsync_directory(target.directory)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return final
+
+
+def _read(directory: str) -> ExportDescription:
+    path = os.path.join(directory, CONFIG_NAME)
+    data = files.read_bytes_or_none(path, _CONFIG_BYTES_MAX)
+    if data is None:
+        raise OpPrereqError(f"there is no export in {directory}", ErrorCode.NOENT)
+    try:
+        found = parse_description(data.decode("utf-8", "replace"))
+    except ProtocolError as err:
+        raise OpPrereqError(f"{path}: {err.message}") from err
+    for disk in found.disks:
+        if is_difference(disk.dump):
+            raise OpPrereqError("the export has only what changed; take the whole one of its chain")
+        if not os.path.isfile(os.path.join(directory, disk.dump or "?")):
+            raise OpPrereqError(f"the dump {disk.dump!r} is missing", ErrorCode.NOENT)
+        if disk.sha256 and images.digest_of(os.path.join(directory, disk.dump)) != disk.sha256:
+            raise OpPrereqError(f"the dump {disk.dump} is damaged: its checksum is another one")
+    return found
+
+
+def _write(
+    source: str,
+    found: ExportDescription,
+    made: str,
+    name: str,
+    kind: str,
+    say: Callable[[str], None],
+) -> list[str]:
+    """Write all files; returns their names in the order of an archive."""
+    disks, digests = list[OvfDisk](), dict[str, str]()
+    for index, disk in enumerate(found.disks):
+        file = f"{name}-disk{index}{images.ENDINGS[kind]}"
+        written = os.path.join(made, file)
+        say(f"Disk {index}: {disk.size_mib} MiB, as {kind}")
+        images.from_raw(os.path.join(source, disk.dump), kind, written)
+        disks.append(
+            OvfDisk(
+                file=file,
+                size_bytes=disk.size_mib * _MIB,
+                format=kind,
+                file_bytes=os.path.getsize(written),
+            )
+        )
+        digests[file] = images.digest_of(written)
+    machine = OvfMachine(
+        name=name,
+        vcpus=int(found.beparams.get("vcpus", "1")),
+        memory_mib=int(found.beparams.get("maxmem", "128")),
+        disks=disks,
+        nics=[
+            {"network": nic.get("network") or nic.get("link") or _NETWORK}
+            | ({"mac": nic["mac"]} if "mac" in nic else {})
+            for nic in found.nics
+        ],
+    )
+    document, manifest = f"{name}.ovf", f"{name}.mf"
+    files.write_durable(os.path.join(made, document), envelope.write_machine(machine), _FILE_MODE)
+    digests = {document: images.digest_of(os.path.join(made, document)), **digests}
+    text = envelope.write_manifest(digests)
+    files.write_durable(os.path.join(made, manifest), text.encode(), _FILE_MODE)
+    return [document, manifest, *(disk.file for disk in disks)]
+
+
+def _pack(made: str, names: list[str], path: str) -> None:
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as archive:
+        for name in names:
+            archive.add(os.path.join(made, name), arcname=name)

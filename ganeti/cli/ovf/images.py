@@ -1,0 +1,132 @@
+"""Disks of other programs: what they are, and their conversion by ``qemu-img``.
+
+A file is opened as what its first bytes say.  One that refers to other files of this machine is
+refused, as whoever made it would get to read these.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import os
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ganeti.base import json
+from ganeti.base.errors import CommandError, OpExecError, OpPrereqError
+from ganeti.system import process
+
+QEMU_IMG: Final = "qemu-img"
+INFO_TIMEOUT_S: Final = 120.0
+CONVERT_TIMEOUT_S: Final = 24 * 3600.0
+_CHUNK_BYTES: Final = 1 << 20
+_MAGIC: Final = {b"QFI\xfb": "qcow2", b"KDMV": "vmdk", b"vhdxfile": "vhdx", b"<<< ": "vdi"}
+_DESCRIPTOR: Final = b"# Disk DescriptorFile"
+_FOOTER: Final = (b"conectix", 512)  # of a VHD, at its end
+# By the words of commands: the format of QEMU, and its options.
+_WRITTEN: Final[Mapping[str, tuple[str, ...]]] = {
+    "vmdk": ("-O", "vmdk", "-o", "subformat=streamOptimized"),
+    "cow": ("-O", "qcow2"),
+    "raw": ("-O", "raw"),
+}
+ENDINGS: Final = {"vmdk": ".vmdk", "cow": ".qcow2", "raw": ".raw"}
+
+
+def format_of(path: str) -> str:
+    """Return the format of an image, by its content alone.
+
+    Raises:
+        OpPrereqError: it is only the description of other files.
+    """
+    with open(path, "rb") as file:
+        head = file.read(len(_DESCRIPTOR))
+        size = os.fstat(file.fileno()).st_size
+        file.seek(max(0, size - _FOOTER[1]))
+        tail = file.read(len(_FOOTER[0]))
+    if head.startswith(_DESCRIPTOR):
+        raise OpPrereqError(
+            f"{os.path.basename(path)} only describes other files; disks of VMware have to be"
+            " stream-optimised"
+        )
+    found = next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
+    return found or ("vpc" if tail == _FOOTER[0] else "raw")
+
+
+def size_of(path: str, kind: str) -> int:
+    """Return how many bytes a machine sees of an image.
+
+    Raises:
+        OpPrereqError: it is damaged, or refers to other files.
+    """
+    name = os.path.basename(path)
+    try:
+        argv = [QEMU_IMG, "info", "--output=json", "-f", kind, path]
+        found = json.loads(process.run(argv, timeout_s=INFO_TIMEOUT_S).check().stdout)
+    except CommandError as err:
+        raise OpPrereqError(
+            f"{name} cannot be read as {kind}: {err.output or err.message}"
+        ) from err
+    assert isinstance(found, dict)
+    if others := sorted(_others(found, path)):
+        raise OpPrereqError(f"{name} refers to other files, which is not taken: {others[0]!r}")
+    size = found["virtual-size"]
+    assert isinstance(size, int)
+    return size
+
+
+def _others(info: Mapping[str, Any], path: str) -> set[str]:
+    """Return the files besides itself that an image has its data in."""
+    found = {str(info[k]) for k in ("backing-filename", "full-backing-filename") if k in info}
+    data = info.get("format-specific", {}).get("data", {})
+    found |= {str(data[key]) for key in ("data-file",) if key in data}
+    extents = data.get("extents", [])
+    return found | {str(each.get("filename")) for each in extents} - {path}
+
+
+def to_raw(path: str, kind: str, target: str) -> None:
+    """Convert an image to a raw one; errors as of `_convert`."""
+    _convert(["-f", kind, "-O", "raw", path, target])
+
+
+def from_raw(path: str, kind: str, target: str) -> None:
+    """Convert a raw image to a format that OVF names; errors as of `_convert`."""
+    _convert(["-f", "raw", *_WRITTEN[kind], path, target])
+
+
+def _convert(words: list[str]) -> None:
+    """Run ``qemu-img convert``.
+
+    Raises:
+        OpExecError: it failed; its last words are in the text.
+    """
+    try:
+        process.run([QEMU_IMG, "convert", *words], timeout_s=CONVERT_TIMEOUT_S).check()
+    except CommandError as err:
+        raise OpExecError(f"cannot convert {os.path.basename(words[-2])}: {err.message}") from err
+
+
+def unpack_gzip(path: str, target: str, *, bytes_max: int) -> None:
+    """Decompress a file.
+
+    Raises:
+        OpPrereqError: it is damaged, or has more content than is possible.
+    """
+    name, left = os.path.basename(path), bytes_max
+    with contextlib.ExitStack() as opened:
+        source = opened.enter_context(gzip.open(path))
+        out = opened.enter_context(open(target, "wb"))
+        try:
+            while chunk := source.read(_CHUNK_BYTES):
+                left -= len(chunk)
+                if left < 0:
+                    raise OpPrereqError(f"{name} has more content than the disk that it is")
+                out.write(chunk)
+        except (EOFError, gzip.BadGzipFile, ValueError) as err:
+            raise OpPrereqError(f"{name} is damaged: {err}") from err
+
+
+def digest_of(path: str, algorithm: str = "sha256") -> str:
+    """Return the digest of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, algorithm).hexdigest()
