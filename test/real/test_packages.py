@@ -88,7 +88,10 @@ def users_of(machine: Machine) -> dict[str, str]:
         "for file in /run/ganeti/*.pid; do"
         ' echo "$(basename $file .pid) $(stat -c %U /proc/$(cat $file))"; done'
     )
-    return dict(line.split() for line in said.splitlines())
+    rows = (line.split() for line in said.splitlines())
+    return {
+        row[0]: row[1] for row in rows if len(row) == 2
+    }  # 3.0 may leave a file of one that ended
 
 
 def test_it_is_installed_and_waits_for_a_cluster(fresh: Machine) -> None:
@@ -225,8 +228,8 @@ def test_a_node_of_ours_under_a_master_of_3_0_2(old: Containers) -> None:
     first.run("gnt-instance grow-disk guest4.example.com 0 10m")
     assert statuses(first) == ["running"] * 4
     first.run("gnt-instance remove -f guest4.example.com")
-    ours, theirs = (machine.run("md5sum /var/lib/ganeti/config.data") for machine in old.machines)
-    assert ours == theirs
+    written = first.run("md5sum < /var/lib/ganeti/config.data").strip()
+    second.wait_until(f"md5sum < /var/lib/ganeti/config.data | grep '{written}'")
 
 
 def test_a_daemon_that_hangs_is_started_anew(old: Containers) -> None:
