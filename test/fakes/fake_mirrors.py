@@ -288,7 +288,8 @@ class MirroredVolume(Volume):
 
     def connect(self, *, dual_primary: bool) -> None:
         side = self._existing()
-        if side.link is Link.CONNECTED and side.is_dual == dual_primary:
+        if side.link is Link.CONNECTED and side.expects == self._params["remote-ip"]:
+            side.is_dual = dual_primary
             return
         self._connect(side, dual_primary=dual_primary)
 

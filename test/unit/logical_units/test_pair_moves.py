@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from fakes.fake_cluster import FakeCluster
-from fakes.pairs import NAME, UP, add_pair, data_on, guests, lose, nodes_of, sides
+from fakes.pairs import NAME, UP, add_pair, cut_link, data_on, guests, lose, nodes_of, sides
 
 from ganeti.base.errors import GenericError, JobCanceled, OpExecError, OpPrereqError
 
@@ -171,6 +171,86 @@ def test_a_canceled_migration_leads_back(pair: FakeCluster) -> None:
     pair.cancel_after = None
     assert guests(pair) == ["node1"]
     assert sides(pair) == UP
+
+
+def lose_half(cluster: FakeCluster, node: str) -> None:
+    """Let the disk of a node die under its side of the mirror."""
+    [side] = cluster.rpc.node(node).sides.values()
+    side.is_attached = False
+
+
+def watch_data(cluster: FakeCluster, failing: int = -1) -> list[str]:
+    """Look before each call whether the guest's side has data, fail one; returns the calls."""
+    seen: list[str] = []
+
+    def look(_node: str, call: str, _args: Any) -> str | None:
+        seen.append(call)
+        for node in cluster.rpc.nodes.values():
+            for side in node.sides.values():
+                assert side.has_data or not side.is_primary, (node.name, seen)
+        return "it broke" if len(seen) - 1 == failing else None
+
+    cluster.rpc.failure = look
+    return seen
+
+
+def test_a_guest_leaves_a_node_that_has_lost_its_disk(pair: FakeCluster) -> None:
+    lose_half(pair, "node1")
+    pair.rpc.write("newer")
+    calls = watch_data(pair)
+    migrate(pair)
+    assert "drbd_disconnect_net" not in calls
+    assert pair.said("node1.example.com has lost disks of the instance")
+    assert guests(pair) == ["node2"]
+    assert sides(pair) == {
+        "node1": ["Secondary connected incomplete"],
+        "node2": ["Primary connected complete"],
+    }
+    assert data_on(pair, "node2") == "newer"
+    pair.execute(
+        "OP_INSTANCE_REPLACE_DISKS",
+        instance_name=NAME,
+        mode="replace_new_secondary",
+        remote_node="node3",
+    )
+    assert sides(pair) == {
+        "node2": ["Primary connected complete"],
+        "node3": ["Secondary connected complete"],
+    }
+
+
+def test_whatever_fails_on_the_way_the_guest_has_its_data(pairs: FakeCluster) -> None:
+    add_pair(pairs)
+    for number in range(100):
+        lose_half(pairs, "node1")
+        seen = watch_data(pairs, failing=number)
+        with contextlib.suppress(GenericError):
+            migrate(pairs)
+        if len(seen) <= number:
+            break
+        watch_data(pairs)
+        migrate(pairs, cleanup=True)
+        assert guests(pairs) == nodes_of(pairs)[:1]
+        pairs.execute("OP_INSTANCE_ACTIVATE_DISKS", instance_name=NAME, wait_for_sync=True)
+        if guests(pairs) == ["node2"]:
+            migrate(pairs)
+    assert 10 < number < 100
+
+
+@pytest.mark.parametrize(
+    ("lost", "text"),
+    [
+        ("node2", "node1.*, no complete copy; nothing was changed"),
+        ("node1", "cannot migrate: .*waiting"),
+    ],
+)
+def test_nothing_moves_to_a_node_without_the_data(pair: FakeCluster, lost: str, text: str) -> None:
+    lose_half(pair, lost)
+    if lost == "node1":
+        cut_link(pair)
+    with pytest.raises(OpExecError, match=text):
+        migrate(pair)
+    assert guests(pair) == ["node1"]
 
 
 @pytest.mark.parametrize("after", [False, True])

@@ -9,17 +9,21 @@ A migration needs both nodes to write for a while.  The steps, each on both node
     disconnect, connect, wait    and only the node of the guest may write again
 
 A failure on the way leads back to the last three; `clean_up` does them again at any time.
+
+A node that has lost its own half of a disk reads and writes the data of the other node.  The
+connection of such a disk is not given up for a moment, since the guest would get errors: who may
+write is changed on the connection as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, NoReturn
 
 from ganeti.base.errors import GenericError, OpExecError
-from ganeti.clients.node_rpc import target_of
+from ganeti.clients.node_rpc import RpcResult, Target, target_of
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.storage.copying import looks
 from ganeti.logical_units.instance.storage.disks import assemble_copies, deactivate, mirrored
@@ -167,19 +171,43 @@ class BothWrite:
     def check(self) -> None:
         """Refuse copies that are not connected or not complete.
 
+        A primary node that has lost its own half is let go, if the other node has all data.
+
         Raises:
             OpExecError: names the disk; nothing was changed.
         """
-        name = self.view.name
+        found = {
+            node.uuid: _states(self.context, self.view, node, self._disks) for node in self._nodes
+        }
+        lost = [each.is_lost for each in found.get(self.view.primary.uuid, [])]
         for node in self._nodes:
-            states = _states(self.context, self.view, node, self._disks)
-            for disk, state in zip(self._disks, states, strict=True):
-                if not state.is_whole or state.is_degraded:
-                    raise OpExecError(
-                        f"cannot migrate: disk {self.view.disks.index(disk)} of instance {name!r}"
-                        f" on node {node.name!r}: {state.words()}; nothing was changed: connect the"
-                        f" disks with 'gnt-instance activate-disks --wait-for-sync {name}' first"
-                    )
+            is_primary = node.uuid == self.view.primary.uuid
+            for disk, state, alone in zip(self._disks, found[node.uuid], lost, strict=True):
+                is_fit = is_primary or state.is_whole if alone else state.is_complete
+                if not is_fit:
+                    self._refuse(disk, node, state.words())
+            if any(lost) and not is_primary:
+                self._check_connected(node)
+
+    def _refuse(self, disk: Disk, node: Node, problem: str) -> NoReturn:
+        name = self.view.name
+        raise OpExecError(
+            f"cannot migrate: disk {self.view.disks.index(disk)} of instance {name!r}"
+            f" on node {node.name!r}: {problem}; nothing was changed: connect the"
+            f" disks with 'gnt-instance activate-disks --wait-for-sync {name}' first"
+        )
+
+    def _check_connected(self, node: Node) -> None:
+        """Refuse copies that are not connected, on the node that has the only data."""
+        try:
+            doing = f"look at the disks of instance {self.view.name!r}"
+            self.context.nodes.on(node, doing).drbd_wait_sync(self._wires(node))
+        except GenericError as err:
+            raise OpExecError(f"cannot migrate: {err.message}; nothing was changed") from err
+        self.context.info(
+            f"node {self.view.primary.name} has lost disks of the instance; those of node"
+            f" {node.name} are used over the network until it is there"
+        )
 
     def allow(self, target: Node) -> None:
         """Let both nodes write.
@@ -219,15 +247,30 @@ class BothWrite:
         name, online = self.view.name, [node for node in self._nodes if not node.offline]
         wires = {target_of(node): self._wires(node) for node in online}
         nodes, each = self.context.nodes, NodeCalls
-        doing = f"disconnect the disks of instance {name!r}"
-        results = nodes.call_each(each.drbd_disconnect_net, {t: (w,) for t, w in wires.items()})
-        _check(doing, [result.explain for result in results.values() if result.error is not None])
+        if not self._has_lost_half(wires):
+            doing = f"disconnect the disks of instance {name!r}"
+            results = nodes.call_each(each.drbd_disconnect_net, {t: (w,) for t, w in wires.items()})
+            _check(doing, results.values())
         doing = f"connect the disks of instance {name!r}"
         attached = nodes.call_each(
             each.drbd_attach_net, {target: (disks, both_write) for target, disks in wires.items()}
         )
-        _check(doing, [result.explain for result in attached.values() if result.error is not None])
+        _check(doing, attached.values())
         self._wait(online)
+
+    def _has_lost_half(self, wires: Mapping[Target, Sequence[RpcDisk]]) -> bool:
+        """Tell whether a node works with the data of the other one.
+
+        Raises:
+            OpExecError: a node does not tell; nothing may be disconnected then.
+        """
+        doing = f"look at the disks of instance {self.view.name!r}"
+        looked = self.context.nodes.call_each(
+            NodeCalls.blockdev_getmirrorstatus_multi, {t: (w,) for t, w in wires.items()}
+        )
+        _check(doing, looked.values())
+        answers = [answer for result in looked.values() for answer in result.payload or ()]
+        return any(SyncState.of(answer).is_lost for answer in answers)
 
     def _wait(self, nodes: Sequence[Node]) -> None:
         """Wait until both sides have the same data; not canceled, the guest must not stay so."""
@@ -244,6 +287,7 @@ class BothWrite:
                 self.context.feedback(f"- copies: {percent:.2f}% done")
 
 
-def _check(doing: str, failures: Sequence[Callable[[str], str]]) -> None:
+def _check(doing: str, results: Iterable[RpcResult[Any]]) -> None:
+    failures = [result.explain(doing) for result in results if result.error is not None]
     if failures:
-        raise OpExecError("; ".join(explain(doing) for explain in failures))
+        raise OpExecError("; ".join(failures))

@@ -72,6 +72,17 @@ class SyncState:
         """Whether this side has all data."""
         return self.problem is None and self.local == LocalDiskStatus.OKAY
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether both sides have all data."""
+        return self.is_whole and not self.is_degraded
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether this side has no data of its own and gets none now: it uses that of the other."""
+        is_faulty = self.local == LocalDiskStatus.FAULTY
+        return self.problem is None and is_faulty and not self.is_syncing
+
     def words(self) -> str:
         """Return the state for messages."""
         if self.problem is not None:
