@@ -386,7 +386,7 @@ def test_daemons_of_the_master_that_die_meanwhile_change_nothing(five: TestClust
     acknowledge(five, node, found["tag"])
 
 
-@pytest.mark.shows("maintd/harep/balance", "maintd/harep/load")
+@pytest.mark.shows("maintd/harep/balance", "maintd/harep/load", "backend/opportunistic/rebalanced")
 def test_a_skewed_cluster_is_balanced_by_rounds(five: TestCluster) -> None:
     skewed, sick = five.nodes[1], five.nodes[4]
     for row in five.gnt("instance list --no-headers -o name,pnode").lines:

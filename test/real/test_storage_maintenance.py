@@ -3,7 +3,7 @@
 A diagnose command on each node looks for devices of DRBD that have lost their disk above volumes that return
 errors.  It asks for a repair as long as there is something to put in their place, else for the node to be
 emptied.  (A device without its disk above good volumes is mended by `gnt-cluster verify-disks`.)  The guest goes
-on all the time.  An instance whose primary node has lost its disk is not migrated, so that one needs a repair.
+on all the time, also while it leaves the node whose disk died.
 """
 
 from __future__ import annotations
@@ -111,4 +111,22 @@ def test_a_node_that_lost_its_copy_is_emptied_while_the_guest_writes(writer: Wri
     lost.run(SYNC_DATA)
     writer.master.run(f"gnt-node modify --offline=no {THIRD}")
     acknowledge(writer, THIRD, tag)
+    assert "ERROR" not in writer.master.try_run("gnt-cluster verify").out
+
+
+def test_a_guest_leaves_the_node_whose_disk_died_and_writes_all_the_time(writer: Writer) -> None:
+    left, other = writer.holders()
+    writer.listen(other)
+    before = writer.goes_on()
+    lose_disk(writer, left)
+    tag = until_completed(writer, SECOND, "evacuate")
+    assert [machine.name for machine in writer.holders()] == [FIRST, THIRD]
+    assert writer.goes_on() > before
+    role = f"gnt-node list --no-headers -o role,pinst_cnt,sinst_cnt {SECOND}"
+    assert writer.master.run(role).split() == ["O", "0", "0"]
+    writer.copies_have_all()
+    assert volumes(left) == set()
+    left.run(SYNC_DATA)
+    writer.master.run(f"gnt-node modify --offline=no {SECOND}")
+    acknowledge(writer, SECOND, tag)
     assert "ERROR" not in writer.master.try_run("gnt-cluster verify").out

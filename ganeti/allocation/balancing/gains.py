@@ -69,7 +69,11 @@ class Gains(Struct):
 
 
 class Evaluation:
-    """The gains of moves in the present state of some arrays."""
+    """The gains of moves in the present state of some arrays.
+
+    Attributes:
+        has_targets: some instances can get to other nodes than their own.
+    """
 
     def __init__(self, arrays: Arrays, limits: Limits) -> None:
         self.arrays = arrays
@@ -84,6 +88,7 @@ class Evaluation:
                 [[a.is_offline or b.accepts_from(a) for b in nodes] for a in nodes]
             )
         self.all: Indices = np.arange(len(nodes))[None, :]
+        self.has_targets = limits.moves_disks or bool((arrays.secondary < 0).any())
 
     def gains(self, rows: Indices, columns: Indices | None = None) -> Gains:
         """Return what the moves of these instances gain.
@@ -96,7 +101,7 @@ class Evaluation:
             columns = columns[None, :]
         count = columns.shape[1]
         found = Gains(np.full((WAYS, len(rows), count), CLOSED), np.full(len(rows), CLOSED))
-        if len(columns) == 1 and count < _NARROW:  # loops over few columns are slow
+        if len(columns) == 1 and 0 < count < _NARROW:  # loops over few columns are slow
             for place in range(count):
                 part = self._gains(rows, columns[:, place : place + 1])
                 found.ways[:, :, place], found.switches = part.ways[:, :, 0], part.switches
@@ -111,14 +116,18 @@ class Evaluation:
         if self.limits.only_evacuates:
             stranded = ~self.usable[np.stack([self.arrays.primary, self.arrays.secondary])]
             may_move = stranded[0, rows] | (is_mirrored & stranded[1, rows])
-        length = max(1, _CELLS // max(1, count))
         for of_kind in (is_mirrored, ~is_mirrored):
             places = np.flatnonzero(of_kind & may_move)
+            changes_roles_only = of_kind is is_mirrored and not self.limits.moves_disks
+            targets = columns[:, :0] if changes_roles_only else columns
+            length = max(1, _CELLS // max(1, targets.shape[1]))
             for first in range(0, len(places), length):
                 part = places[first : first + length]
-                batch = _Batch(self, rows[part], columns if len(columns) == 1 else columns[part])
+                batch = _Batch(self, rows[part], targets if len(targets) == 1 else targets[part])
                 if is_mirrored[part[0]]:
-                    found.ways[:, part], found.switches[part] = batch.mirrored()
+                    ways, found.switches[part] = batch.mirrored()
+                    if self.limits.moves_disks:
+                        found.ways[:, part] = ways
                 else:
                     found.ways[TS, part] = batch.shared()
         return found

@@ -15,6 +15,7 @@ from typing import Final
 
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from ganeti.allocation.balancing.arrays import Arrays, Floats, Indices, Mask
 from ganeti.allocation.balancing.gains import CLOSED, SWITCH, WAYS, Evaluation, nodes_of
@@ -30,7 +31,7 @@ _FIRST_CELLS: Final = 4_000_000  # of which so many are looked at for the first 
 _WATCHED: Final = 1024  # instances whose moves are kept fresh
 _HEAD: Final = 24  # of which so many are looked at together
 _TARGETS: Final = 32  # nodes looked at for each
-_SWEEP_CELLS: Final = 1 << 19  # of which the gains are in memory at a time
+_SWEEP_CELLS: Final = 1 << 15  # of which the gains are in memory at a time
 # Everything is computed again once a spread is that much smaller or larger.
 _DRIFT: Final = 0.3
 
@@ -134,11 +135,14 @@ class _Table:
     def __init__(self, evaluation: Evaluation) -> None:
         self._evaluation = evaluation
         self._arrays = evaluation.arrays
-        rows, columns = len(self._arrays.instances), len(self._arrays.nodes)
+        self._all = evaluation.all if evaluation.has_targets else evaluation.all[:, :0]
+        rows, columns = len(self._arrays.instances), self._all.shape[1]
         self._is_small = rows * columns <= _WHOLE_CELLS
         self._whole_steps = _FIRST_CELLS // max(1, rows * columns)
         self._rows: Indices = np.arange(rows)
-        self._gains: Floats = np.empty((rows, columns + 1))  # at the end the change of roles
+        # At the end the change of roles.  Large tables are estimates, and computed again in part.
+        kind = np.float64 if self._is_small else np.float32
+        self._gains: NDArray[np.floating] = np.empty((rows, columns + 1), dtype=kind)
         self._best: Floats = np.full(rows, CLOSED)
         self._is_fresh: Mask = np.zeros(rows, dtype=bool)
         self._is_swept = False
@@ -259,7 +263,7 @@ class _Table:
         """Compute everything."""
         self._moves.clear()
         for part in self._parts(self._rows):
-            found = self._evaluation.gains(part)
+            found = self._evaluation.gains(part, self._all)
             self._gains[part, :-1] = found.best()
             self._gains[part, -1] = found.switches
         self._note(self._rows)

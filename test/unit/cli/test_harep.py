@@ -63,6 +63,7 @@ web|512|1024|1|running|Y|{nodes.replace(" ", "|")}|drbd|{",".join(PREFIX + each 
         return [[each["OP_ID"] for each in job] for job in self.client.submitted]
 
 
+@pytest.mark.shows("maintd/harep/harep-stays")
 def test_a_repair_is_submitted_and_noted_in_a_tag(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch, "n3 n1", "failover")
     assert cluster.repair() == 0
