@@ -235,6 +235,20 @@ def test_a_process_that_ends_before_it_is_named_is_replaced(cut_node: CutNode, s
     wait_until(lambda: not os.listdir(livelocks), "the waiting processes to end by themselves")
 
 
+def test_a_program_that_hangs_before_it_is_ready_is_killed() -> None:
+    with CutExecNode() as node:
+        node.step = "begin"
+        node.set_flag(".hang")
+        client = node.start()
+        job_id = client.submit_job([delay()])
+        assert wait_status(client, job_id, is_final, PROMPT_S) == "success", "others were there"
+        wait_gone(node.flag(".hang"))
+        wait_until(lambda: "hangs, it is killed" in node.log(), "its end")
+        pid = int(Path(node.flag(".pid")).read_text())
+        wait_until(lambda: not os.path.exists(f"/proc/{pid}"), "its end")
+        assert wait_status(client, client.submit_job([delay()]), is_final) == "success"
+
+
 @pytest.mark.shows("2.12/execution/named-then-dead", "2.12/further/died-silent")
 def test_a_process_that_ends_after_it_was_named_is_found_dead(cut_node: CutNode) -> None:
     cut_node.step = "named"

@@ -42,6 +42,8 @@ ANSWER_TIMEOUT_S: Final = 30.0  # luxi.json, "job_process": timeout_seconds
 FORK_S_MAX: Final = 2.0
 # It imports and rehearses for half a second, on a busy machine for ten times that.
 READY_S_MAX: Final = 60.0
+# As `FORK_S_MAX`, for a process that imports everything for itself.
+START_S_MAX: Final = 5.0
 _READ_BYTES: Final = 65536
 WARM_DEFAULT: Final = 4  # enough for bursts of that many jobs to start at once
 WARM_LOW: Final = 2
@@ -272,9 +274,6 @@ class Template:
         status = child.poll()
         logger.debug("Template %s of job processes ended with status %s", child.pid, status)
 
-    def give_up(self, _made: JobProcess) -> None:
-        """A process that does not get ready ends by itself, or with its template."""
-
     def take_reports(self) -> None:
         """Take the reports that have come, or find out that the template is gone."""
         while self._control is not None:
@@ -325,6 +324,7 @@ class Programs:
     _log: int
     _exits: ExitWatcher
     _on_exit: Callable[[JobProcess], None]
+    _start_s_max: float = START_S_MAX
 
     def fork(self) -> JobProcess:
         """Return a new job process; errors as of `Template.fork`."""
@@ -339,18 +339,22 @@ class Programs:
         made = JobProcess(ours)
         made.pid = child.pid
         self._exits.watch(child.pid, lambda: self._on_end(child, made))
+        asyncio.get_running_loop().call_later(self._start_s_max, self._check, made)
         return made
+
+    def _check(self, made: JobProcess) -> None:
+        """End a process that does not get ready: if it hangs, it would not see that it should."""
+        if made.livelock:
+            self._start_s_max = START_S_MAX
+        elif self._exits.signal(made.pid, signal.SIGKILL):
+            logger.warning("Job process %s hangs, it is killed", made.pid)
+            self._start_s_max *= 2
 
     def _on_end(self, child: process.Child, made: JobProcess) -> None:
         status = child.poll()
         logger.debug("Job process %s ended with status %s", child.pid, status)
         made.is_gone = True
         self._on_exit(made)
-
-    def give_up(self, made: JobProcess) -> None:
-        """End a process that does not get ready: if it hangs, it would not see that it should."""
-        if not made.is_gone:
-            self._exits.signal(made.pid, signal.SIGKILL)
 
     def take_reports(self) -> None:
         """There is nobody else to report."""
@@ -467,7 +471,6 @@ class Pool:
             self._starting -= 1
             if started is not None:
                 started.drop()
-                self._source.give_up(started)
                 self._source.take_reports()  # the end of the template may be why
             if started is None or not started.is_orphan:
                 logger.warning("A job process did not start: %s", err)
