@@ -29,6 +29,7 @@ from ganeti.daemon.context import DaemonContext, listen_address
 from ganeti.daemon.follow import follow_certificate
 from ganeti.daemon.main import DaemonSpec
 from ganeti.daemon.options import Port, TlsOptions, option
+from ganeti.daemon.tally import Tally
 from ganeti.node_ops import dispatch
 from ganeti.node_ops.context import NodeContext
 from ganeti.noded.child import RequestHead
@@ -67,9 +68,14 @@ class NodeServer:
         self._slots: Mapping[str, asyncio.Semaphore] = {
             speed: asyncio.Semaphore(clients_max) for speed in ("quick", "normal", "slow")
         }
+        self._running = 0
+        self._tally = Tally("ganeti_noded_calls", "Calls of the master", ("call", "outcome"))
 
     async def handle(self, request: HttpRequest) -> HttpResponse:
         """Answer one request that is authorized."""
+        if request.method == "GET" and request.path == "/metrics":
+            running = ("Calls that are being carried out.", self._running)
+            return self._tally.answer({"ganeti_noded_calls_running": running})
         if request.method != "POST":
             return HttpResponse.text(400, "only POST is understood here")
         call = NodeCalls.calls.get(request.path.removeprefix("/"))
@@ -79,7 +85,7 @@ class NodeServer:
         with log.job_context(head.job_id):
             watch = request.watch_client if call.rules.ends_with_caller else None
             gone = watch() if watch is not None else None
-            answer = await self._run(call, head, request.body, gone)
+            answer = await self._counted(call, head, request.body, gone)
         if call.rules.stops_daemon and answer.startswith(b"[true"):
             logger.info("%s asks this daemon to end", call.name)
             self._stop()
@@ -89,6 +95,21 @@ class NodeServer:
         """Let the threads end."""
         for pool in (self._queue_threads, self._threads):
             pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _counted(
+        self, call: NodeCall, head: RequestHead, body: bytes, gone: asyncio.Future[None] | None
+    ) -> bytes:
+        """Run a call as `_run`, and count it for the metrics."""
+        begun_s = clock.monotonic()
+        outcome = "failed"
+        self._running += 1
+        try:
+            answer = await self._run(call, head, body, gone)
+            outcome = "done" if answer.startswith(b"[true") else outcome
+        finally:
+            self._running -= 1
+            self._tally.add((call.name, outcome), clock.monotonic() - begun_s)
+        return answer
 
     async def _run(
         self, call: NodeCall, head: RequestHead, body: bytes, gone: asyncio.Future[None] | None

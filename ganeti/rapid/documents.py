@@ -33,9 +33,10 @@ td,th{border-top:1px solid #8884;padding:.25rem .5rem;text-align:left;vertical-a
 """
 _SCRIPT: Final = """
 const box=document.querySelector('input');
-box.addEventListener('input',()=>{const wanted=box.value.toLowerCase();
-for(const e of document.querySelectorAll('details'))
-e.hidden=!e.querySelector('summary').textContent.toLowerCase().includes(wanted);
+box.addEventListener('input',()=>{const words=box.value.toLowerCase().split(/\\s+/);
+for(const e of document.querySelectorAll('details')){
+const text=e.querySelector('summary').textContent.toLowerCase();
+e.hidden=!words.every(w=>text.includes(w));}
 for(const s of document.querySelectorAll('section'))
 s.hidden=!s.querySelector('details:not([hidden])');});
 """
@@ -66,7 +67,8 @@ def page() -> bytes:
         f"<title>{title}</title><style>{_STYLE}</style></head><body><h1>{title}</h1>"
         f"<p>{html.escape(document['info']['description'])}"
         ' As <a href="openapi.json">OpenAPI document</a>.</p>'
-        '<input type="search" aria-label="Search" placeholder="Search: a path, a verb, a word">'
+        '<input type="search" aria-label="Search"'
+        ' placeholder="Search: parts of a path, verbs, words, in any order">'
         f"<main>{body}</main><script>{_SCRIPT}</script></body></html>\n"
     )
     return text.encode()

@@ -21,11 +21,21 @@ from ganeti.base.paths import Paths
 from ganeti.daemon.audit import ACCEPTED, REFUSED, AuditLog, Entry
 from ganeti.daemon.context import DaemonContext, run_aside
 from ganeti.daemon.log import FileHandler
+from ganeti.daemon.tally import Tally
 from ganeti.opcodes.values import Version
 from ganeti.protocol.luxi import Week
 from ganeti.protocol.rapi.jobs import Inputs, Submission, Wire
 from ganeti.protocol.rapi.questions import WEEKS_DEFAULT, Wanted
-from ganeti.protocol.rapi.routes import ByJob, Constant, Document, Identity, Question, Room, Route
+from ganeti.protocol.rapi.routes import (
+    ByJob,
+    Constant,
+    Counts,
+    Document,
+    Identity,
+    Question,
+    Room,
+    Route,
+)
 from ganeti.protocol.rapi.values import HttpProblem, as_problem, problem_body
 from ganeti.rapid import planning
 from ganeti.rapid.access import Access, Permission
@@ -85,6 +95,7 @@ class RapiServer:
         self._made: dict[str, bytes] = {}
         self._by_job = asyncio.Lock()  # anybody may ask by a job: one at a time
         self._counting = asyncio.Lock()  # and for the room that is left
+        self._tally = Tally("ganeti_rapi_requests", "Requests", ("method", "resource", "status"))
 
     def authorize(self, request: HttpRequest) -> HttpResponse | None:
         """Refuse a body that nobody would look at, before it is there."""
@@ -100,20 +111,27 @@ class RapiServer:
 
     async def handle(self, request: HttpRequest) -> HttpResponse:
         """Answer one request."""
+        begun_s = clock.monotonic()
         try:
-            return self._note(request, await self._answer(request))
+            response = await self._answer(request)
         except GenericError as err:
             problem = as_problem(err)
             if problem.status >= 500 and problem is not err:
                 logger.warning("%s %s: %s", request.method, request.path, err.message)
-            return self._note(request, _answer_of(problem))
+            response = _answer_of(problem)
+        return self._note(request, response, clock.monotonic() - begun_s)
 
-    def _note(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
-        """Write down an answer to a request that was to change something."""
+    def _note(
+        self, request: HttpRequest, response: HttpResponse, seconds: float = 0.0
+    ) -> HttpResponse:
+        """Count an answer, and write it down if the request was to change something."""
+        status = str(response.status)
         try:
             route = planning.find_target(request).route
-        except HttpProblem:  # there is no such resource
+        except HttpProblem:  # there is no such resource, or not with that method
+            self._tally.add(("other", "other", status), seconds)
             return response
+        self._tally.add((route.method, route.path, status), seconds)
         submits = isinstance(route.action, Submission)
         if submits or route.method != "GET":
             is_fine = response.status < _ERRORS
@@ -133,6 +151,8 @@ class RapiServer:
         target = planning.find_target(request)
         planning.check_head(target, request)
         route = target.route
+        if route.path == "/" and "text/html" in request.headers.get("accept", ""):
+            return HttpResponse(302, headers={"Location": "/ui/", "Vary": "Accept"})  # a browser
         authorization = request.headers.get("authorization")
         user = await self._access.user_of(authorization, route, request.client_address)
         request.user = user.name if user is not None else ""
@@ -162,6 +182,8 @@ class RapiServer:
             return action.body + b"\n"
         if isinstance(action, Document):
             return self._document(action.name)
+        if isinstance(action, Counts):
+            return self._tally.answer({}).body
         if isinstance(action, Identity):
             return dumps(self._access.identity(request.user)) + b"\n"
         if isinstance(action, ByJob):

@@ -155,6 +155,9 @@ def test_only_what_is_documented_is_answered(rapi: RapiClient, part: int) -> Non
 def test_the_document_is_the_one_that_is_served(rapi: RapiClient, cluster: TestCluster) -> None:
     assert rapi.ask("GET", "/2/openapi.json").json == json.loads(json.dumps(DOCUMENT))
     page = rapi.ask("GET", "/2/docs").body.decode()
+    assert rapi.ask("GET", "/metrics", user=None).status == 401
+    counts = rapi.ask("GET", "/metrics").body.decode()
+    assert 'ganeti_rapi_requests_total{method="GET",resource="/2/docs",status="200"} ' in counts
     assert "/2/instances/{instance}/startup" in page
     assert "://" not in page.replace("http://www.w3.org", "")  # nothing from elsewhere
     log = open(cluster.paths.log_file("ganeti-rapi"), encoding="utf-8").read()  # noqa: SIM115

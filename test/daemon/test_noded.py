@@ -125,6 +125,19 @@ def test_the_certificate_is_checked_for_every_request(node: NodedNode, tmp_path:
     assert connection.getresponse().status == 403
 
 
+def test_metrics_count_calls_by_outcome(node: NodedNode) -> None:
+    node.call("version")
+    connection = node.connect()
+    connection.request("GET", "/metrics")
+    response = connection.getresponse()
+    text = response.read().decode()
+    connection.close()
+    assert response.status == 200
+    assert '\nganeti_noded_calls_total{call="version",outcome="done"} ' in text
+    assert '\nganeti_noded_calls_seconds_total{call="version",outcome="done"} 0.' in text
+    assert "\nganeti_noded_calls_running 0\n" in text
+
+
 def test_an_unknown_call_is_404_and_another_method_400(node: NodedNode) -> None:
     for method, path, status in (("POST", "/nonsense", 404), ("GET", "/version", 400)):
         connection = node.connect()

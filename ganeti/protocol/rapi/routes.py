@@ -52,11 +52,15 @@ class Identity(msgspec.Struct, frozen=True):
     """Answers the user of the request."""
 
 
+class Counts(msgspec.Struct, frozen=True):
+    """Answers how many requests there were, for Prometheus."""
+
+
 class Room(msgspec.Struct, frozen=True):
     """Answers how many more instances fit, from what LuxiD tells; the server counts them."""
 
 
-Action = Submission | Question | ByJob | Constant | Document | Identity | Room
+Action = Submission | Question | ByJob | Constant | Document | Identity | Counts | Room
 
 
 _VERSIONED: Final = ("instance", "node", "group", "network")

@@ -64,6 +64,18 @@ def test_a_count_of_the_room_that_fails_or_lasts_is_told(
     assert "did not end in time" in json.loads(late.body)["message"]
 
 
+def test_a_browser_that_asks_for_nothing_is_led_to_the_dashboard(tmp_path: Path) -> None:
+    paths = Paths(str(tmp_path))
+    audit = AuditLog(str(tmp_path / "audit.log"))
+    rapi = RapiServer(NoGrowth(paths, 1), Access(paths, always=False), {}, paths.root, audit)
+    for accepts, status in (("text/html,*/*;q=0.8", 302), ("*/*", 200), ("", 200)):
+        headers = {"accept": accepts}
+        request = HttpRequest("GET", "/", headers, b"", None, "192.0.2.1", "1.1")
+        answer = asyncio.run(rapi.handle(request))
+        assert answer.status == status
+        assert answer.headers.get("Location") == ("/ui/" if status == 302 else None)
+
+
 class Taking(LuxiPool):
     """A master daemon that takes every job."""
 
