@@ -99,6 +99,7 @@ DATA_FILES = [
     ("lib/ganeti/iallocators", files_in("tools/iallocators")),
     ("share/ganeti", [f"doc/examples/{name}" for name in EXAMPLES]),
     *tree("doc/examples/os", "share/ganeti/os"),
+    *tree("doc/examples/monitoring", "share/ganeti/monitoring"),
     *tree("doc/examples/extstorage", "share/ganeti/extstorage"),
 ]
 

@@ -97,6 +97,11 @@ def document() -> str:
         "The names stay as they are; new ones may be added.  Things that a node does not have have",
         "no samples: a node without DRBD has no `ganeti_drbd_*`.  This page comes from the tables",
         "in `ganeti/collectors` (`make docs`).",
+        "",
+        "`ganeti-noded` counts its calls at `/metrics` (with the certificate of a master",
+        "candidate), `ganeti-rapi` its requests (with the right read or write): see their manual",
+        "pages.  Rules for alerts, targets for Prometheus and a board for Grafana are in",
+        "`doc/examples/monitoring`.",
     ]
     for origin, metrics in _by_origin().items():
         lines += ["", f"## From {origin}", "", "| metric | kind | labels | meaning |"]

@@ -1,0 +1,50 @@
+"""The examples for Prometheus and Grafana ask for metrics that there are."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from ganeti.collectors.metrics import METRICS
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "doc/examples/monitoring"
+OF_OTHER_DAEMONS = {  # told by their own tests
+    f"ganeti_{what}_{word}"
+    for what in ("noded_calls", "rapi_requests")
+    for word in ("total", "seconds_total")
+}
+LABELS_OF_OTHERS = {"call", "outcome", "method", "resource", "status"}
+
+
+def expressions() -> Iterator[str]:
+    for group in yaml.safe_load((EXAMPLES / "alerts.yaml").read_text())["groups"]:
+        for rule in group["rules"]:
+            assert rule["annotations"]["summary"]
+            yield rule["expr"]
+    for panel in json.loads((EXAMPLES / "grafana-board.json").read_text())["panels"]:
+        yield from (target["expr"] for target in panel["targets"])
+
+
+def test_every_metric_of_an_example_exists() -> None:
+    found = list(expressions())
+    assert len(found) > 20
+    for expression in found:
+        names = re.findall(r"ganeti_[a-z_]+", expression)
+        assert names, expression
+        assert set(names) <= set(METRICS) | OF_OTHER_DAEMONS, expression
+        for name, label in re.findall(r"(ganeti_[a-z_]+)\{(\w+)", expression):
+            known = METRICS[name].labels if name in METRICS else LABELS_OF_OTHERS
+            assert label in known, expression
+
+
+def test_targets_name_the_ports_of_the_daemons() -> None:
+    jobs = yaml.safe_load((EXAMPLES / "prometheus.yaml").read_text())["scrape_configs"]
+    ports = {
+        job["job_name"]: {each.rpartition(":")[2] for each in job["static_configs"][0]["targets"]}
+        for job in jobs
+    }
+    assert ports == {"ganeti-mond": {"1815"}, "ganeti-rapi": {"5080"}, "ganeti-noded": {"1811"}}
