@@ -156,6 +156,7 @@ def _copy_tree(machines: VirtualMachines) -> None:
     )
     for machine in machines.machines[:2]:
         machine.run("mkdir -p /root/tree && tar x -C /root/tree", packed.stdout)
+        machine.run("ln -sfn /opt/ganeti/lib/ganeti/tools /root/tree/tools")  # the kernel runs one
 
 
 @pytest.fixture(scope="module")

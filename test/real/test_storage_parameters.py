@@ -97,7 +97,7 @@ def test_a_volume_that_exists_becomes_a_disk_and_keeps_its_data(
         run(f"{add}precious {FLUSHED} {writer.name}")
         assert volumes(third) == {"precious"}
         assert writer.field("disk.size/0") == f"{SIZE_MIB}"
-        assert writer.goes_on() > 0
+        writer.start()  # without an installation it was not
         writer.check()
         run(f"gnt-instance modify -t drbd -n {SECOND} {writer.name}")
         writer.start()

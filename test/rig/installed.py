@@ -19,6 +19,7 @@ from .store import CHECKOUT, run
 
 PAGE: Final = CHECKOUT / "doc/installation.md"
 SOURCES: Final = "/usr/src/ganeti"
+_HOME: Final = "/opt/ganeti"  # as the page has it
 _NOT_INSTALLED: Final = re.compile(
     r"test/|bench/|\.ci/|doc/(?!installation)[^/]*\.md$|[A-Z].*\.md$"
 )
@@ -52,23 +53,29 @@ def copy_sources(machine: Machine) -> None:
     machine.run(f"mkdir -p {SOURCES}; tar -x -C {SOURCES}", archive.stdout)
 
 
-def install(machine: Machine) -> None:
-    """Follow the page on a machine."""
+def install(machine: Machine, *, quick: bool = False) -> None:
+    """Follow the page on a machine.
+
+    Args:
+        quick: build with the environment that it is installed into, instead of one more; half the time.
+    """
     machine.run("cat > /etc/pip.conf", _PIP)
     copy_sources(machine)
     for command in commands("install"):
+        if quick and command.startswith("make install "):
+            machine.run(f"ln -s {_HOME} {SOURCES}/.venv; touch {_HOME}/.installed")
         machine.run(f"cd {SOURCES} && {command}")
     # Tests stop things and look at them: those of the watcher run it themselves.
     machine.run("systemctl disable --now ganeti-watcher.timer")
-    machine.run(f"rm -rf {SOURCES}/.venv")
+    machine.run(f"rm -rf {SOURCES}/.venv {_HOME}/.installed")
 
 
 @contextlib.contextmanager
-def layer() -> Iterator[Path]:
+def layer(*, quick: bool = False) -> Iterator[Path]:
     """Yield what the installation adds to Debian, to be laid over it for many machines."""
     with containers(1) as running:
         machine = running.machines[0]
-        install(machine)
+        install(machine, quick=quick)
         running.switch_off(machine)
         upper = machine.directory / "upper"
         for name in ("etc/machine-id", "etc/hostname", "etc/hosts", "root/.ssh"):
@@ -103,7 +110,7 @@ def _make_machine_files(directory: Path) -> None:
     (extra / "etc/ssh").mkdir(parents=True)
     (extra / "etc/hosts").write_text(hosts())
     let_in(extra, store.key())
-    with layer() as program:
+    with layer(quick=True) as program:
         image.make_image(directory, (program, store.root()), extra)
     image.make_initrd(directory)
     shutil.copy(image.vmlinuz(), directory / "vmlinuz")
