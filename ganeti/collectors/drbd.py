@@ -12,7 +12,15 @@ from ganeti.collectors import collector
 from ganeti.collectors.collector import Collector, Data, NodeView, Sample, Timing
 from ganeti.collectors.report import FINE, Health, Kind, StatusCode, worst
 from ganeti.storage.drbd import drbdsetup
-from ganeti.storage.drbd.status import PROC_DRBD, UNCONFIGURED, Device, Status, Sync, look
+from ganeti.storage.drbd.status import (
+    PROC_DRBD,
+    UNCONFIGURED,
+    Device,
+    Status,
+    Sync,
+    look,
+    of_this_node,
+)
 
 _KIB: Final = 1024
 _TIMEOUT_S: Final = 10.0  # of drbdsetup, which only DRBD 9 needs
@@ -215,8 +223,8 @@ class Drbd(Collector):
         *_MEASURES.metrics(),
     )
 
-    def __init__(self, source: str = PROC_DRBD) -> None:
-        self._source = source
+    def __init__(self, source: str = "") -> None:
+        self._source = source or of_this_node(PROC_DRBD)
 
     def collect(self, view: NodeView) -> object:
         """Return the devices and how they are."""

@@ -113,8 +113,8 @@ def _stop_instances(node: NodeContext) -> bool:
 
 
 def _stop_mirrors() -> bool:
-    """Take down the DRBD devices; those of a virtual node are no devices at all."""
-    if environment.is_virtual() or not drbdsetup.is_loaded():
+    """Take down the DRBD devices."""
+    if not drbdsetup.is_loaded():
         return True
     try:
         for resource in drbdsetup.resources():

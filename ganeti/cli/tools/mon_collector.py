@@ -59,7 +59,7 @@ def drbd(context: Context, options: Options, _args: list[str]) -> int:
         facts = ClusterFacts(problem=None, drbd_owners=owners)
     else:
         facts = _asked(context, options, _drbd_facts)
-    collector = Drbd(options.drbd_status) if options.drbd_status else Drbd()
+    collector = Drbd(options.drbd_status or "")
     return _print(context, collector, facts)
 
 

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from ganeti.base.errors import BlockDeviceError, GenericError
 from ganeti.storage.drbd import show
 from ganeti.storage.drbd.show import Resource
-from ganeti.storage.drbd.status import NOT_LOADED, PROC_DRBD, Status, look
+from ganeti.storage.drbd.status import NOT_LOADED, PROC_DRBD, Status, look, of_this_node
 from ganeti.system import clock, process
 from ganeti.system.process import CommandResult
 
@@ -50,7 +50,7 @@ def run(
 
 def is_loaded() -> bool:
     """Tell whether this node has DRBD at all."""
-    return os.path.exists(PROC_DRBD)
+    return os.path.exists(of_this_node(PROC_DRBD))
 
 
 def status() -> Status:
@@ -59,7 +59,7 @@ def status() -> Status:
     Raises:
         BlockDeviceError: DRBD is not loaded.
     """
-    found = look(run, PROC_DRBD)
+    found = look(run, of_this_node(PROC_DRBD))
     if found is None:
         raise BlockDeviceError(NOT_LOADED)
     return found

@@ -14,7 +14,7 @@ from typing import Final
 from ganeti.base.errors import BlockDeviceError, failing_as
 from ganeti.base.paths import Paths
 from ganeti.storage.drbd import drbdsetup
-from ganeti.storage.drbd.status import HELPER_FILE
+from ganeti.storage.drbd.status import HELPER_FILE, of_this_node
 from ganeti.store.lease import DRBD_HELPER, is_on
 from ganeti.system import daemon_control
 
@@ -44,12 +44,13 @@ def prepare(paths: Paths) -> None:
         set_helper(daemon_control.executable(DRBD_HELPER))
 
 
-def set_helper(path: str, target: str = HELPER_FILE) -> None:
+def set_helper(path: str, target: str = "") -> None:
     """Let the driver run a program at events.
 
     Raises:
         BlockDeviceError: it does not take it; the path may be too long.
     """
+    target = target or of_this_node(HELPER_FILE)
     trouble = f"DRBD cannot be told to run {path} at events"
     with failing_as(BlockDeviceError, trouble), open(target, "r+", encoding="utf-8") as file:
         if file.read().strip() != path:

@@ -40,11 +40,6 @@ class Wanted:
     has_half: bool = True
 
     @property
-    def device(self) -> str:
-        """The path of the device."""
-        return f"/dev/drbd{self.minor}"
-
-    @property
     def resource(self) -> str:
         """The name of its resource."""
         return f"resource{self.minor}"

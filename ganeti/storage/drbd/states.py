@@ -17,10 +17,13 @@ _KIB: Final = 1024
 Partings = Mapping[int, str]  # why a minor was parted from its copy, by the minor
 
 
-def state(wanted: Wanted, found: Found, size_bytes: int | None, partings: Partings) -> Look:
+def state(
+    path: str, wanted: Wanted, found: Found, size_bytes: int | None, partings: Partings
+) -> Look:
     """Return the state of a disk whose minor was found like that.
 
     Args:
+        path: of the device.
         size_bytes: of the device, None if it does not exist.
     """
     match owner_of(wanted, found):
@@ -28,11 +31,11 @@ def state(wanted: Wanted, found: Found, size_bytes: int | None, partings: Partin
             return None
         case Owner.STRANGER:
             return BlockDeviceError(
-                f"{wanted.device} is in use by another: {found}; nothing was done to it"
+                f"{path} is in use by another: {found}; nothing was done to it"
             )
         case Owner.OURS:
             assert found.device is not None
-            return status(wanted.device, found.device, size_bytes, partings)
+            return status(path, found.device, size_bytes, partings)
 
 
 def status(path: str, device: Device, size_bytes: int | None, partings: Partings) -> BlockDevStatus:

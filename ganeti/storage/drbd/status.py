@@ -26,6 +26,7 @@ import msgspec
 import pyparsing as pp
 
 from ganeti.base.errors import BlockDeviceError, GenericError, failing_as
+from ganeti.system import environment
 from ganeti.system.files import read_bytes_or_none
 
 PROC_DRBD: Final = "/proc/drbd"  # constants.json, DRBD_STATUS_FILE
@@ -388,6 +389,12 @@ def _sync_of_9(copy: _Copy9, percent: float) -> Sync:
 
 # The look
 
+
+def of_this_node(path: str) -> str:
+    """Return the path of something of the kernel's: for a virtual node, below its root."""
+    return environment.current_paths().localize(path)
+
+
 Ask = Callable[[Sequence[str]], bytes]  # runs a command and returns what it printed
 
 
@@ -410,12 +417,13 @@ def look(ask: Ask, source: str = PROC_DRBD) -> Status | None:
     return replace(found, devices=parse_json(ask(STATUS_COMMAND)))
 
 
-def usermode_helper(source: str = HELPER_FILE) -> str:
+def usermode_helper(source: str = "") -> str:
     """Return the program that the driver runs at events.
 
     Raises:
         BlockDeviceError: DRBD is not loaded.
     """
+    source = source or of_this_node(HELPER_FILE)
     with failing_as(BlockDeviceError, f"cannot read {source}"):
         text = read_bytes_or_none(source, os.pathconf("/", "PC_PATH_MAX"))
     if text is None:

@@ -83,7 +83,7 @@ class DrbdVolume(Volume):
     @property
     def device(self) -> str:
         """Path of the device."""
-        return f"/dev/drbd{self._minor}"
+        return self._env.paths.localize(f"/dev/drbd{self._minor}")
 
     @property
     def mirror(self) -> DrbdVolume:
@@ -301,7 +301,8 @@ class DrbdVolume(Volume):
     def dimensions(self) -> Dimensions | None:
         """Return the size of the device; None when it is not active."""
         try:
-            with open(f"/sys/class/block/drbd{self._minor}/size", encoding="ascii") as file:
+            path = self._env.paths.localize(f"/sys/class/block/drbd{self._minor}/size")
+            with open(path, encoding="ascii") as file:
                 return Dimensions(int(file.read()) * _SECTOR_BYTES)
         except FileNotFoundError:
             return None
@@ -461,6 +462,6 @@ def _state(volume: DrbdVolume, seen: drbdsetup.View, partings: states.Partings) 
             return None
         return states.status(volume.device, found.device, size_bytes, partings)
     try:
-        return states.state(volume.place, found, size_bytes, partings)
+        return states.state(volume.device, volume.place, found, size_bytes, partings)
     except BlockDeviceError as err:  # it has no children
         return err
