@@ -267,6 +267,8 @@ def main() -> None:
     for line in (introduction, "", *HEAD):
         tell(line)
     rows = list(measured_rows(options, tell))
+    for line in ("", f"Load {os.getloadavg()[0]:.1f} at the end."):
+        tell(line)
     if options.table:
         write_table(options.table, lines)
     if options.json:

@@ -11,10 +11,12 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from msgspec.structs import replace
+
 from ganeti.allocation.capacity.filling import fill
 from ganeti.allocation.capacity.forecast import forecast, lacking
 from ganeti.allocation.capacity.search import Search, new_names
-from ganeti.allocation.capacity.tiers import Size, size_of
+from ganeti.allocation.capacity.tiers import Size, has_exclusive_storage, size_of
 from ganeti.allocation.model import Rules
 from ganeti.allocation.snapshot import Snapshot
 from ganeti.allocation.sources import listings
@@ -41,12 +43,12 @@ def room(snapshot: Snapshot, wanted: Wanted) -> dict[str, Any]:
     """Return how much room there is, as the route of the remote API describes it."""
     state, policy = make_state(snapshot), snapshot.ipolicy
     template = wanted.disk_template or policy["disk-templates"][0]
-    usual = size_of(policy["std"])
-    size = Size(
-        usual.memory if wanted.memory is None else wanted.memory,
-        usual.disk if wanted.disk is None else wanted.disk,
-        usual.vcpus if wanted.vcpus is None else wanted.vcpus,
-        usual.spindle_use,
+    usual = size_of(policy["std"], is_exclusive=has_exclusive_storage(snapshot))
+    size = replace(
+        usual,
+        memory=usual.memory if wanted.memory is None else wanted.memory,
+        disk=usual.disk if wanted.disk is None else wanted.disk,
+        vcpus=usual.vcpus if wanted.vcpus is None else wanted.vcpus,
     )
     search = Search(Rules(), list(state.groups))
     filled = fill(state, search, size.instance(template), new_names(), ROOM_MAX)

@@ -7,6 +7,8 @@ everything above these is real.  test/real/test_storage_balancing.py has real on
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -154,3 +156,33 @@ def test_what_was_made_beside_busy_nodes_is_made_even_by_a_plan(pairs: Pairs) ->
     assert "No plan for the score " in done.out
     assert pairs.counts() == ([2] * NODES, [2] * NODES)
     pairs.all_data_are_there()
+
+
+@pytest.mark.shows("maintd/harep/harep-stays")
+def test_harep_repairs_what_its_tags_allow(pairs: Pairs) -> None:
+    cluster = pairs.cluster
+    lost = cluster.nodes[-1]
+    broken, *others = [name for name, pair in pairs.nodes_of().items() if pair[0] == lost]
+    _, spare = pairs.nodes_of()[broken]
+    prefix = "ganeti:watcher:autorepair:"
+    cluster.gnt(f"instance add-tags {broken} {prefix}failover")
+    pairs.drivers.switch_off(cluster.paths_of(lost).root)
+    shutil.rmtree(cluster.paths_of(lost).fake_dir)
+    cluster.gnt(f"node modify --offline=yes {lost}")
+    for kind in ("failover", "fix-storage"):  # the other copy of its disk is lost as well
+        done = cluster.run(["harep", "-L", "--job-delay=0"])
+        assert done.status == 0, done
+        assert f"Executing {kind} repair on {broken}" in done.out
+        tags = cluster.gnt(f"instance list-tags {broken}").out
+        assert f"{prefix}pending:{kind}:" in tags
+        job_id = tags.strip().rpartition(":")[2]
+        watched = cluster.run(["gnt-job", "watch", job_id])
+        assert watched.status == 0, watched
+        assert cluster.instance_field(broken, "status,pnode") == f"running|{spare}"
+    done = cluster.run(["harep", "-L", "--job-delay=0"])
+    assert done.status == 0, done
+    tags = cluster.gnt(f"instance list-tags {broken}").out
+    assert re.search(f"{prefix}result:fix-storage:.*:success:{job_id}\n", tags), tags
+    assert cluster.instance_field(broken, "snodes") not in ("", lost)
+    for name in others:
+        assert cluster.instance_field(name, "pnode") == lost, "no tag allows anything"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain, combinations
 from pathlib import Path
 
@@ -84,8 +86,39 @@ def test_groups_are_as_few_as_theirs_and_hold(
         assert [len(group) for group in groups] == sorted(map(len, groups), reverse=True)
 
 
-def text_of(memory: int, tags: str = "") -> str:
-    """Return three nodes, of which the first has an instance without a mirror."""
+def crowded(number: int) -> str:
+    """Return a cluster whose nodes have little memory free, and instances that are down."""
+    templates = ("drbd", "plain", "plain", "ext")
+    shape = Shape((4, 9), templates=templates, has_exclusive=False, has_forthcoming=False)
+    groups, nodes, *others = made_up(number, replace(shape, is_consistent=True)).split("\n\n")
+    draw, rows = random.Random(number), []
+    for line in nodes.replace("|M|uuid", "|N|uuid").replace("|N|uuid", "|M|uuid", 1).splitlines():
+        name, total, own, free, *more = line.split("|")
+        left = min(int(free), draw.randint(500, 7000))
+        rows.append("|".join((name, str(int(total) - int(free) + left), own, str(left), *more)))
+    return "\n\n".join((groups, "\n".join(rows), *others))
+
+
+@needs_debian
+@pytest.mark.parametrize("number", [10, 16, 23, 27, 33])
+def test_groups_of_nodes_that_are_nearly_full_are_as_few(
+    number: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "cluster"
+    path.write_text(crowded(number))
+    words = ("hroller", "-t", str(path), "-f")
+    theirs = debian_htools.run(*words)
+    status, out, err = run_tool(monkeypatch, capsys, *words)
+    assert (status, theirs.returncode) == (0, 0), err
+    assert len(out.splitlines()) <= len(theirs.stdout.splitlines())
+
+
+def text_of(memory: int, tags: str = "", down: int = 0) -> str:
+    """Return three nodes, of which the first has an instance without a mirror.
+
+    Args:
+        down: memory of an instance of each other node that is down.
+    """
     nodes = [
         f"n{number}|{9000 + memory * (number == 0)}|0|9000|99000|99000|8|"
         f"{'M' if number == 1 else 'N'}|u|9|{tags if number == 2 else ''}|N|3|0|1.0\n"
@@ -93,6 +126,8 @@ def text_of(memory: int, tags: str = "") -> str:
     ]
     policies = made_up(0).split("\n\n")[-1].splitlines()[0]
     instance = f"i0|{memory}|0|1|running|N|n0||diskless||1|-|N\n"
+    for number in (1, 2) if down else ():
+        instance += f"i{number}|{down}|0|1|ADMIN_down|N|n{number}||diskless||1|-|N\n"
     return f"g|u|preferred||\n\n{''.join(nodes)}\n{instance}\n\n{policies}\n"
 
 
@@ -112,6 +147,8 @@ def test_an_instance_without_a_mirror_needs_another_place(
     assert groups("--ignore-non-redundant") == ["n0,n2,n1"]
     assert groups("--skip-non-redundant") == ["n2,n1"]
     assert groups("--ignore-non-redundant", "--one-step-only") == ["n0", "n2", "n1"]
+    path.write_text(text_of(3000, down=8000))
+    assert len(groups()) == 2  # those that are down stay so meanwhile
     path.write_text(text_of(20000))
     status, out, err = run_tool(monkeypatch, capsys, *words)
     assert (status, out) == (1, "")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import re
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,6 +58,60 @@ def test_as_many_fit_at_least_on_clusters_with_instances(
     assert {key: ours[key] for key in fixed} == fixed
     for key in COUNTS:
         assert int(ours[key]) >= int(theirs[key]), key
+
+
+def _exclusive(number: int) -> str:
+    """Return a cluster whose nodes give spindles to one instance each."""
+    shape = Shape((2, 5), (1, 2), ("plain",), ("running",), has_tags=False, has_exclusive=False)
+    shape = replace(shape, has_forthcoming=False, is_consistent=True)
+    groups, nodes, instances, *others = made_up(number, shape).split("\n\n")
+    draw, used, rows = random.Random(number), Counter[str](), []
+    for line in instances.splitlines():
+        *first, _, last = line.split("|")
+        spindles = draw.randint(1, 2)
+        used[first[6]] += spindles
+        rows.append("|".join((*first, str(spindles), last)))
+    instances, rows = "\n".join(rows), []
+    for line in nodes.splitlines():
+        row = line.split("|")
+        free = draw.randint(1, 8)
+        row[9], row[11], row[12] = str(used[row[0]] + free), "Y", str(free)
+        rows.append("|".join(row))
+    return "\n\n".join((groups, "\n".join(rows), instances, *others))
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize(
+    "sizes", [(), ("--standard-alloc=10g,1g,1,2", "--tiered-alloc=50g,4g,4,4")]
+)
+def test_exclusive_spindles_run_out(
+    number: int,
+    sizes: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "cluster"
+    path.write_text(_exclusive(number))
+    words = ("-t", str(path), "--disk-template=plain", *sizes)
+    theirs = _keys(debian_htools.run("hspace", *words, "--machine-readable").stdout)
+    status, out, _ = run_tool(monkeypatch, capsys, "hspace", *words, "--machine-readable")
+    ours = _keys(out)
+    assert status == 0
+    assert sorted(ours) == sorted(theirs)
+    fixed = {key: value for key, value in theirs.items() if key.startswith(FIXED)}
+    assert {key: ours[key] for key in fixed} == fixed
+    for key in COUNTS:
+        assert int(ours[key]) >= int(theirs[key]), key
+    assert int(ours["HTS_FIN_SPN_FREE"]) >= 0
+    _, text, _ = run_tool(monkeypatch, capsys, "hspace", *words)
+    their_text = debian_htools.run("hspace", *words).stdout
+
+    def shown(text: str) -> list[str]:
+        return [line for line in text.splitlines() if line[:4] != "  - " or "efficiency" in line]
+
+    bare = [re.sub(r" *[\d.]+%", "", line) for line in shown(text)]
+    assert bare == [re.sub(r" *[\d.]+%", "", line) for line in shown(their_text)]
 
 
 MIXES = [("drbd", "rbd"), ("drbd", "plain", "rbd")]

@@ -81,6 +81,14 @@ class Drivers:
             if kernel.syncing:
                 kernel.finish_sync()
 
+    def switch_off(self, root: str) -> None:
+        """Let a node lose its devices, as if it had lost its power."""
+        with self._turn:
+            self.kernels[root].resources.clear()
+            for each_root, each in self.kernels.items():
+                each.tell()
+                _show_devices(each_root, each)
+
     def devices(self, root: str) -> dict[int, str]:
         """Return {minor: state of its data} of a node."""
         kernel = self.kernels[root]

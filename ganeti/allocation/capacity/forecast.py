@@ -62,6 +62,7 @@ def pace_of(weeks: Sequence[Week], usual: Size) -> Pace | None:
         ceil(disk / more) if disk > 0 else usual.disk,
         usual.vcpus,
         usual.spindle_use,
+        usual.is_exclusive,
     )
     return Pace(more / len(weeks), size)
 

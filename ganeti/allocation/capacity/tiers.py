@@ -19,7 +19,7 @@ from ganeti.allocation.capacity.filling import fill, groups_for
 from ganeti.allocation.capacity.search import Filled, Search
 from ganeti.allocation.limits import Obstacle
 from ganeti.allocation.model import Instance
-from ganeti.allocation.snapshot import make_instance
+from ganeti.allocation.snapshot import Snapshot, make_instance
 from ganeti.allocation.state import ClusterState
 from ganeti.allocation.tags import TagMeanings
 
@@ -34,16 +34,21 @@ _LACKING: Final = {
 
 
 class Size(Struct, frozen=True):
-    """The size of instances to be placed; memory and disk in MiB."""
+    """The size of instances to be placed; memory and disk in MiB.
+
+    Attributes:
+        is_exclusive: the spindles that it uses are its own, where storage is exclusive.
+    """
 
     memory: int
     disk: int
     vcpus: int
     spindle_use: int
+    is_exclusive: bool = False
 
-    def instance(self, template: str, *, spindles: int = 0) -> Instance:
+    def instance(self, template: str) -> Instance:
         """Return an instance of this size, without a place."""
-        return make_instance(
+        made = make_instance(
             "new",
             TagMeanings(),
             memory=self.memory,
@@ -53,8 +58,8 @@ class Size(Struct, frozen=True):
             disk_template=template,
             disk_sizes=(self.disk,),
             nic_count=1,
-            spindles=spindles,
         )
+        return replace(made, spindles=made.spindle_use) if self.is_exclusive else made
 
     def smaller(self, name: str, steps: int) -> Size:
         """Return the size with less of something."""
@@ -66,10 +71,15 @@ class Size(Struct, frozen=True):
         return max(0, difference // _STEPS[name])
 
 
-def size_of(spec: Mapping[str, int]) -> Size:
+def size_of(spec: Mapping[str, int], *, is_exclusive: bool = False) -> Size:
     """Return the size that a policy tells."""
-    names = "memory-size", "disk-size", "cpu-count", "spindle-use"
-    return Size(*(spec[name] for name in names))
+    memory, disk, vcpus = spec["memory-size"], spec["disk-size"], spec["cpu-count"]
+    return Size(memory, disk, vcpus, spec["spindle-use"], is_exclusive)
+
+
+def has_exclusive_storage(snapshot: Snapshot) -> bool:
+    """Tell whether new instances need spindles of their own on some node."""
+    return any(node.exclusive_storage for node in snapshot.nodes.values())
 
 
 class Range(Struct, frozen=True):

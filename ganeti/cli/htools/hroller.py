@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from ganeti.allocation.model import Instance, Rules
 from ganeti.allocation.placing import find_place, find_secondary
 from ganeti.allocation.sources.text_data import to_text
-from ganeti.allocation.state import ClusterState
+from ganeti.allocation.state import ClusterState, make_state
 from ganeti.base.errors import GenericError
 from ganeti.base.text import natural_sorted
 from ganeti.cli.command import EXIT_FAILURE, Context, Options, opt
@@ -36,11 +36,12 @@ def roll(context: Context, options: Options, _args: list[str]) -> None:
     Raises:
         GenericError: the data cannot be read, the master node is not known, or there are several.
     """
-    run = start(context, options)
+    loaded = start(context, options)
+    run = _of_now(loaded)
     master = _master(run)
     if options.save is not None:
         path = f"{options.save}.original"
-        write_file(path, to_text(run.snapshot))
+        write_file(path, to_text(loaded.snapshot))
         run.say(f"The cluster state before hroller run has been written to file '{path}'")
     names = _chosen(run)
     if not names:
@@ -59,6 +60,16 @@ def roll(context: Context, options: Options, _args: list[str]) -> None:
         places = {each.name: " ".join(each.nodes) for each in moved}
         lines += [f"  {name} {places[name]}" for name in natural_sorted(places)]
         context.terminal.write_lines(lines)
+
+
+def _of_now(run: Run) -> Run:
+    """Return the cluster without the memory of instances that are down: they stay so meanwhile."""
+    instances = {
+        name: replace(each, memory=each.running_memory)
+        for name, each in run.snapshot.instances.items()
+    }
+    now = replace(run.snapshot, instances=instances)
+    return replace(run, snapshot=now, state=make_state(now))
 
 
 def _master(run: Run) -> str | None:

@@ -10,10 +10,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from msgspec.structs import replace
+
 from ganeti.allocation.capacity.filling import fill
 from ganeti.allocation.capacity.forecast import Forecast, forecast
 from ganeti.allocation.capacity.search import Filled, Search, new_names
-from ganeti.allocation.capacity.tiers import Range, Size, fill_tiered, size_of
+from ganeti.allocation.capacity.tiers import (
+    Range,
+    Size,
+    fill_tiered,
+    has_exclusive_storage,
+    size_of,
+)
 from ganeti.allocation.limits import Obstacle
 from ganeti.allocation.model import Rules
 from ganeti.allocation.score import score_of
@@ -116,8 +124,12 @@ def measure(context: Context, options: Options, _args: list[str]) -> None:
     run = start(context, options)
     policy = run.snapshot.ipolicy
     template = options.disk_template or policy["disk-templates"][0]
-    limits = [Range(size_of(each["max"]), size_of(each["min"])) for each in policy["minmax"]]
-    standard = _size(options, "standard_alloc", size_of(policy["std"]))
+    own = has_exclusive_storage(run.snapshot)
+    limits = [
+        Range(*(size_of(each[name], is_exclusive=own) for name in ("max", "min")))
+        for each in policy["minmax"]
+    ]
+    standard = _size(options, "standard_alloc", size_of(policy["std"], is_exclusive=own))
     ranges = [Range(_size(options, "tiered_alloc", each.largest), each.least) for each in limits]
     if options.tiered_alloc is not None:
         ranges = ranges[:1]
@@ -173,13 +185,17 @@ def _size(options: Options, option: str, usual: Size) -> Size:
     use = None if options.spindle_use is None else int(options.spindle_use)
     if words is None:
         use = usual.spindle_use if use is None else use
-        return Size(usual.memory, usual.disk, usual.vcpus, use)
+        return replace(usual, spindle_use=use)
     try:
-        disk, memory, vcpus = words.split(",")
-        return Size(parse_unit(memory), parse_unit(disk), int(vcpus), 1 if use is None else use)
+        disk, memory, vcpus, *more = words.split(",")
+        (spindles,) = map(int, more) if more else (1,)
+        size = parse_unit(memory), parse_unit(disk), int(vcpus)
+        return Size(*size, spindles if use is None else use, usual.is_exclusive)
     except (ValueError, GenericError) as err:
         flag = f"--{option.replace('_', '-')}"
-        raise GenericError(f"{flag}: {words!r} is not disk,memory,cpus like 100g,4g,2") from err
+        raise GenericError(
+            f"{flag}: {words!r} is not disk,memory,cpus[,spindles] like 100g,4g,2"
+        ) from err
 
 
 def _search(run: Run) -> Search:
@@ -219,7 +235,7 @@ def _reasons(run: Run, filled: Filled) -> list[tuple[str, int]]:
     if not refused and any(load.fails_n1 for load in run.state.loads):
         return [("N1", 1)]
     counts = {name: refused.get(why, 0) if why else 0 for name, why in _REASONS.items()}
-    if not any(node.exclusive_storage for node in run.snapshot.nodes.values()):
+    if not has_exclusive_storage(run.snapshot):
         counts["Disk"] += counts["Spindles"]  # 3.0 takes their use for a lack of disk
         counts["Spindles"] = 0
     return sorted(counts.items(), key=lambda row: -row[1])
@@ -318,16 +334,19 @@ def _text(
     run: Run, template: str, tiered: _Result, standard: _Result, future: Forecast | None
 ) -> Iterator[str]:
     nodes = list(run.snapshot.nodes.values())
+    own = has_exclusive_storage(run.snapshot)
     yield f"The cluster has {len(nodes)} nodes and the following resources:"
     yield (
         f"  MEM {sum(n.total_memory for n in nodes)}, DSK {sum(n.total_disk for n in nodes)},"
-        f" CPU {sum(n.cpus for n in nodes)}, VCPU {sum(int(n.vcpus_max) for n in nodes)}."
+        f" CPU {sum(n.cpus for n in nodes)}, VCPU {sum(int(n.vcpus_max) for n in nodes)}"
+        f"{_spindles(own, sum(n.spindle_count for n in nodes))}."
     )
     count = len(run.state.instances)
     yield f"There are {count or 'no'} initial instances on the cluster."
     tiers = [
         f"{number:3} instances of spec MEM {memory}, DSK {disk}, CPU {vcpus}"
-        for (memory, disk, vcpus, _), number in _tiers(tiered[1]).items()
+        f"{_spindles(own, spindles)}"
+        for (memory, disk, vcpus, spindles), number in _tiers(tiered[1]).items()
     ]
     tiers = tiers or ["no instances allocated"]
     titles = "Tiered (initial size)", "Tiered allocation results:"
@@ -345,16 +364,24 @@ def _result_text(
     size, filled = result
     stats = _stats(run.snapshot, filled.after)
     yield f"{titles[0]} instance spec is:"
-    yield (
-        f"  MEM {size.memory}, DSK {size.disk}, CPU {size.vcpus}, using disk template '{template}'."
-    )
+    own = _spindles(size.is_exclusive, size.spindle_use)
+    what = f"MEM {size.memory}, DSK {size.disk}, CPU {size.vcpus}{own}"
+    yield f"  {what}, using disk template '{template}'."
     yield titles[1]
     yield from (f"  - {line}" for line in counts)
     yield f"  - most likely failure reason: Fail{_reasons(run, filled)[0][0]}"
     yield f"  - initial cluster score: {score_of(run.state.components):.8f}"
     yield f"  -   final cluster score: {stats['SCORE']:.8f}"
-    for title, key in (("memory", "MEM"), ("  disk", "DSK"), ("  vcpu", "CPU")):
-        yield f"  - {title} usage efficiency: {stats[f'{key}_EFF'] * 100:5.2f}%"
+    rows = {"memory": "MEM", "disk": "DSK", "vcpu": "CPU"}
+    rows |= {"spindles": "SPN"} if size.is_exclusive else {}
+    width = max(map(len, rows))
+    for title, key in rows.items():
+        yield f"  - {title:>{width}} usage efficiency: {stats[f'{key}_EFF'] * 100:5.2f}%"
+
+
+def _spindles(is_exclusive: bool, count: int) -> str:
+    """Return the words about spindles, which 3.0 prints only where somebody has some alone."""
+    return f", SPN {count}" if is_exclusive else ""
 
 
 PROGRAM: Final = single_program(

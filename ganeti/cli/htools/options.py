@@ -80,8 +80,8 @@ text? | -p --print-nodes=FIELDS | print the nodes, with these fields; after + be
 flag | --print-instances | print the instances
 file? | -C --print-commands=FILE | print the commands for the moves, or write them to a file
 file | -S --save=FILE | write the cluster to files whose names begin so
-text | --standard-alloc=SPEC | size of instances: disk,memory,cpus
-text | --tiered-alloc=SPEC | size to begin with, going on with smaller ones: disk,memory,cpus
+text | --standard-alloc=SPEC | size of instances: disk,memory,cpus[,spindles]
+text | --tiered-alloc=SPEC | size to begin with, going on with smaller ones: like --standard-alloc
 template | --disk-template=TEMPLATE | disk template of the instances
 number | --spindle-use=N | load of an instance on the spindles of its nodes
 flag | --independent-groups | leave groups out in which a node is not N+1 happy

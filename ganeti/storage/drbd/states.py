@@ -30,9 +30,7 @@ def state(
         case Owner.NOBODY:
             return None
         case Owner.STRANGER:
-            return BlockDeviceError(
-                f"{path} is in use by another: {found}; nothing was done to it"
-            )
+            return BlockDeviceError(f"{path} is in use by another: {found}; nothing was done to it")
         case Owner.OURS:
             assert found.device is not None
             return status(path, found.device, size_bytes, partings)
