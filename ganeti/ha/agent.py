@@ -496,9 +496,9 @@ class Agent:
 
     async def _retire(self, shelf: Snapshot, outlook: Outlook) -> None:
         """Say that no job of a master runs here any more."""
-        was_master = shelf.one(ACTING + self.own, Mastership) is not None
-        is_at_work = outlook.is_master or outlook.is_failing_over or self.hands.has_jobs()
-        if was_master and not is_at_work:
+        if shelf.one(ACTING + self.own, Mastership) is None:
+            return
+        if not (outlook.is_master or outlook.is_failing_over or self.hands.has_jobs()):
             key = ACTING + self.own
             await self.etcd.change([Unchanged(key, shelf.revision_of(key))], Delete(key))
 

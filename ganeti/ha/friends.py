@@ -104,6 +104,10 @@ class Friends(asyncio.DatagramProtocol):
         self._transport: asyncio.DatagramTransport | None = None
         self._waiting: dict[str, Callable[[Answer], None]] = {}
 
+    def use_key(self, key: bytes) -> None:
+        """Sign and believe by another key from now on."""
+        self._key = key
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """As declared."""
         self._transport = cast(asyncio.DatagramTransport, transport)

@@ -7,8 +7,12 @@ it decides, and when, is told in `ganeti.availability` and in `ganeti.ha.agent`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
+from collections.abc import Iterator
+from logging.handlers import QueueHandler, QueueListener
+from queue import SimpleQueue
 from typing import Annotated, Final
 
 from ganeti.base.daemons import AGENT
@@ -51,7 +55,7 @@ class Options(DaemonOptions, frozen=True, kw_only=True):
 
 
 async def serve(context: DaemonContext) -> None:
-    """Run until told to stop.
+    """Run until told to stop; meanwhile a thread writes the log, as disks may hang.
 
     Raises:
         OpPrereqError: high availability is off.
@@ -65,12 +69,17 @@ async def serve(context: DaemonContext) -> None:
         memory.enable()
     memory.lock_everything()
     threading.stack_size(memory.THREAD_STACK_BYTES)
+    with _log_in_background():
+        await _serve(context, digest, settings)
+
+
+async def _serve(context: DaemonContext, digest: str, settings: Settings) -> None:
+    paths = context.paths
     hands, etcd = NodeHands(paths, settings), EtcdClient.of(settings, settings.timing.ask_s)
     facts = read_facts(paths, settings)
     agent = Agent(context.hostname, _boot_id(paths), settings.timing, facts, etcd, hands)
     agent.state, agent.digest = availability.read_state(paths) or agent.state, digest
-    key = files.read_bytes(paths.hmac_key, _KEY_BYTES_MAX)
-    agent.friends = friends = Friends(context.hostname, key, clock.new_uuid, agent.answer)
+    agent.friends = friends = Friends(context.hostname, _key(paths), clock.new_uuid, agent.answer)
     address = facts.addresses.get(context.hostname)
     if address is None:
         raise ConfigurationError(f"the cluster has no node {context.hostname}")
@@ -78,7 +87,7 @@ async def serve(context: DaemonContext) -> None:
     await loop.create_datagram_endpoint(lambda: friends, local_addr=(address, PORT))
     context.spawn(agent.feed(), "feeding the watchdog")
     beats = context.spawn(agent.beats(), "beat")
-    context.spawn(_follow(context, agent, settings), "looking at the node's files")
+    context.spawn(_follow(context, agent, friends, settings), "looking at the node's files")
     context.ready()
     try:
         await context.stopping.wait()
@@ -86,6 +95,21 @@ async def serve(context: DaemonContext) -> None:
         await _leave(agent, paths)
     finally:
         agent.etcd.close()
+
+
+@contextlib.contextmanager
+def _log_in_background() -> Iterator[None]:
+    root = logging.getLogger()
+    lines: SimpleQueue[object] = SimpleQueue()
+    handlers = list(root.handlers)
+    listener = QueueListener(lines, *handlers)
+    listener.start()
+    root.handlers[:] = [QueueHandler(lines)]
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        listener.stop()
 
 
 async def _leave(agent: Agent, paths: Paths) -> None:
@@ -112,8 +136,10 @@ async def _leave(agent: Agent, paths: Paths) -> None:
         await asyncio.sleep(agent.timing.beat_s)
 
 
-async def _follow(context: DaemonContext, agent: Agent, settings: Settings) -> None:
-    """Keep facts and settings up to date; the files may be on a disk that does not answer."""
+async def _follow(
+    context: DaemonContext, agent: Agent, friends: Friends, settings: Settings
+) -> None:
+    """Keep facts, settings and the key up to date; the files may be on a disk that hangs."""
     paths, known = context.paths, agent.digest
     while True:
         await asyncio.sleep(LOOK_S)
@@ -127,8 +153,13 @@ async def _follow(context: DaemonContext, agent: Agent, settings: Settings) -> N
                 )
                 agent.take(Means(digest, settings.timing, etcd, hands))
             agent.facts = await asyncio.to_thread(read_facts, paths, settings)
+            friends.use_key(await asyncio.to_thread(_key, paths))
         except (GenericError, OSError) as err:
             logger.warning("Going on with what was known of the cluster: %s", err)
+
+
+def _key(paths: Paths) -> bytes:
+    return files.read_bytes(paths.hmac_key, _KEY_BYTES_MAX)
 
 
 def _read(paths: Paths) -> tuple[str, Settings | None]:

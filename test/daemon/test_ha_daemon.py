@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import tempfile
@@ -36,7 +37,7 @@ from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.machine.availability import Availability
 from ganeti.protocol.node_rpc_values import CompressedText
 from ganeti.store import availability, ssconf
-from ganeti.store.availability import Settings
+from ganeti.store.availability import Settings, State
 from ganeti.system import clock, daemon_control, files
 
 pytestmark = pytest.mark.skipif(not etcd.is_there(), reason="needs etcd")
@@ -155,6 +156,38 @@ def test_stopped_after_the_others_it_ends_at_once_if_all_is_paused(
     text = Path(paths.log_file(AGENT)).read_text()
     assert "Left without telling etcd: etcd does not answer" in text
     assert text.rstrip().endswith("Stopped")
+
+
+def test_a_disk_that_takes_no_log_keeps_nobody_from_feeding(
+    paths: Paths, members: Sequence[Member]
+) -> None:
+    log = paths.log_file(AGENT)
+    os.makedirs(os.path.dirname(log), exist_ok=True)
+    os.mkfifo(log)  # what is written to a full one waits, as on a disk that hangs
+    reader = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
+    daemon_control.start_daemon(paths, AGENT, hostname=NAME)
+    wait_until(lambda: NODES + NAME in shelf(members).entries, "the node")
+    filler = os.open(log, os.O_WRONLY | os.O_NONBLOCK)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(filler, b"x")
+
+    def state() -> State:
+        return availability.read_state(paths) or State(time=0.0)
+
+    members[0].hang()
+    try:
+        wait_until(lambda: state().etcd, "it misses etcd, and logs that")
+        seen_s = state().time
+        wait_until(lambda: state().time > seen_s, "it goes on")
+    finally:
+        members[0].go_on()
+    wait_until(lambda: not state().etcd, "etcd answers again")
+    os.read(reader, 1 << 20)
+    assert daemon_control.stop_daemon(paths, AGENT)
+    assert b"Etcd answers again" in os.read(reader, 1 << 20)
+    os.close(filler)
+    os.close(reader)
 
 
 def test_other_settings_are_taken_up_without_a_new_start(
