@@ -56,6 +56,9 @@ class Limits:
     per_node_max: int = STARTS_PER_NODE_MAX
 
 
+LIMIT_NAMES: Final = {"starts": "starts_max", "per-node": "per_node_max"}  # as people type them
+
+
 @dataclass(frozen=True, slots=True)
 class Restart:
     """An instance that is to start on another node."""

@@ -86,10 +86,10 @@ class Restarter:
         decision: what was decided last.
     """
 
-    def __init__(self, own: str, cluster: Cluster, etcd: EtcdClient) -> None:
+    def __init__(self, own: str, cluster: Cluster, etcd: EtcdClient, limits: Limits) -> None:
         self.losses: Mapping[str, Loss] = {}
         self.decision = Decision()
-        self._own, self._cluster, self._etcd = own, cluster, etcd
+        self._own, self._cluster, self._etcd, self._limits = own, cluster, etcd, limits
         self._unsure_s = clock.monotonic()
         self._failed_s: dict[JobId, float] = {}
         self._offline_s: dict[str, float] = {}
@@ -111,7 +111,7 @@ class Restarter:
         if why:
             self.decision.waits = dict.fromkeys(self.losses, why)
         else:
-            self.decision = decide(await self._scene(shelf), Limits())
+            self.decision = decide(await self._scene(shelf), self._limits)
         _log_news(before, self.decision)
         await self._carry_out(shelf, self.decision)
 
@@ -245,7 +245,7 @@ async def run(
         return
     async with EtcdClient.of(settings, settings.timing.command_s) as etcd:
         cluster = StrickenCluster(paths, luxi, wconfd)
-        restarter = Restarter(context.hostname, cluster, etcd)
+        restarter = Restarter(context.hostname, cluster, etcd, settings.limits)
         service.losses = restarter.told
         said = ""
         try:

@@ -91,6 +91,7 @@ class OpClusterSetAvailability(OpCode, frozen=True, kw_only=True):
     endpoints: list[NonEmptyStr] = []
     watchdog: str | None = None
     timing: Mapping[str, NonNegativeFloat] = {}
+    limits: Mapping[str, PositiveInt] = {}
 
 
 class OpClusterRedistConf(OpCode, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import field
 
 from ganeti.availability.mastership import Report
+from ganeti.availability.restarts import Limits
 from ganeti.availability.timing import Timing
 from ganeti.base.daemons import MASTER_DAEMONS
 from ganeti.base.errors import ConfigurationError, ProtocolError
@@ -49,6 +50,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     authority: str = ""
     watchdog: str = _WATCHDOG
     timing: Timing = field(default_factory=Timing)
+    limits: Limits = field(default_factory=Limits)
     helpers: Mapping[str, str] = {}
     members: list[str] = []
 
@@ -127,6 +129,15 @@ def read(paths: Paths) -> Settings | None:
         return None if data is None else _localized(loads_as(Settings, data), paths)
     except Exception as err:
         raise ConfigurationError(f"{path}: {err}") from err
+
+
+def limits_of(paths: Paths) -> Limits:
+    """Return how many instances start at a time; as usual if nobody can read the settings."""
+    try:
+        settings = read(paths)
+    except ConfigurationError:
+        return Limits()
+    return Limits() if settings is None else settings.limits
 
 
 def _localized(settings: Settings, paths: Paths) -> Settings:

@@ -231,12 +231,12 @@ class _Run:
 
     def _submit_staggered(self, steps: Sequence[Step]) -> list[Step]:
         """As `_submit`, the starts in their order and a few at a time."""
-        from ganeti.availability.restarts import Limits  # most clusters do without it
+        from ganeti.store import availability  # most clusters do without it
         from ganeti.watcher import staggering
 
-        places = self._places()
+        limits, places = availability.limits_of(self._paths), self._places()
         ordered = staggering.in_order(steps, places)
-        return self._submit(ordered, staggering.dependencies(ordered, places, Limits()))
+        return self._submit(ordered, staggering.dependencies(ordered, places, limits))
 
     def _submit(
         self, steps: Sequence[Step], depends: Sequence[list[Dependency]] = ()

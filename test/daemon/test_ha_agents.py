@@ -88,13 +88,14 @@ class FakeHands:
     has_watchdog: bool = True
     device: str = "dog"
     was_condemned: bool = False
+    jump_s: float = 0.0
     published: State | None = None
 
     def now(self) -> float:
         return time.monotonic()
 
     def time(self) -> float:
-        return time.time()
+        return time.time() + self.jump_s
 
     def is_master(self) -> bool:
         return self.world.master == self.own
@@ -496,6 +497,43 @@ def test_while_all_is_paused_a_node_that_is_cut_off_is_not_reset(three: Sequence
             assert world.hands["n5"].dog is not dogs["n5"]
 
     run(play())
+
+
+def test_clocks_that_jump_end_a_pause_and_nothing_else(three: Sequence[Member]) -> None:
+    async def play() -> None:
+        async with five(three) as world, EtcdClient(world.urls, None, PREFIX, 2.0) as client:
+            dogs = {name: world.hands[name].dog for name in NAMES}
+
+            async def live_on() -> None:
+                until_s = time.monotonic() + TIMING.lease_s + TIMING.answer_s
+                await world.until(lambda: time.monotonic() > until_s)
+                assert is_present(world, NAMES)
+                assert holder(world) == "n1"
+                assert not any(loss_of(world, name) for name in NAMES)
+
+            for name, jump_s in zip(NAMES, (86400.0, -86400.0, 3600.0, -3600.0, 0.0), strict=True):
+                world.hands[name].jump_s = jump_s
+            await live_on()
+            assert not any(dog is None or dog.has_reset or dog.is_over for dog in dogs.values())
+            pause = Pause(until=time.time() + 600, by="a person", why="a new switch")
+            await client.change([], Put(PAUSE_KEY, dumps(pause.to_wire())))
+            # For some it is over at once; the others hear of it when they are told.
+            early, late = ("n1", "n3"), ("n2", "n4", "n5")
+            await world.until(lambda: all(is_over(world, name) for name in late))
+            await live_on()
+            assert not any(is_over(world, name) for name in early)
+            for name in late:
+                world.hands[name].jump_s = 86400.0
+            await world.until(lambda: all(guard_of(world, n).watchdog_s is not None for n in NAMES))
+            await live_on()
+            assert not any(is_over(world, name) for name in NAMES)
+
+    run(play())
+
+
+def is_over(world: World, name: str) -> bool:
+    dog = world.hands[name].dog
+    return dog is not None and dog.is_over
 
 
 def test_conditions_leases_and_keys(three: Sequence[Member]) -> None:

@@ -77,6 +77,7 @@ class World:
     forgotten: list[tuple[float, str]] = field(default_factory=list)
     left: Mapping[str, str] = field(default_factory=dict)
     pause: str = ""
+    limits: Limits = field(default_factory=Limits)
     _acknowledged: int = 0
     _later: list[tuple[float, str, str, Callable[[], None]]] = field(default_factory=list)
 
@@ -459,7 +460,7 @@ class World:
             if name not in proved and name not in node.settings.offline
         }
         running = {job.guest: job.target for job in node.jobs}
-        plan = plan_restarts(wanted, free, running, Limits())
+        plan = plan_restarts(wanted, free, running, self.limits)
         self.left = plan.left
         for restart in plan.restarts:
             guest = restart.guest

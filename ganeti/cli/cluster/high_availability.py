@@ -34,6 +34,7 @@ def enable(context: Context, options: Options, _args: list[str]) -> None:
         endpoints=options.endpoints or [],
         watchdog=watchdog,
         timing=_seconds(options.timing or {}),
+        limits=_counts(options.limits or {}),
     )
     execute(context, options, opcode)
 
@@ -52,6 +53,20 @@ def _seconds(given: Mapping[str, object]) -> dict[str, float]:
             found[name] = math.nan
         if not 0 <= found[name] < math.inf:
             raise OpPrereqError(f"--timing: {name}={text} is no number of seconds")
+    return found
+
+
+def _counts(given: Mapping[str, object]) -> dict[str, int]:
+    """Return limits as numbers.
+
+    Raises:
+        OpPrereqError: one is none.
+    """
+    found = {}
+    for name, text in given.items():
+        if not str(text).isdecimal() or int(str(text)) < 1:
+            raise OpPrereqError(f"--limits: {name}={text} is no number of instances")
+        found[name] = int(str(text))
     return found
 
 
@@ -105,6 +120,11 @@ COMMANDS: Final = (
             "--watchdog=DEVICE", "watchdog of each node (/dev/watchdog), or 'none' for none", str
         ),
         opt.option("--timing=TIMES", "times in seconds, such as lease=4,beat=1", PlainValues),
+        opt.option(
+            "--limits=LIMITS",
+            "how many instances start at a time: starts=8,per-node=2",
+            PlainValues,
+        ),
         title="ha-enable: let instances of a dead node start elsewhere, or change how",
         description="""From then on an agent on each node shows that the node lives, and feeds its
 watchdog only while it does.  A node that is missed is proved dead by its watchdog or by its
@@ -115,7 +135,8 @@ brings all nodes up to date.  See doc/high-availability.md.""",
         examples="""
 gnt-cluster ha-enable  # with the watchdog /dev/watchdog on each node
 gnt-cluster ha-enable --watchdog=none  # nodes are switched off by their out-of-band helpers
-gnt-cluster ha-enable --timing=lease=8,watchdog=10  # for a slow network""",
+gnt-cluster ha-enable --timing=lease=8,watchdog=10  # for a slow network
+gnt-cluster ha-enable --limits=starts=20,per-node=4  # for fast storage""",
     ),
     command(
         disable,

@@ -17,6 +17,7 @@ from ganeti.config.tables import Tables
 from ganeti.objects.disk_templates import traits_of
 from ganeti.objects.fill import fill_ndparams
 from ganeti.objects.model import AdminState
+from ganeti.store import availability
 
 _MEMBERS_MAX: Final = 3  # of etcd
 _NODE_FIELDS: Final = ("name", "role", "mtotal", "mnode", "ndp/oob_program")
@@ -72,7 +73,10 @@ def _copy_of_cluster(context: Context) -> World:
         )
         if state == AdminState.UP and primary in names
     ]
-    world = make_world(Timing(), names, candidates, guests, members=names[:_MEMBERS_MAX])
+    settings = availability.read(context.paths)
+    timing = Timing() if settings is None else settings.timing
+    world = make_world(timing, names, candidates, guests, members=names[:_MEMBERS_MAX])
+    world.limits = availability.limits_of(context.paths)
     for name, _, total, own, helper in rows:
         node = world.nodes[str(name)]
         node.memory = total - (own or 0) if isinstance(total, int) else _NO_MEMORY

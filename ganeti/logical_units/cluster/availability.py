@@ -20,6 +20,7 @@ import msgspec
 
 from ganeti.availability.members import SIZE, choose, next_change
 from ganeti.availability.records import NODES
+from ganeti.availability.restarts import LIMIT_NAMES, Limits
 from ganeti.availability.timing import Timing
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError, TransportError, wrong_state
 from ganeti.base.json import dumps
@@ -111,6 +112,7 @@ class LUClusterSetAvailability(SimpleUnit[OpClusterSetAvailability, Change]):
         is_own = not op.endpoints and (found.before is None or bool(old.members or op.members))
         changed: dict[str, object] = {
             "timing": _timing(old.timing, op.timing),
+            "limits": _limits(old.limits, op.limits),
             "helpers": _helpers(self.context, found.nodes),
         }
         if op.watchdog is not None:
@@ -229,6 +231,17 @@ def _timing(old: Timing, given: Mapping[str, float]) -> Timing:
             " watchdog take a second at least"
         )
     return found
+
+
+def _limits(old: Limits, given: Mapping[str, int]) -> Limits:
+    """Return the limits with those that are given.
+
+    Raises:
+        OpPrereqError: there is no such limit.
+    """
+    if wrong := sorted(given.keys() - LIMIT_NAMES.keys()):
+        raise OpPrereqError(f"there is no limit {wrong[0]!r}, but {', '.join(LIMIT_NAMES)}")
+    return replace(old, **{LIMIT_NAMES[name]: value for name, value in given.items()})
 
 
 def _helpers(context: JobContext, nodes: Sequence[Node]) -> dict[str, str]:

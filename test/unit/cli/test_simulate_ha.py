@@ -11,6 +11,7 @@ from fakes.confd_config import DB, WEB, confd_config, encoded
 from fakes.confd_config import NODES as NODE_UUIDS
 
 from ganeti.base.errors import GenericError
+from ganeti.base.paths import Paths
 from ganeti.cli.debug.simulate_ha import simulate
 
 NODES = [
@@ -34,7 +35,7 @@ def run(path: Path, unguarded: list[str] | None = None) -> tuple[int, list[str]]
     client = SimpleNamespace(
         query_nodes=lambda _names, _fields: NODES, query_instances=lambda _names, _fields: INSTANCES
     )
-    context: Any = SimpleNamespace(client=client, write=lines.append)
+    context: Any = SimpleNamespace(client=client, write=lines.append, paths=Paths("/nowhere"))
     options: Any = SimpleNamespace(unguarded=unguarded, config=None, memory=None)
     return simulate(context, options, [str(path)]), lines
 

@@ -10,13 +10,16 @@ from typing import Any
 
 import pytest
 
+from ganeti.availability.restarts import Limits
 from ganeti.base.errors import GenericError, JobQueueDrainError, TransportError
 from ganeti.base.ids import JobId
+from ganeti.base.json import dumps
 from ganeti.base.paths import Paths
 from ganeti.opcodes.instance import OpInstanceShutdown
 from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.registry import op_id_of
 from ganeti.protocol.luxi import JobChange, QueryField, QueryResponse
+from ganeti.store.availability import Settings
 from ganeti.system import clock
 from ganeti.system.filelock import FileLock
 from ganeti.watcher import group, memory
@@ -286,7 +289,8 @@ def test_under_high_availability_starts_are_ordered_and_wait_for_most_nodes(
     paths: Paths, luxi: Luxi, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    Path(paths.high_availability).write_text("{}")
+    settings = Settings(endpoints=[], prefix="", limits=Limits(per_node_max=1))
+    Path(paths.high_availability).write_bytes(dumps(settings))
     names = [f"web{number}" for number in range(3)]
     luxi.rows["instance"] = [[name, "ERROR_down", "up", False, []] for name in names]
     places = [[name, "n1", ["ha:priority:1"] if name == "web2" else []] for name in names]
@@ -308,4 +312,4 @@ def test_under_high_availability_starts_are_ordered_and_wait_for_most_nodes(
     assert group.watch_group(paths, UUID)
     assert luxi.names() == [f"OP_INSTANCE_STARTUP {name}" for name in ("web2", "web0", "web1")]
     waits = [[number for number, _ in op.depends or ()] for op in luxi.submitted]
-    assert waits == [[], [], [-2]], "two at a time on a node"
+    assert waits == [[], [-1], [-1]], "one at a time on a node"
