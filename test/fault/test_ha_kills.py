@@ -56,8 +56,9 @@ def members(tmp_path: Path) -> Iterator[Sequence[Member]]:
 def five(members: Sequence[Member]) -> Iterator[FailingCluster]:
     """Five nodes, of which the last one has all guests, and high availability for maintd."""
     with failing_cluster(5, without=("ganeti-rapi", "ganeti-ha")) as made:
-        for name in GUESTS:
-            made.gnt(f"instance add {NEW} -n {made.nodes[4]} {name}")
+        jobs = [made.submit(f"instance add {NEW} -n {made.nodes[4]} {name}") for name in GUESTS]
+        for job in jobs:
+            made.gnt(f"job wait {job}")
         made.gnt(f"instance add-tags {GUESTS[3]} ha:priority:5")
         made.gnt(f"instance add-tags {NEVER} ha:priority:never")
         settings = {"endpoints": [member.url for member in members], "prefix": PREFIX}
