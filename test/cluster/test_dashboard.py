@@ -126,6 +126,25 @@ def test_every_file_has_its_row_and_loads_nothing_from_elsewhere() -> None:
         assert "insertAdjacentHTML" not in text, name
 
 
+def test_the_page_of_resources_finds_words_in_any_order(page: Browser) -> None:
+    page.go(page.script("return location.origin") + "/2/docs")
+    page.type("input", "STARTUP  put instances")
+    shown = (
+        "return [...document.querySelectorAll('details:not([hidden]) summary')]"
+        ".map((each) => each.textContent.toLowerCase())"
+    )
+    page.wait(lambda: 0 < len(page.script(shown)) < 10, "the resources found")
+    found = page.script(shown)
+    assert any("/2/instances/{instance}/startup" in each for each in found)
+    assert all(word in each for each in found for word in ("startup", "put", "instances"))
+
+
+def test_a_browser_that_asks_for_nothing_comes_to_the_dashboard(page: Browser) -> None:
+    page.go(page.script("return location.origin") + "/")
+    page.wait_for("main .card")
+    assert page.script("return location.pathname") == "/ui/"
+
+
 # A live cluster.
 
 
