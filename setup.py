@@ -110,7 +110,7 @@ setup(
     license="BSD-2-Clause",
     python_requires=">=3.11",
     packages=find_packages(include=["ganeti", "ganeti.*"]),
-    package_data={"ganeti": ["py.typed"], "ganeti.rapid": ["ui/*"]},
+    package_data={"ganeti": ["py.typed"], "ganeti.rapid": ["ui/*", "ui/lib/**/*"]},
     data_files=DATA_FILES,
     cmdclass={"install_data": InstallData},
     install_requires=INSTALL_REQUIRES,

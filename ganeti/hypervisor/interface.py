@@ -433,6 +433,10 @@ class Hypervisor(ABC):
         text = f"Console not available for {self.name} hypervisor"
         return [InstanceConsole(instance=instance.name, kind=ConsoleKind.MESSAGE, message=text)]
 
+    def vnc_socket(self, _instance: RpcInstance) -> str:
+        """Return the path of the socket that VNC listens on, "" if it does not."""
+        return ""
+
     def guest(self, instance: RpcInstance) -> Guest:
         """Return the signs of life of a running instance's guest."""
         return Guest()

@@ -35,6 +35,7 @@ from ganeti.jobs.scheduler import LimitChanged, QuorumChanged, tracked_limit
 from ganeti.jobs.votes import Poll, Standing, highest_job_id, judge, newer_jobs
 from ganeti.luxid.cluster_methods import ClusterMethods
 from ganeti.luxid.config_view import ConfigView
+from ganeti.luxid.console_methods import ConsoleMethods
 from ganeti.luxid.growth_methods import GrowthMethods
 from ganeti.luxid.job_methods import JobMethods
 from ganeti.luxid.live_calls import LiveCalls
@@ -138,6 +139,7 @@ class LuxiDaemon:
             QueryMethods(paths, self._view, live, self._known_jobs, self._store, owner),
             ClusterMethods(paths, self._view, self._submissions, self._replication, owner),
             GrowthMethods(self._view, self._known_jobs, self._store),
+            ConsoleMethods(paths, self._view),
         )
         audit = AuditLog(f"{paths.log_dir}/audit.log")
         context.on_reload.append(audit.reopen)

@@ -7,19 +7,22 @@ questions to RConfD.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import logging
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Final
 
 from ganeti.base.daemons import MOND_PORT
+from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
 from ganeti.clients.confd import AsyncConfdClient
 from ganeti.collectors.cluster_facts import Need
 from ganeti.collectors.collector import NodeView, RunCommand
+from ganeti.collectors.history import MINUTE_S, History, look
 from ganeti.collectors.node_lookup import value_or_none
 from ganeti.collectors.registry import COLLECTORS
 from ganeti.daemon.context import DaemonContext, listen_address
@@ -29,7 +32,7 @@ from ganeti.mond.cluster_watch import ClusterWatch
 from ganeti.mond.sampling import Sampler
 from ganeti.mond.service import MonitoringService
 from ganeti.protocol.confd_queries import QueryType
-from ganeti.system import process
+from ganeti.system import clock, process
 from ganeti.transport.http_server import HttpLimits, serve_http
 
 logger = logging.getLogger(__name__)
@@ -37,6 +40,7 @@ logger = logging.getLogger(__name__)
 _LIMITS: Final = HttpLimits(
     head_bytes_max=8 * 1024, body_bytes_max=1024, idle_s_max=120.0, connections_max=1024
 )
+_FIRST_S: Final = 2.0  # until the second look, so that there is a value soon
 _QUESTION_TIMEOUT_S: Final = 5.0  # on a network where answers come in milliseconds
 _THREADS: Final = 2 * len(COLLECTORS)  # each works in one at a time; no other ever waits for it
 
@@ -71,11 +75,26 @@ async def _serve(context: DaemonContext) -> None:
             limits=_LIMITS,
         ) as listening:
             context.spawn(watch.run(service.obey), "questions to RConfD")
+            context.spawn(_keep_history(service.history, paths, threads), "history")
             for sampler in samplers.values():
                 context.spawn(sampler.run(), f"sampler {sampler.name}")
             logger.info("Listening on %s port %d", address, listening.port)
             context.ready()
             await context.stopping.wait()
+
+
+async def _keep_history(history: History, paths: Paths, threads: Executor) -> None:
+    """Look every minute what the node and its instances used."""
+    loop = asyncio.get_running_loop()
+    pause_s = _FIRST_S
+    while True:
+        try:
+            found = await loop.run_in_executor(threads, look, paths)
+            history.add(clock.now(), found)
+        except (GenericError, OSError, ValueError, KeyError) as err:
+            logger.warning("Cannot see what is used: %s; going on", err)
+        await asyncio.sleep(pause_s)
+        pause_s = MINUTE_S
 
 
 class Questions:

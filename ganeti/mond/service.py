@@ -25,6 +25,7 @@ from ganeti.base.versions import RELEASE_VERSION
 from ganeti.collectors import metrics
 from ganeti.collectors.cluster_facts import ClusterFacts, Need, Switch
 from ganeti.collectors.collector import Collector, Metric, MetricKind, Sample
+from ganeti.collectors.history import NODE, History
 from ganeti.collectors.metrics import METRICS
 from ganeti.collectors.report import DEFAULT_CATEGORY, Report
 from ganeti.mond.cluster_watch import ClusterWatch
@@ -38,6 +39,7 @@ logger = logging.getLogger(__name__)
 API_VERSIONS: Final = (1,)
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _REPORT: Final = "/1/report/"
+_HISTORY: Final = "/1/history/instance/"
 _FAMILIES: Final = {MetricKind.GAUGE: GaugeMetricFamily, MetricKind.COUNTER: CounterMetricFamily}
 
 
@@ -57,6 +59,7 @@ class MonitoringService:
         self._watch = watch
         self._samplers = samplers
         self._threads = threads
+        self.history = History()
 
     def authorize(self, request: HttpRequest) -> HttpResponse | None:
         """Refuse all requests but GET; bodies are not even read."""
@@ -80,6 +83,10 @@ class MonitoringService:
                 return _json(await self._reports())
             case "/metrics":
                 return await self._metrics()
+            case "/1/history/node":
+                return _json(self.history.of(NODE))
+            case path if path.startswith(_HISTORY):
+                return _json(self.history.of(path.removeprefix(_HISTORY)))
             case path if path.startswith(_REPORT):
                 return await self._one_report(path.removeprefix(_REPORT))
             case _:

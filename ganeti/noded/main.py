@@ -23,7 +23,8 @@ from typing import Annotated, Final, TypeVar
 
 from msgspec import structs
 
-from ganeti.base.errors import GenericError, NotSupportedError
+from ganeti.base.errors import GenericError, NotSupportedError, OpExecError
+from ganeti.base.json import loads_as
 from ganeti.daemon import log, memory
 from ganeti.daemon.context import DaemonContext, listen_address
 from ganeti.daemon.follow import follow_certificate
@@ -34,10 +35,13 @@ from ganeti.node_ops import dispatch
 from ganeti.node_ops.context import NodeContext
 from ganeti.noded.child import RequestHead
 from ganeti.noded.children import Children, HelperHandle, start_helper
+from ganeti.noded.consoles import Consoles
 from ganeti.noded.helper import DAEMON_NAME
+from ganeti.objects.model import InstanceConsole
 from ganeti.protocol import node_rpc
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc import NodeCall
+from ganeti.protocol.service import call_of
 from ganeti.system import clock
 from ganeti.transport import tls
 from ganeti.transport.http_message import HttpRequest, HttpResponse
@@ -63,6 +67,7 @@ class NodeServer:
         self._hostname = context.hostname
         self._stop = context.stop
         self._children = children
+        self._consoles = Consoles(self._find_consoles)
         self._queue_threads = ThreadPoolExecutor(_THREADS, "queue")
         self._threads = ThreadPoolExecutor(_THREADS, "quick")
         self._slots: Mapping[str, asyncio.Semaphore] = {
@@ -78,6 +83,8 @@ class NodeServer:
             return self._tally.answer({"ganeti_noded_calls_running": running})
         if request.method != "POST":
             return HttpResponse.text(400, "only POST is understood here")
+        if request.path == node_rpc.CONSOLE_PATH:
+            return self._consoles.answer(request)
         call = NodeCalls.calls.get(request.path.removeprefix("/"))
         if call is None:
             return HttpResponse.text(404, f"there is no call {request.path!r}")
@@ -90,6 +97,20 @@ class NodeServer:
             logger.info("%s asks this daemon to end", call.name)
             self._stop()
         return HttpResponse(body=answer)
+
+    async def _find_consoles(self, request: HttpRequest, body: bytes) -> list[InstanceConsole]:
+        """Ask the driver how the consoles of an instance are reached.
+
+        Raises:
+            GenericError: that cannot be told.
+        """
+        call = call_of(NodeCalls.instance_consoles)
+        answer = await self._run(call, _request_head(request, call), body, None)
+        is_fine, payload = node_rpc.decode_answer(answer)
+        if not is_fine:
+            raise OpExecError(loads_as(str, bytes(payload)))
+        found = loads_as(dict[str, list[dict[str, object]]], bytes(payload))
+        return [InstanceConsole.from_wire(each) for ways in found.values() for each in ways]
 
     def close(self) -> None:
         """Let the threads end."""

@@ -46,6 +46,13 @@ class RebootType(StrEnum):
     FULL = "full"
 
 
+class ConsoleWay(StrEnum):
+    """The consoles that are carried to a browser."""
+
+    SERIAL = "serial"
+    GRAPHICS = "graphics"
+
+
 class ConsoleKind(StrEnum):
     """How a console is reached."""
 

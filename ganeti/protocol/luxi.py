@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from ganeti.base.ids import JobId
+from ganeti.objects.hypervisors import ConsoleWay
 from ganeti.protocol.maintenance.stored import Maintenance
 from ganeti.protocol.service import Method, Service, declare
 
@@ -286,6 +287,16 @@ class LuxiCalls(Service):
 
         Raises:
             OpPrereqError: so many weeks are not kept.
+        """
+
+    @_change("OpenConsole")
+    def open_console(self, instance: str, way: ConsoleWay) -> str:
+        """Connect to a console of an instance; returns the path of a socket.
+
+        It waits some seconds for one client, a process of Ganeti, and carries the console's bytes.
+
+        Raises:
+            OpPrereqError: there is no such instance, its node is offline, or no such console.
         """
 
     @_ask("QueryMaintenance")

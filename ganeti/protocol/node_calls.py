@@ -425,6 +425,13 @@ class InstanceCalls(Service):
         """
 
     @rpc.reads(rpc.URGENT_S, object_body=True)
+    def instance_consoles(self, instances: Mapping[str, Params]) -> dict[str, list[Facts]]:
+        """Return every way to the consoles of instances; the body is as of the preferred ones.
+
+        VNC on a socket has its path as host.
+        """
+
+    @rpc.reads(rpc.URGENT_S, object_body=True)
     def instance_guest_info(self, instances: Mapping[str, Params]) -> dict[str, Facts]:
         """Return signs of life of the guests of instances; the body is as of the consoles."""
 

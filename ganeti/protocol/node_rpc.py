@@ -38,6 +38,22 @@ ONE_DAY_S = 86400.0
 DELAY_MARGIN_S = 5.0
 
 
+# A console is no call: ``POST /console`` asks to speak `CONSOLE_UPGRADE` from then on: a line with
+# the argument of ``instance_consoles`` for one instance, as JSON; a line with `ConsoleOpened`; then
+# the bytes of the console.  A header says which of its consoles is wanted.
+CONSOLE_PATH = "/console"
+CONSOLE_UPGRADE = "ganeti-console"
+CONSOLE_HEADER = "X-Ganeti-Console"
+CONSOLE_ANSWER_S_MAX = 10.0
+CONSOLES_MAX = 64  # open at the same time, of a node and of a cluster
+
+
+class ConsoleOpened(msgspec.Struct, frozen=True):
+    """The answer of a node: no error, and bytes follow."""
+
+    error: str = ""
+
+
 class Place(StrEnum):
     """Where the node daemon runs a call."""
 

@@ -152,6 +152,11 @@ def _of_running(
     return NodeQuestion(part, method, asked, decode)
 
 
+def request_of(instance: Instance, view: View) -> dict[str, object]:
+    """Return the argument of a call about the console of one instance."""
+    return {instance.name: _request(instance, RunContext(view))}
+
+
 def _request(instance: Instance, context: RunContext) -> dict[str, object]:
     node = context.nodes[instance.primary_node]
     return {

@@ -133,5 +133,8 @@ def _file(name: str) -> bytes:
 MAKERS: Final[Mapping[str, Callable[[], bytes]]] = {
     "openapi": openapi_json,
     "page": page,
-    **{f"ui/{name}": functools.partial(_file, name) for name in rapi_pages.FILES},
+    **{
+        f"ui/{name}": functools.partial(_file, name)
+        for name in (*rapi_pages.FILES, *rapi_pages.LIBRARIES)
+    },
 }

@@ -150,8 +150,10 @@ def reason_of(request: HttpRequest) -> str:
     return _query(request).get("reason", [""])[0]
 
 
-def job_of(target: Target, inputs: Inputs, reason: str, now_ns: int) -> list[Wire]:
+def job_of(target: Target, inputs: Inputs, reason: str, now_ns: int, user: str = "") -> list[Wire]:
     """Return the opcodes of the job that a request submits, checked against their declarations.
+
+    Their reason trail says which user submits them.
 
     Raises:
         HttpProblem: 400 or 403.
@@ -159,7 +161,8 @@ def job_of(target: Target, inputs: Inputs, reason: str, now_ns: int) -> list[Wir
     action = target.route.action
     assert isinstance(action, Submission)
     opcodes = action.opcodes(target.route.arguments, inputs)
-    trail: list[list[object]] = [[f"{_REASON_SOURCE_RAPI}:{target.route.name}", "", now_ns]]
+    who = f"user {user}" if user else ""
+    trail: list[list[object]] = [[f"{_REASON_SOURCE_RAPI}:{target.route.name}", who, now_ns]]
     if reason:
         trail.insert(0, [_REASON_SOURCE_USER, reason, now_ns])
     try:

@@ -22,12 +22,15 @@ from ganeti.daemon.audit import ACCEPTED, REFUSED, AuditLog, Entry
 from ganeti.daemon.context import DaemonContext, run_aside
 from ganeti.daemon.log import FileHandler
 from ganeti.daemon.tally import Tally
+from ganeti.objects.hypervisors import ConsoleWay
 from ganeti.opcodes.values import Version
 from ganeti.protocol.luxi import Week
 from ganeti.protocol.rapi.jobs import Inputs, Submission, Wire
 from ganeti.protocol.rapi.questions import WEEKS_DEFAULT, Wanted
 from ganeti.protocol.rapi.routes import (
     ByJob,
+    ConsoleSocket,
+    ConsoleTicket,
     Constant,
     Counts,
     Document,
@@ -35,11 +38,14 @@ from ganeti.protocol.rapi.routes import (
     Question,
     Room,
     Route,
+    Usage,
 )
 from ganeti.protocol.rapi.values import HttpProblem, as_problem, problem_body
 from ganeti.rapid import planning
 from ganeti.rapid.access import Access, Permission
+from ganeti.rapid.consoles import TICKET_S, Consoles
 from ganeti.rapid.luxi_pool import InstanceLists, LuxiPool
+from ganeti.rapid.usage import usage
 from ganeti.rapid.visibility import Visibility
 from ganeti.system import clock
 from ganeti.transport.http_message import HttpRequest, HttpResponse
@@ -85,6 +91,7 @@ class RapiServer:
         self._audit = audit
         self._root = root
         self._instances = InstanceLists(luxi)
+        self._consoles = Consoles(luxi.ask)
         self._visibility = Visibility(luxi)
         self._visible = {
             "/2/instances": self._visibility.instances,
@@ -153,6 +160,8 @@ class RapiServer:
         route = target.route
         if route.path == "/" and "text/html" in request.headers.get("accept", ""):
             return HttpResponse(302, headers={"Location": "/ui/", "Vary": "Accept"})  # a browser
+        if isinstance(route.action, ConsoleSocket):
+            return await self._consoles.open(request)
         authorization = request.headers.get("authorization")
         user = await self._access.user_of(authorization, route, request.client_address)
         request.user = user.name if user is not None else ""
@@ -184,20 +193,38 @@ class RapiServer:
             return self._document(action.name)
         if isinstance(action, Counts):
             return self._tally.answer({}).body
+        assert not isinstance(action, ConsoleSocket), "it has no body"
         if isinstance(action, Identity):
             return dumps(self._access.identity(request.user)) + b"\n"
         if isinstance(action, ByJob):
             return await self._ask_by_job(action, inputs)
+        if isinstance(action, Usage):
+            if permission.grants:
+                await self._visibility.check(permission.grants, target)
+            return await usage(self._luxi.ask, inputs.path) + b"\n"
+        if isinstance(action, ConsoleTicket):
+            return await self._give_ticket(target, inputs, permission, request.user)
         if permission.grants and isinstance(action, Room):
             await self._visibility.check(permission.grants, target)
         if isinstance(action, Room):
             return await self._count_room(inputs)
         return await self._ask(target, action, inputs, permission)
 
+    async def _give_ticket(
+        self, target: planning.Target, inputs: Inputs, permission: Permission, user: str
+    ) -> bytes:
+        if permission.grants:
+            await self._visibility.check(permission.grants, target)
+        way = inputs.query.get("way") or ConsoleWay.SERIAL
+        word = self._consoles.tickets.give(user, inputs.path["instance"], ConsoleWay(way))
+        return dumps({"ticket": word, "seconds": TICKET_S}) + b"\n"
+
     async def _submit(
         self, target: planning.Target, inputs: Inputs, permission: Permission, request: HttpRequest
     ) -> bytes:
-        opcodes = planning.job_of(target, inputs, planning.reason_of(request), clock.now_ns())
+        opcodes = planning.job_of(
+            target, inputs, planning.reason_of(request), clock.now_ns(), request.user
+        )
         if permission.grants:
             await self._visibility.check_submission(permission.grants, opcodes)
         wanted = request.headers.get("if-match", "").strip()

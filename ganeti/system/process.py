@@ -14,7 +14,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, Final, Protocol
+from typing import IO, Final, Protocol, TypeAlias
 
 from ganeti.base.errors import CommandError
 from ganeti.system import process_facts
@@ -221,6 +221,20 @@ def spawn(
     except OSError as err:
         text = f"cannot run {argv[0]!r}: {err.strerror or err}"
         raise CommandError(text, tuple(argv), None, "") from err
+
+
+Started: TypeAlias = subprocess.Popen[bytes]
+"""A child of ours that was started by `spawn`."""
+
+
+def end(child: Started, timeout_s: float) -> None:
+    """Ask a child of ours to end, kill it if it does not, and collect it."""
+    child.terminate()
+    try:
+        child.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
 
 
 def wait_gone(pid: int, timeout_s: float) -> bool:

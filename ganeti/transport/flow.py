@@ -3,6 +3,7 @@
 A `ReadingWatch` waits for a peer that does not read, with a bound on the data kept for it and on
 the time.  `ServedConnection` and `StreamServer` are the base classes: an error in the work of one
 connection drops that connection and no other, and a server that stops lets running requests end.
+`pump` carries bytes both ways between two ends of a stream.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import contextlib
 import logging
 import socket
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from typing import Generic, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from typing import Final, Generic, Protocol, TypeVar
 
 logger = logging.getLogger(__name__)
+
+PIECE_BYTES: Final = 1 << 16  # carried at once
 
 
 class ReadingWatch:
@@ -246,3 +249,64 @@ class StreamServer(Generic[ConnectionT]):
                 task.cancel()
         for connection in list(self.connections):
             connection.abort()
+
+
+# Carrying bytes.  Nothing is read from one end before the other has taken what came before.
+
+
+class End(Protocol):
+    """One end."""
+
+    async def read(self) -> bytes:
+        """Return some bytes; none at the end."""
+
+    async def write(self, data: bytes) -> None:
+        """Write bytes, and wait until they are taken."""
+
+
+class StreamEnd:
+    """An end made of a reader and the functions that write."""
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        write: Callable[[bytes], None],
+        drain: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._reader = reader
+        self._write = write
+        self._drain = drain
+
+    async def read(self) -> bytes:
+        """As declared."""
+        try:
+            return await self._reader.read(PIECE_BYTES)
+        except OSError:  # reset by the peer
+            return b""
+
+    async def write(self, data: bytes) -> None:
+        """As declared."""
+        self._write(data)
+        await self._drain()
+
+
+async def pump(one: End, other: End) -> None:
+    """Carry bytes until one end is over; what it sent before has been written then."""
+    tasks = [
+        asyncio.ensure_future(_carry(source, target))
+        for source, target in ((one, other), (other, one))
+    ]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+    for each in ended:
+        if isinstance(each, Exception) and not isinstance(each, OSError):
+            raise each
+
+
+async def _carry(source: End, target: End) -> None:
+    while data := await source.read():
+        await target.write(data)

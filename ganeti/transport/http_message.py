@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
@@ -25,7 +25,8 @@ TEXT_TYPE: Final = "text/plain; charset=utf-8"
 _REASONS: Final = {status.value: status.phrase for status in HTTPStatus} | {
     413: "Content Too Large"
 }
-BODILESS: Final = frozenset({204, 304})  # such an answer has no body
+SWITCHING: Final = 101
+BODILESS: Final = frozenset({SWITCHING, 204, 304})  # such an answer has no body
 
 
 @dataclass(slots=True)
@@ -54,15 +55,45 @@ class HttpRequest:
         return self.target.partition("?")[0]
 
 
+@dataclass(frozen=True, slots=True)
+class HttpStream:
+    """A connection that speaks another protocol from now on.
+
+    Attributes:
+        reader: what the client sends; not read faster than it is taken.
+        write: hands bytes to the client.
+        drain: waits until the client has read most of them, or is gone.
+    """
+
+    reader: asyncio.StreamReader
+    write: Callable[[bytes], None]
+    drain: Callable[[], Awaitable[None]]
+
+
 @dataclass(slots=True)
 class HttpResponse:
-    """The answer to a request."""
+    """The answer to a request.
+
+    ``speak`` is for status 101: it talks with the client afterwards, and its end closes the
+    connection.
+    """
 
     status: int = 200
     body: bytes = b""
     content_type: str = JSON_TYPE
     headers: Mapping[str, str] = field(default_factory=dict)
     close: bool = False
+    speak: Callable[[HttpStream], Awaitable[None]] | None = None
+
+    @classmethod
+    def switch(
+        cls,
+        protocol: str,
+        speak: Callable[[HttpStream], Awaitable[None]],
+        headers: Mapping[str, str],
+    ) -> HttpResponse:
+        """Make the answer that changes to another protocol (RFC 9110, 15.2.2)."""
+        return cls(SWITCHING, headers={"Upgrade": protocol, **headers}, speak=speak)
 
     @classmethod
     def text(cls, status: int, text: str, *, close: bool = False) -> HttpResponse:
@@ -73,6 +104,7 @@ class HttpResponse:
 def encode_head(response: HttpResponse, *, keep_alive: bool, now: float) -> bytes:
     """Return status line and headers of an answer, with the empty line after them."""
     has_body = response.status not in BODILESS
+    after = "Upgrade" if response.status == SWITCHING else "keep-alive" if keep_alive else "close"
     length = f"Content-Length: {len(response.body)}\r\n" if has_body else ""
     reason = _REASONS.get(response.status, "Unknown")
     extra = "".join(f"{name}: {value}\r\n" for name, value in response.headers.items())
@@ -83,7 +115,7 @@ def encode_head(response: HttpResponse, *, keep_alive: bool, now: float) -> byte
         f"Content-Type: {response.content_type}\r\n"
         f"{length}"
         f"{extra}"
-        f"Connection: {'keep-alive' if keep_alive else 'close'}\r\n\r\n"
+        f"Connection: {after}\r\n\r\n"
     )
     return head.encode("latin-1", "replace")
 

@@ -4,7 +4,9 @@ Theory of operation.  A connection is IDLE until the first byte of a request, th
 in its BODY; each of these has its own time limit, so a client that sends a byte now and then is
 dropped.  While a request is ANSWERING nothing is read; requests sent ahead are taken up afterwards.
 ``authorize`` is asked when the head is complete, before a byte of the body is kept, for every
-request anew.  A request that breaks the rules is answered once and the connection closed.
+request anew.  A request that breaks the rules is answered once and the connection closed.  One to
+speak another protocol has no body; it is agreed to by an answer that has ``speak`` (the connection
+is SPEAKING until that ends), or answered like any other, and then refused.
 
 Where there are too many clients, those are dropped that are waited for, of the address that most of
 them come from (`accepting`).  A new certificate is for new connections.
@@ -33,7 +35,7 @@ from ganeti.base.errors import TransportError
 from ganeti.system import clock
 from ganeti.transport.accepting import Listener, Newcomer, Reception, in_the_way, origin_of
 from ganeti.transport.flow import ServedConnection, StreamServer
-from ganeti.transport.http_message import HttpRequest, HttpResponse, encode_head
+from ganeti.transport.http_message import HttpRequest, HttpResponse, HttpStream, encode_head
 from ganeti.transport.tls import PeerCertificate, peer_certificate
 
 logger = logging.getLogger(__name__)
@@ -180,6 +182,7 @@ class _Phase(Enum):
     HEAD = auto()
     BODY = auto()
     ANSWERING = auto()
+    SPEAKING = auto()
     CLOSED = auto()
 
 
@@ -214,6 +217,7 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
         self._keep_alive = True
         self._rejection: HttpResponse | None = None
         self._gone: asyncio.Future[None] | None = None
+        self._spoken: asyncio.StreamReader | None = None
 
     def __str__(self) -> str:
         name = f" ({self._peer.common_name})" if self._peer is not None else ""
@@ -235,7 +239,9 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes that the client sent."""
-        if self._phase is _Phase.ANSWERING:
+        if self._spoken is not None:
+            self._spoken.feed_data(data)
+        elif self._phase is _Phase.ANSWERING:
             # Little comes here: reading is paused, or a client that says no more is watched.
             self._sent_ahead += data
             if len(self._sent_ahead) > self._limits.head_bytes_max:
@@ -250,6 +256,8 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """Tell whether the answer under way can still be sent to a client that sends no more."""
+        if self._spoken is not None:
+            self._spoken.feed_eof()
         return self._phase is _Phase.ANSWERING and self._server.has_half_close
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -257,6 +265,8 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
         if exc is not None:
             logger.debug("Lost %s: %s", self, exc)
         self._phase = _Phase.CLOSED
+        if self._spoken is not None:
+            self._spoken.feed_eof()
         if self._gone is not None and not self._gone.done():
             self._gone.set_result(None)
         if self._request is not None:
@@ -341,7 +351,8 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
     def _feed(self, data: bytes) -> None:
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
+        except httptools.HttpParserUpgrade as err:
+            self._sent_ahead += data[err.args[0] :]  # perhaps the first words of that protocol
             self._reject(self._server.refuse(501, "no other protocol is spoken here"))
         except httptools.HttpParserCallbackError as err:
             rejected = err.__context__
@@ -412,6 +423,9 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
         if response.close or self._server.is_closing:
             self._keep_alive = False
         self._server.on_answered(request, self._address, response)
+        if response.speak is not None:
+            await self._speak(response, response.speak)
+            return
         await self._send(response, response.body if request.method != "HEAD" else b"")
         if not self._is_closed:
             self._next_request()
@@ -429,6 +443,27 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
             self._sent_ahead.clear()
             if data:
                 self.data_received(data)
+
+    async def _speak(
+        self, response: HttpResponse, speak: Callable[[HttpStream], Awaitable[None]]
+    ) -> None:
+        """Change the protocol, and talk until that is over."""
+        self._phase = _Phase.SPEAKING
+        self._spoken = asyncio.StreamReader(_PIECE_BYTES)
+        self._spoken.set_transport(self._io)
+        self._begin_answer(response, b"")
+        self._spoken.feed_data(bytes(self._sent_ahead))
+        self._sent_ahead.clear()
+        self._io.resume_reading()
+        try:
+            await speak(HttpStream(self._spoken, self._write, self._reading_watch.drain))
+        finally:
+            if not self._is_closed:
+                self._close()
+
+    def _write(self, data: bytes) -> None:
+        if not self._io.is_closing():
+            self._io.write(data)
 
     async def _send(self, response: HttpResponse, body: bytes) -> None:
         """Send an answer as fast as the client reads it."""
@@ -471,11 +506,11 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
     @property
     def is_waiting(self) -> bool:
         """True while it is the client that is waited for."""
-        return self._phase is not _Phase.ANSWERING
+        return self._phase not in (_Phase.ANSWERING, _Phase.SPEAKING)
 
     def close_if_idle(self) -> None:
         """As declared."""
-        if self._phase is not _Phase.ANSWERING:
+        if self.is_waiting:
             self._close()
 
     @property

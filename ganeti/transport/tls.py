@@ -143,6 +143,22 @@ def node_server_context(paths: Paths, certificate_path: str | None = None) -> ss
     return context
 
 
+def node_client_context(paths: Paths) -> ssl.SSLContext:
+    """Return the context of a client of node daemons; errors as of `server_context`.
+
+    As of calls made by libcurl: the certificate names the cluster, not hosts.
+    """
+    own = paths.client_pem if os.path.exists(paths.client_pem) else paths.server_pem
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(CIPHERS)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    _load(own, lambda: context.load_cert_chain(own))
+    _load(paths.server_pem, lambda: context.load_verify_locations(paths.server_pem))
+    return context
+
+
 def _load(path: str, load: Callable[[], object]) -> None:
     try:
         load()

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 from fakes.browser import Browser, open_browser
@@ -13,10 +14,10 @@ from fakes.rapi import USERS, RapiClient, create_instance, rapi_of, wait_job, wr
 from fakes.virtual_cluster import TestCluster
 from fakes.waiting import wait_until
 
-from ganeti.protocol.rapi.pages import FILES, PAGES, POLICY, TOP
+from ganeti.protocol.rapi.pages import CONSOLE_POLICY, FILES, LIBRARIES, PAGES, POLICY, TOP
 from ganeti.rapid import documents
 
-WEB, DB = "web1.example.com", "db1.example.com"
+WEB, DB, NEW = "web1.example.com", "db1.example.com", "new1.example.com"
 MARKUP = '<img src=x onerror="window.harmed=1"><b>bold</b>'
 INSTANCES = "/2/instances?bulk=1&copies=1"
 JOBS = "/2/jobs?bulk=1&limit=100"
@@ -84,7 +85,11 @@ def confirm(page: Browser, button: str) -> None:
 # The files.
 
 
-@pytest.mark.parametrize("route", PAGES, ids=lambda route: route.path)
+@pytest.mark.parametrize(
+    "route",
+    [each for each in PAGES if each.path.count("/") < 3 or each.path.endswith((".mjs", "rfb.js"))],
+    ids=lambda route: route.path,
+)
 def test_files_are_served_as_what_they_are(rapi: RapiClient, route: object) -> None:
     path = str(getattr(route, "path"))  # noqa: B009
     answer = rapi.ask("GET", path, user=None)
@@ -92,7 +97,8 @@ def test_files_are_served_as_what_they_are(rapi: RapiClient, route: object) -> N
     name = path.removeprefix(TOP).strip("/") or "index.html"
     assert answer.body == documents.MAKERS[f"ui/{name}"]()
     assert answer.headers["Content-Type"] == getattr(route, "content_type")  # noqa: B009
-    assert answer.headers["Content-Security-Policy"] == POLICY
+    policy = CONSOLE_POLICY if name == "console.html" else POLICY
+    assert answer.headers["Content-Security-Policy"] == policy
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     again = rapi.ask("GET", path, user=None, headers={"If-None-Match": answer.headers["ETag"]})
     assert (again.status, again.body) == (304, b"")
@@ -116,7 +122,9 @@ def test_no_other_file_is_served(rapi: RapiClient, path: str) -> None:
 
 def test_every_file_has_its_row_and_loads_nothing_from_elsewhere() -> None:
     directory = os.path.join(os.path.dirname(documents.__file__), "ui")
-    assert sorted(os.listdir(directory)) == sorted(FILES)
+    top = Path(directory)
+    found = [str(path.relative_to(top)) for path in top.rglob("*") if path.is_file()]
+    assert sorted(found) == sorted((*FILES, *LIBRARIES))
     for name in FILES:
         text = documents.MAKERS[f"ui/{name}"]().decode()
         left = text.replace("http://www.w3.org/2000/svg", "")
@@ -365,6 +373,114 @@ def test_the_keyboard_reaches_everything(page: Browser) -> None:
     assert unnamed == 0
 
 
+def choose(page: Browser, operation: str) -> None:
+    """Open the form of an operation, from the menu."""
+    page.click("main .menu .more")
+    page.click(f"main [data-operation='{operation}']")
+    page.wait_for("#operate[open] form")
+
+
+def field(name: str, where: str = "#operate") -> str:
+    return f"{where} [data-name='{name}']"
+
+
+def submit(page: Browser, told: str) -> None:
+    page.click("#operate button[type=submit]")
+    wait_for_note(page, f"{told}: success")
+
+
+def test_an_instance_is_made_changed_and_removed(
+    rapi: RapiClient, cluster: TestCluster, page: Browser
+) -> None:
+    sign_in(page)
+    page.wait_text("#who", "writer")
+    record_notes(page)
+    page.click("nav a[href='#/instances']")
+    page.click("main a[href='#/create']")
+    form = "main form.operation"
+    page.type(field("name", form), NEW)
+    page.type(field("memory", form), "16M")
+    page.type(field("size", form), "4M")
+    page.script("document.querySelector(\"[data-name='os']\").value = ''")
+    page.click(field("start", form))
+    page.click(f"{form} .buttons button[type=button]")
+    page.wait_text(f"{form} .log", "It would be made on")
+    text = page.text(f"{form} .log")
+    assert f"instance {NEW} goes to" in text
+    assert all(node in text for node in cluster.nodes), "and why not to the others"
+    page.screenshot("create")
+    assert NEW not in cluster.instance_names()
+    page.click(f"{form} button[type=submit]")
+    page.wait_text("main .badge", "success")
+    page.wait_text("main .facts", "writer")
+
+    page.go(f"{page.script('return location.origin')}/ui/#/instance/{NEW}")
+    page.wait_text("main .facts", "16 MiB")
+    choose(page, "Edit")
+    page.type(field("memory"), "20M")
+    page.screenshot("edit")
+    submit(page, f"INSTANCE_SET_PARAMS({NEW})")
+    page.wait_text("main .facts", "20 MiB")
+    choose(page, "Grow a disk")
+    page.click("#operate button[type=submit]")
+    page.wait_text("#operate .wrong", "Larger by is missing")
+    page.type(field("amount"), "much")
+    page.click("#operate button[type=submit]")
+    page.wait_text("#operate .wrong", "is no size")
+    page.type(field("amount"), "4M")
+    submit(page, f"INSTANCE_GROW_DISK({NEW})")
+    page.wait_text("main .facts", "disk 0: 8 MiB")
+    choose(page, "Add a disk")
+    page.type(field("size"), "4M")
+    submit(page, f"INSTANCE_SET_PARAMS({NEW})")
+    page.wait_text("main .facts", "disk 1: 4 MiB")
+    choose(page, "Add tags")
+    page.type(field("tags"), "site:front blue")
+    submit(page, "TAGS_SET")
+    page.wait_text("main .facts", "site:front")
+    answer = rapi.ask("GET", f"/2/instances/{NEW}").json
+    assert (answer["disk.sizes"], sorted(answer["tags"])) == ([8, 4], ["blue", "site:front"])
+    choose(page, "Remove")
+    page.type(field("sure"), "another")
+    page.click("#operate button[type=submit]")
+    page.wait_text("#operate .wrong", f"this is not {NEW}")
+    page.type(field("sure"), NEW)
+    submit(page, f"INSTANCE_REMOVE({NEW})")
+    page.wait_text("main", "There is no instance of this name")
+    assert NEW not in cluster.instance_names()
+
+
+def test_many_are_started_at_once(rapi: RapiClient, cluster: TestCluster, page: Browser) -> None:
+    for name in (WEB, DB):
+        create_instance(rapi, cluster, name)
+    sign_in(page)
+    page.wait_text("#who", "writer")
+    page.click("nav a[href='#/instances']")
+    for name in (WEB, DB):
+        page.click(f"input[aria-label='Choose {name}']")
+    page.wait_text("[data-bulk='shutdown']", "Stop 0")
+    page.screenshot("bulk")
+    confirm(page, "[data-bulk='startup']")
+    for name in (WEB, DB):
+        page.wait_for(f"button[aria-label='Stop {name}']")
+    page.wait(lambda: page.count(".bulk:not([hidden])") == 0, "nothing is chosen any more")
+
+
+def test_an_evacuation_shows_its_plan_first(
+    rapi: RapiClient, cluster: TestCluster, page: Browser
+) -> None:
+    create_instance(rapi, cluster, WEB)
+    sign_in(page)
+    page.wait_text("#who", "writer")
+    page.go(f"{page.script('return location.origin')}/ui/#/node/{cluster.master}")
+    choose(page, "Evacuate")
+    page.wait_for("#operate .buttons button:nth-of-type(2):not([hidden])")
+    page.click("#operate .buttons button:nth-of-type(2)")
+    page.wait_text("#operate .log", "would be submitted.")
+    page.screenshot("evacuate")
+    assert instance_now(cluster, WEB)[0] == cluster.master
+
+
 # Lists that were made up: many, and full of markup.
 
 
@@ -558,6 +674,108 @@ def test_a_long_queue_is_asked_for_in_parts(page: Browser) -> None:
     page.screenshot("jobs")
 
 
+def test_jobs_are_those_about_the_instance_whatever_it_was_called(page: Browser) -> None:
+    def job(number: int, user: str = "", **op: object) -> dict[str, object]:
+        source = "gnt:library:rlib2:x" if user else "gnt:client:gnt-instance"
+        trail = [["gnt:user", MARKUP, 1], [source, f"user {user}" if user else "", 1]]
+        ops = [{"OP_ID": "OP_INSTANCE_STARTUP", "reason": trail, **op}]
+        return {**made_up_job(number, "error" if number == 3 else "success"), "ops": ops}
+
+    nodes = ("node0.example.com", "node1.example.com")
+    jobs = [
+        job(1, instance_name="vm1.example.com"),
+        job(2, "jim", instance_name="vm1"),
+        job(3, instance_name="vm10.example.com"),
+        job(4, instance_name="vm1.example.com.other"),
+        job(5, OP_ID="OP_TAGS_SET", kind="instance", name="vm1"),
+        job(6, OP_ID="OP_TAGS_SET", kind="node", name="vm1"),
+    ]
+    names = ("vm1.example.com", "vm10.example.com")
+    lists = {**many(2, 0), INSTANCES: [instance(name, *nodes) for name in names], JOBS: jobs}
+    show(page, lists, "instance/vm1.example.com")
+    page.wait_text("main tbody", "TEST_DELAY(5)")
+    found = page.texts("main tbody td.title")
+    assert [each for each in found if each] == ["5", "2", "1"]
+    page.click("nav a[href='#/jobs']")
+    page.wait_text("main tbody", "TEST_DELAY(6)")
+
+    def choose_in(css: str, value: str) -> None:
+        page.script(
+            "const box = document.querySelector(arguments[0]); box.value = arguments[1];"
+            " box.dispatchEvent(new Event('change'))",
+            css,
+            value,
+        )
+
+    choose_in("#job-status", "error")
+    page.wait(lambda: page.count("tbody tr") == 1, "one job failed")
+    choose_in("#job-status", "")
+    choose_in("#job-who", "jim")
+    page.wait(lambda: page.count("tbody tr") == 1, "one job is jim's")
+    choose_in("#job-who", "")
+    page.type("#job-object", "vm10")
+    page.wait(lambda: page.count("tbody tr") == 1, "one job is about vm10")
+    show(page, {**lists, "/2/jobs/2": {**jobs[1], "opresult": [None], "oplog": [[]]}}, "job/2")
+    page.wait_text("main .facts", "jim")
+    page.wait_text("main .facts", "<b>bold</b>")
+    page.click(".ops summary")
+    page.wait_text(".ops .facts", "vm1")
+    assert page.script("return window.harmed") is None
+
+
+def test_curves_of_hour_and_day(page: Browser) -> None:
+    now = page.script("return Date.now() / 1000")
+    fields = ["time", "cpu", "memory", "disk_read", "disk_written", "net_in", "net_out"]
+    hour = [[now - 60 * at, 0.5 + at / 100, 900, 2048, 0, 5e6, 10] for at in range(59, -1, -1)]
+    day = [[now - 600 * at, 1.5, 700, 0, 0, 0, 0] for at in range(143, -1, -1)]
+    path = "/2/nodes/node0.example.com/usage"
+    lists = {**many(2, 3), path: {"fields": fields, "hour": hour, "day": day}}
+    show(page, lists, "node/node0.example.com")
+    page.wait_for(".curve path")
+    assert page.count(".curve") == 4
+    text = page.text(".curves")
+    for word in ("0.50", "900 MiB", "read 2.0 KiB/s", "in 4.8 MiB/s", "all: 16.00"):
+        assert word in text, text
+    page.screenshot("curves")
+    page.click("[data-span='day']")
+    page.wait_text(".curves", "1.50")
+    show(page, {**lists, path: {"problem": MARKUP}}, "node/node0.example.com")
+    page.wait_text(".usage", "<b>bold</b>")
+    assert page.count(".curve") == 0
+
+
+def test_the_addresses_of_a_network(page: Browser) -> None:
+    network = {
+        "name": "net1",
+        "network": "192.0.2.16/29",
+        "gateway": "192.0.2.17",
+        "tags": [],
+        "map": "XXX....X",
+        "free_count": 4,
+        "reserved_count": 4,
+        "group_list": [],
+        "network6": None,
+        "mac_prefix": None,
+        "uuid": "n",
+    }
+    nics = {"nic.ips": ["192.0.2.18"], "nic.networks.names": ["net1"], "nic.links": ["br0"]}
+    macs = {"nic.macs": ["aa:00:00:00:00:01"]}
+    one = instance("vm1", "node0.example.com", "node1.example.com", **nics, **macs)
+    lists = {**many(2, 0), INSTANCES: [one], "/2/networks/net1": network}
+    show(page, lists, "network/net1")
+    page.wait_for(".addresses .used")
+    script = "return [...document.querySelectorAll('.addresses > *')].map((each) => each.title)"
+    assert page.script(script)[:4] == [
+        "192.0.2.16: reserved",
+        "192.0.2.17: gateway",
+        "192.0.2.18: vm1",
+        "192.0.2.19: free",
+    ]
+    page.screenshot("network")
+    page.click(".addresses .used")
+    page.wait_text("h1", "vm1")
+
+
 INCIDENT = {
     "uuid": "11111111-1111-4111-8111-111111111111",
     "node": "node1.example.com",
@@ -716,9 +934,18 @@ def test_a_telephone(page: Browser, theme: str) -> None:
     )
     page.resize(*PHONE)
     lists = many(12, 300)
-    for view in ("overview", "instances", "nodes", "map", "instance/vm0001.example.com"):
+    words = {
+        "instances": "vm0001",
+        "jobs": "of any status",
+        "create": "Memory",
+        "groups": "default",
+    }
+    for view in (
+        *("overview", "instances", "nodes", "map", "jobs", "create", "groups"),
+        "instance/vm0001.example.com",
+    ):
         show(page, lists, view)
-        page.wait_text("main", "node1" if view != "instances" else "vm0001")
+        page.wait_text("main", words.get(view, "node1"))
         page.screenshot(f"phone-{theme}-{view.partition('/')[0]}")
         script = "const page = document.documentElement; return page.scrollWidth - page.clientWidth"
         assert page.script(script) <= 0, f"{view} is too wide"

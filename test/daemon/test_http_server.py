@@ -12,7 +12,7 @@ from fakes.loop import run
 from fakes.waiting import until
 
 from ganeti.base.errors import TransportError
-from ganeti.transport.http_message import HttpRequest, HttpResponse
+from ganeti.transport.http_message import HttpRequest, HttpResponse, HttpStream
 from ganeti.transport.http_server import HttpLimits, serve_http
 
 
@@ -139,6 +139,30 @@ def test_another_protocol_is_refused() -> None:
         async with serve_http(ADDRESS, 0, echo, tls=None) as server, connect(server) as client:
             client.send(b"GET /x HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
             assert await client.status() in (200, 501)
+
+    run(test())
+
+
+def test_another_protocol_is_spoken_where_the_handler_agrees() -> None:
+    async def shout(stream: HttpStream) -> None:
+        while (line := await stream.reader.readline()) and line != b"bye\n":
+            stream.write(line.upper())
+            await stream.drain()
+
+    async def agree(_request: HttpRequest) -> HttpResponse:
+        return HttpResponse.switch("shouting", shout, {})
+
+    async def test() -> None:
+        async with serve_http(ADDRESS, 0, agree, tls=None) as server, connect(server) as client:
+            head = b"POST /x HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: shouting\r\n\r\n"
+            client.send(head + b"sent at once\n")
+            found = await client.reader.readuntil(b"\r\n\r\n")
+            assert found.startswith(b"HTTP/1.1 101 ")
+            assert b"Upgrade: shouting" in found
+            assert await client.reader.readline() == b"SENT AT ONCE\n"
+            client.send(b"and later\nbye\n")
+            assert await client.reader.readline() == b"AND LATER\n"
+            assert await client.is_closed_by_server()
 
     run(test())
 

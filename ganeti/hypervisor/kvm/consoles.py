@@ -133,6 +133,12 @@ def consoles(instance: RpcInstance, env: NodeEnv, node: ConsoleNode) -> list[Ins
     return found or [_message(name, text)]
 
 
+def vnc_socket(instance: RpcInstance, env: NodeEnv) -> str:
+    """Return the path of the socket that VNC listens on, "" if it does not."""
+    bind = KvmParams(instance.hvparams).text("vnc_bind_address")
+    return MachineFiles(env.paths, instance.name).link("vnc") if bind.startswith("/") else ""
+
+
 _TAIL_BYTES: Final = 2048
 _FORWARD_TRIAL_S: Final = 1.0
 

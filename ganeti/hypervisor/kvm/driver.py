@@ -19,7 +19,7 @@ from ganeti.base.paths import Paths
 from ganeti.hypervisor import interface, node
 from ganeti.hypervisor.interface import ConsoleNode, Disks, Hypervisor, InstanceInfo, NodeEnv
 from ganeti.hypervisor.kvm import launch, params, state
-from ganeti.hypervisor.kvm.consoles import check_on_node, consoles, guest
+from ganeti.hypervisor.kvm.consoles import check_on_node, consoles, guest, vnc_socket
 from ganeti.hypervisor.kvm.files import (
     DIRECTORY_PARAMETERS,
     FILE_PARAMETERS,
@@ -91,6 +91,10 @@ class KvmHypervisor(Hypervisor):
     def consoles(self, instance: RpcInstance, node: ConsoleNode) -> list[InstanceConsole]:
         """Return every way to the console: serial, VNC or SPICE."""
         return consoles(instance, self.env, node)
+
+    def vnc_socket(self, instance: RpcInstance) -> str:
+        """As declared."""
+        return vnc_socket(instance, self.env)
 
     def guest(self, instance: RpcInstance) -> Guest:
         """Return what the guest agent and the serial console tell, and the way in by SSH."""

@@ -107,11 +107,16 @@ def stays_planned(instance: Instance) -> str:
 
 def submit_moves(context: JobContext, result: EvacuateResult, jobs: Jobs) -> dict[str, object]:
     """Submit jobs; returns their ids as opcodes answer them, and the instances without a plan."""
+    tell_moves(context, result)
+    return {"jobs": [*submitted(context, jobs), *((False, text) for text in refusals(result))]}
+
+
+def tell_moves(context: JobContext, result: EvacuateResult) -> None:
+    """Log where instances go, and which go nowhere."""
     for name, group, nodes in result[0]:
         context.info(f"instance {name} goes to {', '.join(nodes)} (node group {group})")
     for text in refusals(result):
         context.warn(text)
-    return {"jobs": [*submitted(context, jobs), *((False, text) for text in refusals(result))]}
 
 
 def submitted(context: JobContext, jobs: Sequence[Sequence[OpCode]]) -> list[tuple[bool, int]]:

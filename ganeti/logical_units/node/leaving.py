@@ -16,7 +16,12 @@ from ganeti.base.text import shown
 from ganeti.logical_units import lookup
 from ganeti.logical_units.allocator import asking
 from ganeti.logical_units.allocator.asking import Allocator
-from ganeti.logical_units.allocator.moves import planned_jobs, stays_planned, submit_moves
+from ganeti.logical_units.allocator.moves import (
+    planned_jobs,
+    stays_planned,
+    submit_moves,
+    tell_moves,
+)
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance.creation.choosing import check_one_way
@@ -34,6 +39,8 @@ from ganeti.opcodes.instance import (
     ReplaceDisksMode,
 )
 from ganeti.opcodes.node import OpNodeEvacuate, OpNodeMigrate
+from ganeti.opcodes.opcode import OpCode
+from ganeti.opcodes.summary import summary
 from ganeti.protocol.iallocator import (
     DEFAULT_SHORTCUT,
     IGNORE_SOFT_ERRORS,
@@ -312,6 +319,19 @@ class LUNodeEvacuate(LeavingUnit[OpNodeEvacuate]):
             allow_failover=True,
             reason=self.op.reason,
         )
+
+    def rehearsal(self, plan: Moves) -> list[list[str]]:
+        """Log the plan, and return the summaries of its jobs."""
+        jobs: Sequence[Sequence[OpCode]] = plan.jobs
+        if plan.answer is not None:
+            tell_moves(self.context, plan.answer)
+            jobs = planned_jobs(
+                plan.answer, reason=self.op.reason, early_release=self.op.early_release
+            )
+        summaries = [[summary(op) for op in job] for job in jobs]
+        for job in summaries:
+            self.context.info(f"a job would be submitted: {', '.join(job)}")
+        return summaries
 
     def execute(self, plan: Moves) -> dict[str, object]:
         """Submit the jobs that the allocator planned, or one for each instance."""

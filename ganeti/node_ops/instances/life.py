@@ -20,7 +20,8 @@ from ganeti.hypervisor import node
 from ganeti.hypervisor.interface import ConsoleNode, InstanceState
 from ganeti.node_ops.context import NodeHandler, check_instance_name
 from ganeti.node_ops.leftovers import alone
-from ganeti.objects.hypervisors import RebootType
+from ganeti.objects.hypervisors import ConsoleKind, RebootType
+from ganeti.objects.model import InstanceConsole
 from ganeti.objects.rpc_instance import RpcInstance
 from ganeti.protocol.service import Argument
 from ganeti.system import clock, files
@@ -76,6 +77,12 @@ class Instances(NodeHandler):
     ) -> dict[str, Wire]:
         requests: dict[str, ConsoleRequest] = _REQUESTS.read(instances)
         return {name: self._console(request) for name, request in requests.items()}
+
+    def instance_consoles(
+        self, instances: Mapping[str, Mapping[str, object]]
+    ) -> dict[str, list[Wire]]:
+        requests: dict[str, ConsoleRequest] = _REQUESTS.read(instances)
+        return {name: self._ways(request) for name, request in requests.items()}
 
     def instance_guest_info(self, instances: Mapping[str, Mapping[str, object]]) -> dict[str, Wire]:
         requests: dict[str, ConsoleRequest] = _REQUESTS.read(instances)
@@ -167,6 +174,17 @@ class Instances(NodeHandler):
         instance = _described(request)
         driver = self.node.hypervisor_of(instance)
         return driver.consoles(instance, request.node)[0].to_wire()
+
+    def _ways(self, request: ConsoleRequest) -> list[Wire]:
+        """Return every way to the console of one instance, from this node itself."""
+        instance = _described(request)
+        driver = self.node.hypervisor_of(instance)
+        found = driver.consoles(instance, request.node)
+        path = driver.vnc_socket(instance)
+        if path:
+            vnc = InstanceConsole(instance=instance.name, kind=ConsoleKind.VNC, host=path)
+            found = [each for each in found if each.kind is not ConsoleKind.MESSAGE] + [vnc]
+        return [each.to_wire() for each in found]
 
 
 def _described(request: ConsoleRequest) -> RpcInstance:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from ganeti.base.json import dumps
 from ganeti.objects.disk_templates import DiskTemplate
+from ganeti.objects.hypervisors import ConsoleWay
 from ganeti.protocol.luxi import Week
 from ganeti.protocol.rapi import answers, values
 from ganeti.protocol.rapi.answers import Shape
@@ -20,6 +21,7 @@ from ganeti.protocol.rapi.jobs import Inputs
 from ganeti.protocol.rapi.routes import (
     Action,
     ByJob,
+    ConsoleTicket,
     Constant,
     Counts,
     Document,
@@ -27,6 +29,7 @@ from ganeti.protocol.rapi.routes import (
     Question,
     Room,
     Route,
+    Usage,
 )
 from ganeti.protocol.rapi.values import READ, WAIT_S, WRITE, Number, QueryArgument, Switch
 from ganeti.protocol.service import REQUIRED
@@ -530,6 +533,25 @@ NEW: Final = (
         "Forget an event of a node; while the node still reports it, it is noted anew.",
         Question("RemoveRepair", _given("uuid"), answers.nothing),
         _NULL,
+    ),
+    *(
+        _get(
+            f"/2/{what}s/{{{what}}}/usage",
+            f"Tell what the {what} used of processor, memory, disks and network in the last hour"
+            " and day; null if its node does not know, and a problem if that does not answer.",
+            Usage(),
+            {"type": ["object", "null"]},
+        )
+        for what in ("instance", "node")
+    ),
+    Route(
+        "/2/instances/{instance}/console-ticket",
+        "POST",
+        "Answer a ticket with which a browser opens the console by WebSocket, once and at once.",
+        ConsoleTicket(),
+        _W,
+        (QueryArgument("way", ConsoleWay, help="serial or graphics", field="way"),),
+        result=_OBJECT,
     ),
     _get(
         "/2/exports",

@@ -60,7 +60,20 @@ class Room(msgspec.Struct, frozen=True):
     """Answers how many more instances fit, from what LuxiD tells; the server counts them."""
 
 
-Action = Submission | Question | ByJob | Constant | Document | Identity | Counts | Room
+class ConsoleTicket(msgspec.Struct, frozen=True):
+    """Answers a ticket for the console of an instance."""
+
+
+class ConsoleSocket(msgspec.Struct, frozen=True):
+    """Carries a console by WebSocket, for who has a ticket."""
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Answers what a node or an instance used lately; the node's monitoring daemon knows it."""
+
+
+Ours = Usage | ConsoleTicket | ConsoleSocket
+Action = Submission | Question | ByJob | Constant | Document | Identity | Counts | Room | Ours
 
 
 _VERSIONED: Final = ("instance", "node", "group", "network")

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ganeti.protocol.rapi import questions as rapi_questions
 from ganeti.protocol.rapi import submissions as rapi_submissions
-from ganeti.protocol.rapi.pages import PAGES
+from ganeti.protocol.rapi.pages import PAGES, SOCKET
 from ganeti.protocol.rapi.routes import Route, RouteTable, resources_of
 
 _OLD: Final = (*rapi_questions.READING, *rapi_questions.CHANGING, *rapi_submissions.OLD)
@@ -26,4 +26,4 @@ ROUTES: Final[tuple[Route, ...]] = (
     *_OLD,
     *(replace(route, is_new=route.path not in _OLD_PATHS) for route in _NEW),
 )
-TABLE: Final = RouteTable(resources_of((*ROUTES, *PAGES)))
+TABLE: Final = RouteTable(resources_of((*ROUTES, *PAGES, SOCKET)))

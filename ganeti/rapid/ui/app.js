@@ -6,10 +6,13 @@ import { confirmed, note, signIn } from "/ui/dialog.js";
 import { breakable, byId, el, link } from "/ui/dom.js";
 import { Follower, JOBS_PAGE, JobView, JobsView, isOpen, jobsPath, merged } from "/ui/jobs.js";
 import { MaintenanceView } from "/ui/maintenance.js";
+import { CreateView } from "/ui/create.js";
 import { MapView } from "/ui/map.js";
+import { NetworkView, backupsView, groupsView, networksView, systemsView } from "/ui/places.js";
 
 const POLL_MS = 5000;
 const FOLLOWED_MAX = 3; // a browser opens few connections to one server
+const SYSTEMS_MS = 600_000;
 const OLD_PAGES_MAX = 5; // of jobs that are asked for again because some of them are not done
 const THEME = "ganeti-theme";
 
@@ -23,9 +26,16 @@ const VIEWS = {
   instance: (_app, name) => new InstanceView(name),
   node: (app, name) => new NodeView(name, app),
   job: (_app, id) => new JobView(id),
+  groups: (app) => groupsView(app),
+  networks: (app) => networksView(app),
+  systems: (app) => systemsView(app),
+  backups: (app) => backupsView(app),
+  network: (_app, name) => new NetworkView(name),
+  create: (app, name) => new CreateView(app, name),
 };
-const TABS = { overview: "Overview", instances: "Instances", nodes: "Nodes", jobs: "Jobs", map: "Map", maintenance: "Maintenance" };
-const PARENT = { instance: "instances", node: "nodes", job: "jobs" };
+const TABS = { overview: "Overview", instances: "Instances", nodes: "Nodes", groups: "Groups", networks: "Networks", systems: "Systems", backups: "Backups", jobs: "Jobs", map: "Map", maintenance: "Maintenance" };
+const KEYS = { o: "overview", i: "instances", d: "nodes", g: "groups", w: "networks", s: "systems", b: "backups", j: "jobs", m: "map", a: "maintenance", n: "create" };
+const PARENT = { network: "networks", instance: "instances", create: "instances", node: "nodes", job: "jobs" };
 const LISTS = {
   info: "/2/info",
   groups: "/2/groups?bulk=1",
@@ -54,6 +64,7 @@ class App {
   constructor() {
     this.api = new Api();
     this.follower = new Follower(this.api, (id, values) => this.#jobChanged(id, values));
+    this.ended = 0; // jobs that ended while we look; views ask anew then
     this.watched = new Set(); // jobs that were submitted here, until they are done
     this.words = [];
     this.#forget();
@@ -209,14 +220,16 @@ class App {
     this.jobs = this.jobs.map((job) => (job.id === id ? { ...job, ...values, isOpen: isOpen(values) } : job));
     const job = this.jobs.find((each) => each.id === id);
     if (!isOpen(values)) {
+      this.ended += 1;
       this.api.tags.delete(LISTS.jobs);
-      if (this.watched.delete(id)) this.#tellEnd(job ?? { id, ...values, summary: [] });
+      if (job && this.watched.delete(id)) this.#tellEnd(job); // otherwise the list tells, which has its summary
       this.refresh();
     }
     this.show();
   }
 
   #tellEnd(job) {
+    this.ended += 1;
     note(job.status === "success" ? "green" : "red", link("job", job.id, `Job ${job.id}`), ` ${job.summary.join(", ")}: ${job.status}`);
   }
 
@@ -230,9 +243,7 @@ class App {
       if (typeof answer !== "number") {
         note(answer[0] ? "green" : "red", answer[1]);
       } else {
-        this.watched.add(answer);
-        note("blue", `${title.replace("?", ":")} `, link("job", answer, `job ${answer}`), " was submitted.");
-        this.follower.follow(answer);
+        this.watch(answer, title.replace("?", ""));
       }
     } catch (error) {
       const why = error.status === 401 ? "You are not signed in any more: the password or token is not valid now." : error.message;
@@ -243,6 +254,26 @@ class App {
       }
     }
     await this.refresh();
+  }
+
+  tell(tone, ...content) {
+    note(tone, ...content);
+  }
+
+  // Which systems there are takes a job to find out, so it is asked rarely.
+  async systems() {
+    if (!this.os || performance.now() - this.os.asked > SYSTEMS_MS) {
+      this.os = { asked: performance.now(), names: await this.api.ask("GET", "/2/os") };
+    }
+    return this.os.names;
+  }
+
+  // Tells of a job that was submitted here, and of its end.
+  watch(id, title) {
+    this.watched.add(id);
+    note("blue", `${title}: `, link("job", id, `job ${id}`), " was submitted.");
+    this.follower.follow(id);
+    this.refresh();
   }
 
   async signIn() {
@@ -288,10 +319,14 @@ class App {
       this.show();
     });
     document.addEventListener("keydown", (event) => {
-      const isTyping = event.target.closest("input, textarea, dialog");
-      if (event.key !== "/" || isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
-      event.preventDefault();
-      byId("search").focus();
+      const isTyping = event.target.closest("input, textarea, select, dialog");
+      if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (event.key === "/") {
+        event.preventDefault();
+        byId("search").focus();
+      } else if (Object.hasOwn(KEYS, event.key)) {
+        location.hash = `#/${KEYS[event.key]}`;
+      }
     });
     window.addEventListener("hashchange", () => {
       this.#open();

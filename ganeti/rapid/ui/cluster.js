@@ -1,7 +1,13 @@
 // Nodes and instances: overview, lists, one of each, and what can be done to an instance.
 
 import { badge, bar, between, el, facts, link, size } from "/ui/dom.js";
-import { jobTable, jobsAbout } from "/ui/jobs.js";
+import { Curves } from "/ui/curves.js";
+import { jobsAbout } from "/ui/about.js";
+import { jobTable } from "/ui/jobs.js";
+import { operationMenu } from "/ui/operate.js";
+import { operationsOf } from "/ui/operations.js";
+import { Selection } from "/ui/select.js";
+import { Snapshots } from "/ui/snapshots.js";
 import { Table, inOrder } from "/ui/table.js";
 
 const ROLES = { M: "master", C: "master candidate", R: "regular", D: "drained", O: "offline" };
@@ -83,9 +89,17 @@ export function actions(instance, app) {
   }, action.word)));
 }
 
+// The ways to the console that its parameters name; they open in a tab of their own, as the same user.
+function consoles(instance, app) {
+  const { hvparams = {} } = instance;
+  if (!app.mayWrite || !isUp(instance)) return null;
+  const ways = [hvparams.serial_console !== false && ["serial", "Console"], hvparams.vnc_bind_address && ["graphics", "Screen"]].filter(Boolean);
+  return el("span", { class: "actions" }, ways.map(([way, word]) => el("a", { class: "button", href: `/ui/console.html#${encodeURIComponent(instance.name)}/${way}`, target: "_blank", rel: "opener" }, word)));
+}
+
 const tagList = (tags) => (tags.length ? [...tags].sort().map((tag) => el("span", { class: "tag" }, tag)) : ["–"]);
 
-function instanceTable(app, label, empty = "No instances to show.") {
+function instanceTable(app, label, empty = "No instances to show.", selection = null) {
   const columns = [
     { name: "Instance", sort: (i) => i.name, cell: (i) => el("a", { href: link("instance", i.name).hash, "data-focus": i.name }, i.name), kind: "title" },
     { name: "State", sort: (i) => i.status, cell: stateBadge },
@@ -96,7 +110,8 @@ function instanceTable(app, label, empty = "No instances to show.") {
     { name: "System", sort: (i) => i.os, cell: (i) => i.os || "–" },
   ];
   if (app.mayWrite) columns.push({ name: "Actions", cell: (i) => actions(i, app), kind: "acts" });
-  return new Table({ columns, key: (i) => i.name, label, empty });
+  if (selection) columns.unshift({ name: "", cell: (i) => selection.box(i), kind: "choose" });
+  return new Table({ columns, key: (i) => i.name, label, empty, sortBy: selection ? 1 : 0 });
 }
 
 const memory = (node) => (typeof node.mtotal === "number" ? bar(node.mtotal - node.mfree, node.mtotal, `${size(node.mtotal - node.mfree)} of ${size(node.mtotal)}`) : "–");
@@ -137,15 +152,16 @@ export const instancesFound = (app) => found(app.instances, app.words, (i) => [i
 export const nodesFound = (app) => found(app.nodes, app.words, (n) => [n.name, ROLES[n.role], n.pip, ...n.tags]);
 
 class ListView {
-  constructor(title, table, rows) {
-    Object.assign(this, { title, table, rows });
+  constructor(title, table, rows, head = null, selection = null) {
+    Object.assign(this, { title, table, rows, selection });
     this.hint = el("p", { class: "hint" });
-    this.element = el("section", {}, el("h1", {}, title), this.hint, table.element);
+    this.element = el("section", {}, el("div", { class: "head" }, el("h1", {}, title), head), this.hint, selection?.element ?? "", table.element);
   }
 
   update(app) {
     this.hint.textContent = app.lacks;
     this.table.update(this.rows(app));
+    this.selection?.show();
   }
 
   close() {
@@ -154,7 +170,11 @@ class ListView {
 }
 
 export const nodesView = () => new ListView("Nodes", nodeTable("Nodes"), nodesFound);
-export const instancesView = (app) => new ListView("Instances", instanceTable(app, "Instances"), instancesFound);
+export function instancesView(app) {
+  const selection = app.mayWrite ? new Selection(app, ACTIONS, instancesFound) : null;
+  const table = instanceTable(app, "Instances", undefined, selection);
+  return new ListView("Instances", table, instancesFound, selection && el("a", { class: "button main", href: "#/create" }, "New instance"), selection);
+}
 
 function card(title, number, text, href, tone = "") {
   return el("a", { class: `card ${tone}`, href }, el("span", { class: "small" }, title), el("strong", {}, String(number)), el("span", { class: "small" }, text));
@@ -239,15 +259,17 @@ class OneView {
   constructor(kind, name) {
     Object.assign(this, { title: name, kind, name });
     this.body = el("div");
+    this.curves = new Curves(kind, name);
     this.jobs = jobTable(`Latest jobs about ${name}`);
     this.older = el("p", { class: "hint" });
-    this.element = el("section", {}, el("h1", {}, name), this.body, el("h2", {}, "Latest jobs"), this.jobs.element, this.older);
+    this.element = el("section", {}, el("h1", {}, name), this.body, this.curves.element, el("h2", {}, "Latest jobs"), this.jobs.element, this.older);
   }
 
   update(app) {
     this.older.textContent = app.hasOlderJobs ? `Of the newest ${app.jobs.length} jobs; the list of jobs can show more.` : "";
     const thing = app[`${this.kind}s`].find((each) => each.name === this.name);
-    this.jobs.update(jobsAbout(app.jobs, this.name).slice(0, 10));
+    this.jobs.update(jobsAbout(app.jobs, this.kind, this.name, app[`${this.kind}s`]).slice(0, 10));
+    if (thing) this.curves.update(app, this.limits(thing));
     if (thing && thing === this.drawn) return;
     this.drawn = thing;
     const focused = document.activeElement?.dataset?.focus;
@@ -257,19 +279,31 @@ class OneView {
 
   close() {
     this.jobs.close();
+    this.curves.close();
   }
 }
 
 export class InstanceView extends OneView {
   constructor(name) {
     super("instance", name);
+    this.snapshots = new Snapshots(name);
+    this.body.after(this.snapshots.element);
+  }
+
+  update(app) {
+    super.update(app);
+    this.snapshots.update(app);
+  }
+
+  limits(i) {
+    return { cpus: i.beparams.vcpus, memory: i.beparams.maxmem };
   }
 
   draw(i, app) {
     const nics = i["nic.macs"].map((mac, at) => el("div", {}, between([mac, i["nic.ips"][at], i["nic.networks.names"][at], i["nic.links"][at]].filter(Boolean), " · ")));
     const disks = i["disk.sizes"].map((mib, at) => el("div", {}, `${i["disk.names"][at] ?? `disk ${at}`}: ${size(mib)} `, copyMark(copyOf(i, at), true)));
     return [
-      el("p", {}, stateBadge(i), " ", actions(i, app)),
+      el("div", { class: "doing" }, stateBadge(i), actions(i, app), consoles(i, app), operationMenu(app, operationsOf(app, "instance", i), `More for ${i.name}`)),
       app.lacks && el("p", { class: "hint" }, app.lacks),
       facts([
         ["Node", link("node", i.pnode)],
@@ -295,6 +329,10 @@ export class NodeView extends OneView {
     this.body.after(el("h2", {}, "Runs here"), this.here.element, el("h2", {}, "Would be taken over from others"), this.backed.element);
   }
 
+  limits(n) {
+    return { cpus: n.ctotal, memory: n.mtotal };
+  }
+
   update(app) {
     super.update(app);
     this.here.update(app.instances.filter((i) => i.pnode === this.name));
@@ -309,7 +347,7 @@ export class NodeView extends OneView {
 
   draw(n, app) {
     return [
-      el("p", {}, roleBadge(n)),
+      el("div", { class: "doing" }, roleBadge(n), operationMenu(app, operationsOf(app, "node", n), `More for ${n.name}`)),
       facts([
         ["Address", n.pip],
         ["Second address", n.sip === n.pip ? "" : n.sip],

@@ -1,5 +1,6 @@
 // Jobs: the list, one with its log, and following those that are not done by long polls.
 
+import { parametersOf, reasonOf, submitterOf } from "/ui/about.js";
 import { badge, bar, el, facts, lasted, link, when } from "/ui/dom.js";
 import { Table } from "/ui/table.js";
 
@@ -7,6 +8,7 @@ const FINAL = new Set(["success", "error", "canceled"]);
 const TONES = { success: "green", error: "red", canceled: "amber", running: "blue" };
 const WATCHED = ["status", "opstatus", "start_ts", "end_ts"];
 const RETRY_MS = 3000;
+const STATUSES = ["queued", "waiting", "running", "success", "error", "canceled"];
 
 export const JOBS_PAGE = 100;
 
@@ -19,7 +21,6 @@ export function merged(known, page, before) {
 }
 
 export const isOpen = (job) => !FINAL.has(job.status);
-export const jobsAbout = (jobs, name) => jobs.filter((job) => job.summary.some((text) => text.includes(name)));
 
 const statusBadge = (job) => badge(job.status ?? "unknown", TONES[job.status] ?? "grey");
 const summary = (job) => job.summary.join(", ");
@@ -35,6 +36,7 @@ export function jobTable(label) {
       { name: "Job", sort: (job) => job.id, cell: (job) => el("a", { href: link("job", job.id).hash, "data-focus": `job ${job.id}` }, String(job.id)), kind: "number title" },
       { name: "Status", sort: (job) => job.status, cell: statusBadge },
       { name: "What", sort: summary, cell: (job) => [summary(job), job.last ? el("div", { class: "small" }, job.last) : null], kind: "wide" },
+      { name: "By", sort: submitterOf, cell: submitterOf },
       { name: "Done", cell: progress },
       { name: "Received", sort: (job) => job.received_ts?.[0], cell: (job) => when(job.received_ts) },
       { name: "Took", cell: (job) => lasted(job.start_ts, job.end_ts) },
@@ -50,14 +52,35 @@ export class JobsView {
   constructor(app) {
     this.title = "Jobs";
     this.table = jobTable("Jobs");
+    this.status = el("select", { id: "job-status", "aria-label": "Status", change: () => this.update(app) }, el("option", { value: "" }, "of any status"), ["open", ...STATUSES].map((word) => el("option", {}, word)));
+    this.who = el("select", { id: "job-who", "aria-label": "Submitted by", change: () => this.update(app) });
+    this.object = el("input", { id: "job-object", type: "search", placeholder: "about: an instance, a node", "aria-label": "About", autocomplete: "off", spellcheck: "false", input: () => this.update(app) });
     this.older = el("button", { type: "button", class: "older", hidden: true, click: () => this.#more(app) });
-    this.element = el("section", {}, el("h1", {}, "Jobs"), this.table.element, this.older);
+    this.element = el("section", {}, el("h1", {}, "Jobs"), el("div", { class: "filters" }, this.status, this.who, this.object), this.table.element, this.older);
   }
 
   update(app) {
-    this.table.update(app.jobsFound());
+    this.#offerUsers(app.jobs);
+    this.table.update(app.jobsFound().filter((job) => this.#fits(job)));
     this.older.hidden = !app.hasOlderJobs;
     this.older.textContent = app.words.length ? "Search older jobs too" : "Show older jobs";
+  }
+
+  #fits(job) {
+    const { status: { value: status }, who: { value: who }, object } = this;
+    const about = object.value.trim().toLowerCase();
+    return (!status || (status === "open" ? isOpen(job) : job.status === status))
+      && (!who || submitterOf(job) === who)
+      && (!about || (job.ops ?? []).some((op) => JSON.stringify(parametersOf(op)).toLowerCase().includes(about)));
+  }
+
+  #offerUsers(jobs) {
+    const users = [...new Set(jobs.map(submitterOf))].sort();
+    const text = users.join();
+    if (text === this.users) return;
+    this.users = text;
+    const { value } = this.who;
+    this.who.replaceChildren(el("option", { value: "" }, "by anybody"), ...users.map((name) => el("option", { selected: name === value }, name)));
   }
 
   async #more(app) {
@@ -179,9 +202,9 @@ export class JobView {
       this.body.replaceChildren(
         el("p", {}, statusBadge(job), " ", progress(job), " ", canCancel && this.#cancelButton(app)),
         isOpen(job) && app.lacks ? el("p", { class: "hint" }, app.lacks) : "",
-        facts([["Received", when(job.received_ts, true)], ["Started", when(job.start_ts, true)], ["Ended", when(job.end_ts, true)], ["Took", job.end_ts ? lasted(job.start_ts, job.end_ts) : ""]]),
+        facts([["Submitted by", submitterOf(job)], ["Reason", reasonOf(job)], ["Received", when(job.received_ts, true)], ["Started", when(job.start_ts, true)], ["Ended", when(job.end_ts, true)], ["Took", job.end_ts ? lasted(job.start_ts, job.end_ts) : ""]]),
         el("h2", {}, "Operations"),
-        el("ol", { class: "ops" }, job.summary.map((text, at) => el("li", {}, statusBadge({ status: job.opstatus[at] }), ` ${text} `, outcome(job, at)))),
+        el("ol", { class: "ops" }, job.summary.map((text, at) => el("li", {}, statusBadge({ status: job.opstatus[at] }), ` ${text} `, outcome(job, at), parameters(job.ops?.[at])))),
       );
     }
     const entries = [...(job.oplog ?? []).flat(), ...app.follower.log(this.id)];
@@ -198,6 +221,12 @@ export class JobView {
     const text = "It ends at its next wait, and what it has begun is undone.";
     return el("button", { type: "button", click: () => app.act({ word: "Cancel job", title, text, method: "DELETE", path: `/2/jobs/${this.id}` }) }, "Cancel job");
   }
+}
+
+function parameters(op) {
+  const rows = op ? parametersOf(op) : [];
+  if (!rows.length) return null;
+  return el("details", {}, el("summary", {}, "Parameters"), facts(rows.map(([name, value]) => [name, typeof value === "string" ? value : JSON.stringify(value)])));
 }
 
 // What an operation that failed says: [class, [message, ...]].

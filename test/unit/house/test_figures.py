@@ -36,7 +36,7 @@ CODE_LINES_MAX = {
     "bootstrap": 1_900,
     "cli": 15_349,
     "clients": 1_850,
-    "collectors": 1_178,
+    "collectors": 1_315,
     "config": 3_770,
     "copies": 161,
     "daemon": 1_134,
@@ -48,22 +48,22 @@ CODE_LINES_MAX = {
     "jobs": 1_156,
     "locking": 747,
     "logical_units": 15_726,
-    "luxid": 3_051,
+    "luxid": 3_225,
     "maintd": 1_876,
     "mond": 511,
     "netdev": 390,
     "node_ops": 4_095,
-    "noded": 614,
+    "noded": 780,
     "objects": 2_289,
     "opcodes": 1_029,
-    "protocol": 4_877,
+    "protocol": 4_985,
     "query": 2_314,
-    "rapid": 1_120,
+    "rapid": 1_330,
     "rconfd": 497,
     "storage": 4_377,
     "store": 921,
     "system": 1_610,
-    "transport": 1_994,
+    "transport": 2_215,
     "watcher": 1_152,
     "wconfd": 2_014,
 }
@@ -71,8 +71,8 @@ CODE_LINES_MAX = {
 THIN_SHARE_MAX = 0.178
 # The frame of the tools for placement has one user yet, and so have the planners of maintenance, and
 # the reader of URLs; the plan of an upgrade is apart from its shell, that of an instance beside the
-# plan of groups and networks.
-SINGLE_IMPORTER_MAX = 81
+# plan of groups and networks; the ways of consoles are a module in each of their daemons.
+SINGLE_IMPORTER_MAX = 86
 SMALL_SINGLE_IMPORTER_MAX = 1
 LARGE_FOLDERS: set[str] = set()
 # What high availability needs is loaded where it is on; what reads URLs for the call that is given one.

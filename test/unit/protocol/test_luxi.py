@@ -7,7 +7,9 @@ ANSWERED_BY_NOTHING = {"DeleteFilter", "CancelRepair", "RemoveRepair"}
 
 
 def test_the_table_has_every_method() -> None:
-    assert len(LuxiCalls.calls) == 25 + 6  # growth, maintenance and high availability are ours
+    assert (
+        len(LuxiCalls.calls) == 25 + 7
+    )  # growth, consoles, maintenance and high availability are ours
 
 
 def test_all_types_can_be_described() -> None:

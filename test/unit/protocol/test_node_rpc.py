@@ -48,6 +48,7 @@ OWN_CALLS = {
         "export_chains",
         "export_merge",
         "export_note",
+        "instance_consoles",
         "instance_guest_info",
         "instance_record_since",
         "jobqueue_list",
