@@ -36,6 +36,7 @@ class RunCommand(Protocol):
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         output_bytes_max: int = process.OUTPUT_BYTES_MAX,
+        leaves_nothing: bool = False,
     ) -> CommandResult:
         """Return its result; raises CommandError if it cannot be started."""
 

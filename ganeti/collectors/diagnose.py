@@ -46,7 +46,12 @@ def diagnose(view: NodeView, *, timeout_s: float = TIMEOUT_S) -> dict[str, objec
     if view.paths.root:
         environment.update(node_environment(view.paths, view.hostname))
     result = view.run(
-        [program], timeout_s=timeout_s, env=environment, cwd="/", output_bytes_max=OUTPUT_BYTES_MAX
+        [program],
+        timeout_s=timeout_s,
+        env=environment,
+        cwd="/",
+        output_bytes_max=OUTPUT_BYTES_MAX,
+        leaves_nothing=True,  # it runs for ever: each time one process more
     ).check()
     try:
         return parse(result.stdout)

@@ -145,10 +145,12 @@ def run(
     stdin: bytes | None = None,
     output_bytes_max: int = OUTPUT_BYTES_MAX,
     stop_fd: int | None = None,
+    leaves_nothing: bool = False,
 ) -> CommandResult:
     """Run a command to its end and return its exit status and output.
 
     Args:
+        leaves_nothing: processes that it started and left running are killed, too.
         env: the whole environment; None hands on ours.
         stdin: small input, held in memory; without it the command reads an empty input.
         stop_fd: once this descriptor can be read, the command's time is over.
@@ -167,7 +169,8 @@ def run(
         try:
             timed_out, truncated = collector.run(deadline)
         finally:
-            if child.poll() is None:
+            # Its number stays that of its group until it is collected, which `poll` does.
+            if leaves_nothing or child.poll() is None:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(child.pid, signal.SIGKILL)
                 child.wait(_KILL_GRACE_S)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,18 @@ def test_a_command_that_hangs_is_killed(paths: Paths) -> None:
     put(paths, "check", "sleep 1000")
     with pytest.raises(CommandError, match="did not end in time and was killed"):
         diagnose.diagnose(view_of(paths, "check"), timeout_s=0.2)
+
+
+def test_what_a_command_left_running_ends_with_it(paths: Paths) -> None:
+    """A pipe that the process left behind holds open says when it is gone."""
+    pipe = f"{paths.data_dir}/pipe"
+    os.mkfifo(pipe)
+    put(paths, "check", f'sleep 1000 >{pipe} &\necho \'{{"status": "Ok"}}\'')
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with os.fdopen(reader, "rb") as left:
+        os.set_blocking(reader, True)
+        assert diagnose.diagnose(view_of(paths, "check"))["status"] == "Ok"
+        assert left.read() == b""
 
 
 def test_a_command_that_prints_without_end_is_killed(paths: Paths) -> None:
