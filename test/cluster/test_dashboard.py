@@ -47,6 +47,7 @@ def page(rapi: RapiClient, window: Browser) -> Iterator[Browser]:
     window.go("about:blank")
     window.go(top)
     window.wait_for("main .card")
+    window.log()  # what earlier pages left in it, such as a question for an icon
     yield window
     window.go("about:blank")
 
