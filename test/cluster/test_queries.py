@@ -32,7 +32,14 @@ SLOW_MACHINE_S = 60.0  # what a loaded machine may add to a list
 EXPORT = "saved.example.com"
 ADDED_FIELDS = {  # ours, beside those of 3.0
     "export": ["newest", "points", "size", "sizes"],
-    "instance": ["disk.copied", "disk.copies", "disk.status", "disk.templates", "guest"],
+    "instance": [
+        "disk.copied",
+        "disk.copies",
+        "disk.modes",
+        "disk.status",
+        "disk.templates",
+        "guest",
+    ],
     "lock": ["priorities"],
 }
 NETWORK = "11111111-2222-4333-8444-555555555555"
