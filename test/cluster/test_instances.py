@@ -314,7 +314,7 @@ def test_parameters_and_names_change(cluster: TestCluster) -> None:
 
 
 def test_an_unbuilt_command_says_so(cluster: TestCluster) -> None:
-    cluster.refused("cluster upgrade", "not supported yet")
+    cluster.refused("debug metad echo", "not supported yet")
 
 
 @pytest.mark.parametrize(

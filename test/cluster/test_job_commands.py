@@ -398,6 +398,12 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
     return found.stdout.split()
 
 
+def exports_of(cluster: TestCluster, node: str) -> list[str]:
+    """Return what other tests have exported to a node."""
+    place = cluster.paths_of(node).export_dir
+    return os.listdir(place) if os.path.isdir(place) else []
+
+
 def test_names_are_completed(cluster: TestCluster, paused: str) -> None:
     job_id = cluster.submit("debug delay 0")
     assert completed(cluster, "gnt-node", "info", "node2") == [cluster.nodes[1]]
@@ -413,6 +419,7 @@ def test_names_are_completed(cluster: TestCluster, paused: str) -> None:
     cluster.gnt(f"job cancel {job_id}")
     assert str(job_id) not in completed(cluster, "gnt-job", "watch", "")
     assert str(job_id) in completed(cluster, "gnt-job", "archive", "")
-    assert completed(cluster, "gnt-backup", "remove", "") == []
+    exports = {name for node in cluster.nodes for name in exports_of(cluster, node)}
+    assert completed(cluster, "gnt-backup", "remove", "") == sorted(exports)
     assert completed(cluster, "gnt-instance", "add", "-t", "sh") == ["sharedfile"]
     assert completed(cluster, "gnt-instance", "add", "-t", "dr") == []  # not enabled
