@@ -20,6 +20,7 @@ from ganeti.opcodes.registry import decode_opcode
 from ganeti.opcodes.values import Version
 from ganeti.protocol.envelope import encode_request
 from ganeti.protocol.luxi import LuxiCalls
+from ganeti.protocol.rapi.answers import no_such
 from ganeti.protocol.rapi.jobs import Inputs, Submission, Wire, converted
 from ganeti.protocol.rapi.routes import Resource, Route
 from ganeti.protocol.rapi.table import TABLE
@@ -234,7 +235,7 @@ def version_in(about: str, answer: bytes, name: str) -> Version:
         return loads_as(Version, answer)
     rows = loads_as(list[tuple[str, int]], answer)
     if not rows:
-        raise HttpProblem(404, f"There is no {about} '{name}'")
+        raise no_such(about, name)
     return Version(*rows[0])
 
 

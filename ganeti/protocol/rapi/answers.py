@@ -98,7 +98,11 @@ def one_of(what: str) -> Shape:
 
 
 def _not_found(what: str, inputs: Inputs) -> HttpProblem:
-    name = next(iter(inputs.path.values()), "")
+    return no_such(what, next(iter(inputs.path.values()), ""))
+
+
+def no_such(what: str, name: str) -> HttpProblem:
+    """Return the answer to a question about an object that does not exist."""
     return HttpProblem(404, f"There is no {what} '{name}'")
 
 
