@@ -38,6 +38,10 @@ CONVERSATION: Sequence[tuple[str, str]] = (
     ('"WaitForJobChange",[1,["status"],null,null,5]', '[["success"],[]]'),
     ('"WaitForJobChange",["1",["status"],["success"],7,5]', '[["success"],[]]'),
     ('"WaitForJobChange",[99,["status"],null,null,5]', '!["JobLost",["Job 99 not found"]]'),
+    (
+        '"OpenConsole",["nowhere","serial"]',
+        '!["OpPrereqError",["there is no instance \'nowhere\'","unknown_entity"]]',
+    ),
     ('"QueryGrowth",[1]', '[{"begins":*,"created":0,"removed":0,"memory":0,"disk":0,"unknown":0}]'),
     ('"QueryGrowth",[0]', '!["OpPrereqError",["weeks: 0 is not between 1 and 52","wrong_input"]]'),
     # Questions.
