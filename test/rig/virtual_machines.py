@@ -150,7 +150,7 @@ class VirtualMachines:
         self.network = Network(directory)
         self.network.key = store.key()
         self.network.bridges[SECONDARY_BRIDGE] = SECONDARY_NETWORK
-        self.directory = directory
+        self.directory = directory = directory.absolute()  # QEMU runs in a directory of its own
         self.machines = [
             VirtualMachine(n, directory / f"node{n}", self.network) for n in range(1, count + 1)
         ]
