@@ -1,9 +1,10 @@
 """Power cuts at random moments of random steps in the life of instances on real nodes.
 
-``GANETI_TEST_ROUNDS`` says how many; ``GANETI_TEST_SEED`` plays those of an earlier run again.  Each cut meets a
-step of one instance with a logical volume and one of another with DRBD.  Then the machine is switched on
-again, what was begun is resumed by the commands that a person would type, and every copy of the disk has to
-hold all that the guest was told to be written.  Exports that were taken between are imported in the end.
+``GANETI_TEST_ROUNDS`` says how many cuts; ``GANETI_TEST_SEED`` plays those of an earlier run again.  Each cut
+meets a step of one instance with a logical volume and one of another with DRBD; in some rounds a second machine
+loses its power, too.  Then the machines are switched on again, what was begun is resumed by the commands
+that a person would type, and every copy of the disk has to hold all that the guest was told to be written.
+Exports that were taken between are imported in the end.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 from rig.containers import TIMEOUT_S, Machine
@@ -29,6 +31,7 @@ ROUNDS = int(os.environ.get("GANETI_TEST_ROUNDS", "2"))
 SEED = os.environ.get("GANETI_TEST_SEED") or str(random.SystemRandom().randrange(1 << 32))
 LONGEST_S = 60.0  # the power is cut at the latest then
 PAUSE_S = 0.1
+CUTS_OF_A_ROUND = (1, 1, 2)  # one of them by chance
 SIZE_MIB = 16
 NODES = [f"node{n}.example.com" for n in (1, 2, 3)]
 EXPORTS_ON = NODES[0]
@@ -213,30 +216,53 @@ def remove_orphans(writer: Writer) -> None:
         machine.run(f"lvremove --yes {path}; {SYNC_DATA}")
 
 
-def cut(nodes: VirtualMachines, machine: VirtualMachine, seed: str) -> None:
-    """Pull the plug, and switch the machine on again."""
-    nodes.pull_plug(machine)
-    nodes.start(machine, seed)
-    nodes.wait_for(machine)
-    master = nodes.machines[0]
+@dataclass(frozen=True)
+class Cut:
+    """A power cut to come, in seconds since the round began; the seed decides what caches write out."""
+
+    machine: VirtualMachine
+    after_s: float
+    seed: str
+
+
+def draw(nodes: VirtualMachines, chance: random.Random, cuts_max: int) -> list[Cut]:
+    """Return the cuts of a round."""
+    count = min(chance.choice(CUTS_OF_A_ROUND), cuts_max)
+    return [
+        Cut(machine, chance.uniform(0, LONGEST_S), str(chance.random()))
+        for machine in chance.sample(nodes.machines, count)
+    ]
+
+
+def cut(nodes: VirtualMachines, lives: Sequence[Life], begun: float, planned: Cut) -> None:
+    """Pull the plug when it is time, or when nothing goes on, and switch the machine on again."""
+    while time.monotonic() < begun + planned.after_s and any(life.is_busy() for life in lives):
+        time.sleep(PAUSE_S)
+    for life in lives:
+        life.writer.acknowledged()
+    nodes.pull_plug(planned.machine)
+    nodes.start(planned.machine, planned.seed)
+    nodes.wait_for(planned.machine)
+
+
+def wait_for_master(master: VirtualMachine) -> None:
+    """Wait until the master answers, and no job is under way."""
     master.wait_until("gnt-job list", TIMEOUT_S)
     ended = "! gnt-job list --no-headers -o status | grep -E 'running|waiting|queued|canceling'"
     master.wait_until(ended, TIMEOUT_S)
 
 
-def play(nodes: VirtualMachines, lives: Sequence[Life], number: int, chance: random.Random) -> None:
-    """Begin a step of each instance, cut the power of a machine somewhere in them, and go on."""
-    machine, after_s = chance.choice(nodes.machines), chance.uniform(0, LONGEST_S)
+def play(nodes: VirtualMachines, lives: Sequence[Life], number: int, cuts: Sequence[Cut]) -> None:
+    """Begin a step of each instance, cut the power somewhere in them, and go on."""
     begun = time.monotonic()
-    print(f"round {number}: {machine.name} is cut after {after_s:.1f} s")
+    words = " and ".join(f"{each.machine.name} after {each.after_s:.1f} s" for each in cuts)
+    print(f"cut {number}: {words}")
     steps = [life.begin() for life in lives]
     for life, step in zip(lives, steps, strict=True):
         print("   ", step.command.format(name=life.writer.name))
-    while time.monotonic() < begun + after_s and any(life.is_busy() for life in lives):
-        time.sleep(PAUSE_S)
-    for life in lives:
-        life.writer.acknowledged()
-    cut(nodes, machine, str(chance.random()))
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(partial(cut, nodes, lives, begun), cuts))
+    wait_for_master(nodes.machines[0])
     back_s = time.monotonic() - begun
     with ThreadPoolExecutor() as pool:
         list(pool.map(resume, lives, steps))
@@ -276,7 +302,9 @@ def test_nothing_is_lost_by_power_cuts(
     nodes: VirtualMachines, lives: list[Life], limit_again: Callable[[], None]
 ) -> None:
     print(f"GANETI_TEST_SEED={SEED}")
-    chance = random.Random(SEED)
-    for number in range(ROUNDS):
+    chance, done = random.Random(SEED), 0
+    while done < ROUNDS:
         limit_again()
-        play(nodes, lives, number, chance)
+        cuts = draw(nodes, chance, ROUNDS - done)
+        play(nodes, lives, done + 1, cuts)
+        done += len(cuts)
