@@ -55,6 +55,7 @@ OWNED: Final = (
     *_rows(DIRECTORY, 0o700, ROOT, MASTERD, "crypto_keys_dir"),
     *_rows(DIRECTORY, 0o755, ROOT, ROOT, "instance_reason_dir"),
     *_rows(DIRECTORY, 0o750, ROOT, ALL_DAEMONS, "log_os_dir", "log_kvm_dir", "log_xen_dir"),
+    *_rows(DIRECTORY, 0o750, ROOT, ALL_DAEMONS, "log_lxc_dir"),
     *_rows(DIRECTORY, 0o750, ROOT, ROOT, "log_cleaner_dir"),
     *_rows(DIRECTORY, 0o750, MASTERD, MASTERD, "log_master_cleaner_dir"),
     # The cluster and its secrets.

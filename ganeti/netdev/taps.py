@@ -20,6 +20,7 @@ import ipaddress
 import logging
 import os
 import re
+import shlex
 import shutil
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -195,8 +196,11 @@ def _bridge_setting(name: str, setting: str) -> int:
 
 def can_make_taps() -> bool:
     """Tell whether this process has the device and the right to make taps."""
-    if not os.access(_TUN_DEVICE, os.R_OK | os.W_OK):
-        return False
+    return os.access(_TUN_DEVICE, os.R_OK | os.W_OK) and can_make_interfaces()
+
+
+def can_make_interfaces() -> bool:
+    """Tell whether this process has the right to make network interfaces."""
     with open("/proc/self/status", encoding="ascii", errors="replace") as file:
         found = re.search(r"^CapEff:\s*([0-9a-f]+)$", file.read(), re.MULTILINE)
     return found is not None and bool(int(found[1], 16) >> _CAP_NET_ADMIN & 1)
@@ -325,6 +329,24 @@ def create_tap(backend: NicBackend, *, vnet_hdr: bool, queues: int = 1, script: 
     except HypervisorError:
         remove_tap(backend.tap, backend.mode)
         raise
+
+
+def connecting_script(backend: NicBackend, script: str = "") -> str:
+    """Return a program for the shell that connects an interface once somebody has made it.
+
+    Args:
+        script: where the administrator's script would be, as for `create_tap`.
+    """
+    lines = ["#!/bin/sh", "set -e", f"export PATH={_SCRIPT_PATH}"]
+    if is_runnable(script):
+        lines += [f"export {key}={shlex.quote(value)}" for key, value in backend.variables.items()]
+        return "\n".join([*lines, f"exec {shlex.quote(script)}", ""])
+    for step in attach_steps(backend, _bridge_setting(backend.link, "default_pvid")):
+        if isinstance(step, Write):
+            lines.append(f"echo {shlex.quote(step.value)} > {shlex.quote(step.path)}")
+        else:
+            lines.append(shlex.join(step.argv) + (" || :" if step.may_fail else ""))
+    return "\n".join([*lines, ""])
 
 
 def _run_script(script: str, backend: NicBackend) -> None:

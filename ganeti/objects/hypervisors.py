@@ -386,7 +386,14 @@ class Hypervisor(Row):
             files=("/etc/ganeti/kvm-vif-bridge", _VNC_PASSWORD),
         ),
     )
-    LXC = "lxc", HypervisorTraits(_LXC)
+    LXC = (
+        "lxc",
+        HypervisorTraits(
+            _LXC,
+            "ganeti.hypervisor.lxc.driver:LxcHypervisor",
+            files=("/etc/ganeti/lxc-vif-bridge",),
+        ),
+    )
     XEN_HVM = (
         "xen-hvm",
         HypervisorTraits(_XEN_HVM, needs_network_port=True, files=(*_XEN_FILES, _VNC_PASSWORD)),

@@ -5,6 +5,7 @@ A driver joins by a row of `RIGS`: what an instance of it needs, and what this m
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from guests.instances import make_instance
 from guests.nodes import QEMU, kvm_nodes
-from guests.trees import tree_disk
+from guests.trees import container_disk, tree_disk
 
 from ganeti.base.errors import GenericError, HypervisorError, OpPrereqError
 from ganeti.base.paths import Paths
@@ -79,6 +80,16 @@ def chroot(base: Path) -> Iterator[Rig]:
 
 
 @contextmanager
+def lxc(base: Path) -> Iterator[Rig]:
+    rig = Rig(two_nodes(base), make_instance(hypervisor="lxc"), [container_disk(base)])
+    try:
+        yield rig
+    finally:
+        for index in (0, 1):
+            rig.driver(index).stop(rig.instance.name, force=True)
+
+
+@contextmanager
 def kvm(_base: Path) -> Iterator[Rig]:
     with kvm_nodes(2) as found:
         one, other = (node.env for node in found.nodes)
@@ -90,11 +101,16 @@ RIGS: Mapping[str, Callable[[Path], AbstractContextManager[Rig]]] = {
     "chroot": chroot,
     "fake": fake,
     "kvm": kvm,
+    "lxc": lxc,
 }
 NEEDS = {
     "chroot": (pytest.mark.root,),
     "fake": (),
     "kvm": (pytest.mark.qemu, pytest.mark.skipif(QEMU is None, reason="needs qemu-system-x86_64")),
+    "lxc": (
+        pytest.mark.root,
+        pytest.mark.skipif(shutil.which("lxc-start") is None, reason="needs the programs of LXC"),
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""Disks for the hypervisor chroot: a file system with a shell and an init script."""
+"""Disks for hypervisors of one kernel: a file system with a shell and an init script."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ INIT = """#!/bin/sh
 echo "$1" >> /calls
 [ "$1" != start ] || sleep 1000 > /dev/null 2>&1 &
 """
+CONTAINER_INIT = """#!/bin/sh
+echo "hello from $0"
+trap 'echo asked to stop; exit 0' PWR
+trap 'echo asked to reboot; exit 0' INT
+while :; do sleep 1 & wait; done
+"""
 
 
 def put_program(tree: Path, name: str) -> None:
@@ -30,19 +36,19 @@ def put_program(tree: Path, name: str) -> None:
         shutil.copy(library, target)
 
 
-def tree_disk(base: Path) -> AssembledDisk:
+def tree_disk(base: Path, init: str = "ganeti-chroot", text: str = INIT) -> AssembledDisk:
     """Make a disk in a directory; skips the test where that cannot be used."""
     mkfs = shutil.which("mkfs.ext4", path=f"{os.environ['PATH']}:/sbin:/usr/sbin")
     if os.geteuid() != 0 or mkfs is None:
         pytest.skip("needs root and mkfs.ext4")
     tree = base / "tree"
-    for name in ("bin", "dev", "mnt"):
+    for name in ("bin", "dev", "mnt", "proc", "sbin", "sys"):
         (tree / name).mkdir(parents=True)
     (tree / "dev" / "null").touch()  # a shell wants it for what it starts in the background
     for name in ("sh", "sleep"):
         put_program(tree, name)
-    script = tree / "ganeti-chroot"
-    script.write_text(INIT)
+    script = tree / init
+    script.write_text(text)
     script.chmod(0o755)
     path = str(base / "disk")
     subprocess.run([mkfs, "-q", "-d", str(tree), path, "32M"], check=True)
@@ -52,3 +58,8 @@ def tree_disk(base: Path) -> AssembledDisk:
         pytest.skip("cannot mount here")
     subprocess.run(["umount", str(mount_point)], check=True)
     return AssembledDisk(0, "uuid", path, 32)
+
+
+def container_disk(base: Path) -> AssembledDisk:
+    """Make a disk whose file system has an init for a container."""
+    return tree_disk(base, "sbin/init", CONTAINER_INIT)

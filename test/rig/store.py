@@ -165,7 +165,7 @@ def tools() -> Path:
 
 
 def _make_tools(target: Path) -> None:
-    _unpack(target, TOOLS)
+    unpack(target, TOOLS)
     (target / "depmod").symlink_to("bin/kmod")  # the program does what its name says
 
 
@@ -177,10 +177,11 @@ def kernel_name() -> str:
 def kernel() -> Path:
     """Return the directory with the unpacked kernel package: ``boot`` and ``lib/modules``."""
     name = kernel_name()
-    return cached("kernel", name, lambda path: _unpack(path, (name,)))
+    return cached("kernel", name, lambda path: unpack(path, (name,)))
 
 
-def _unpack(target: Path, packages: tuple[str, ...]) -> None:
+def unpack(target: Path, packages: tuple[str, ...]) -> None:
+    """Unpack packages of Debian, without what they need."""
     downloads = target / "packages"
     downloads.mkdir()
     run("apt-get", "--quiet", "download", *packages, cwd=downloads)

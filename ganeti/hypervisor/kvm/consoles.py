@@ -21,7 +21,8 @@ from ganeti.base.json import JsonValue
 from ganeti.hypervisor.interface import ConsoleNode, NodeEnv
 from ganeti.hypervisor.kvm.agent import AgentError, GuestAgent
 from ganeti.hypervisor.kvm.files import MachineFiles
-from ganeti.hypervisor.kvm.params import VNC_BASE_PORT, KvmParams, ip_version, missing_here
+from ganeti.hypervisor.kvm.params import VNC_BASE_PORT, KvmParams, ip_version
+from ganeti.hypervisor.params import missing_here
 from ganeti.netdev.backends import ssh_forward
 from ganeti.objects.hypervisors import ConsoleKind
 from ganeti.objects.model import Guest, InstanceConsole

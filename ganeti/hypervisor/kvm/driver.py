@@ -31,17 +31,17 @@ from ganeti.hypervisor.kvm.hotplug import KvmHotplug
 from ganeti.hypervisor.kvm.machine import Machine, build_machine, with_machine_type
 from ganeti.hypervisor.kvm.migration import KvmMigration
 from ganeti.hypervisor.kvm.monitor import Monitor
-from ganeti.hypervisor.kvm.params import KvmParams, missing_here, parse_cpu_mask, wrong_param
+from ganeti.hypervisor.kvm.params import KvmParams
 from ganeti.hypervisor.kvm.qemu import choose_accelerator, find_qemu, is_usual_place
 from ganeti.hypervisor.kvm.snapshot import KvmSnapshots
 from ganeti.hypervisor.kvm.state import Machines, Runtime, find_process, save_runtime
+from ganeti.hypervisor.params import check_cpus_here, missing_here, wrong_param
 from ganeti.hypervisor.user_ids import pool_of
 from ganeti.netdev.backends import choose_backends
 from ganeti.objects.hypervisors import RebootType
 from ganeti.objects.model import Guest, InstanceConsole
 from ganeti.objects.rpc_instance import RpcInstance
 from ganeti.system import process
-from ganeti.system.files import read_bytes_or_none
 
 _MIB: Final = 1 << 20
 
@@ -190,10 +190,7 @@ class KvmHypervisor(Hypervisor):
         self._hotplug.resize_disk(instance, disk)
 
 
-_SHORT_BYTES_MAX: Final = 4096
-_SHOWN_MAX: Final = 8
 _VHOST: Final = "/dev/vhost-net"
-_ONLINE: Final = "/sys/devices/system/cpu/online"
 
 
 def validate_on_node(params: KvmParams, env: NodeEnv) -> None:
@@ -214,7 +211,7 @@ def validate_on_node(params: KvmParams, env: NodeEnv) -> None:
     if params.text("kvm_flag"):
         choose_accelerator(params.text("kvm_flag"), binary, paths)
     _check_words(params, binary)
-    _check_cpus(params, env)
+    check_cpus_here(params.text("cpu_mask"), env.hostname)
     check_on_node(params, env)
     if params.flag("vhost_net") and not os.path.exists(_VHOST):
         raise missing_here("vhost_net", f"there is no {_VHOST} on node {env.hostname}")
@@ -239,20 +236,6 @@ def _check_words(params: KvmParams, binary: str) -> None:
             if capability not in able:
                 text = f"{binary} cannot {capability!r}; it can {', '.join(sorted(able))}"
                 raise wrong_param("migration_caps", text)
-
-
-def _check_cpus(params: KvmParams, env: NodeEnv) -> None:
-    """Check that the node has the processors that guests are to be bound to."""
-    masks = parse_cpu_mask(params.text("cpu_mask"))
-    wanted = {number for mask in masks for number in mask or ()}
-    online = read_bytes_or_none(_ONLINE, _SHORT_BYTES_MAX)
-    if not wanted or online is None:
-        return
-    text = online.decode("ascii", "replace").strip()
-    (here,) = parse_cpu_mask(text)
-    if here is not None and not wanted <= here:
-        lacking = ", ".join(map(str, sorted(wanted - here)[:_SHOWN_MAX]))
-        raise missing_here("cpu_mask", f"node {env.hostname} has processors {text}, not {lacking}")
 
 
 def _check_files(params: KvmParams, paths: Paths) -> None:

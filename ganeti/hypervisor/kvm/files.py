@@ -31,7 +31,8 @@ from typing import Final
 from ganeti.base.errors import GenericError, HypervisorError
 from ganeti.base.paths import UNIX_SOCKET_PATH_BYTES_MAX, Paths
 from ganeti.hypervisor.interface import check_name
-from ganeti.hypervisor.kvm.params import VNC_PASSWORD_BYTES_MAX, KvmParams, missing_here
+from ganeti.hypervisor.kvm.params import VNC_PASSWORD_BYTES_MAX, KvmParams
+from ganeti.hypervisor.params import missing_here
 from ganeti.system.environment import check_socket_path
 from ganeti.system.files import ensure_directory, read_bytes, remove_if_exists
 

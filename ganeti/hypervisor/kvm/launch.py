@@ -24,9 +24,10 @@ from ganeti.hypervisor.kvm.consoles import bound_by, listen_address
 from ganeti.hypervisor.kvm.files import MachineFiles, local_files, read_password
 from ganeti.hypervisor.kvm.machine import Machine
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorGone, MonitorTimeout
-from ganeti.hypervisor.kvm.params import VNC_BASE_PORT, KvmParams, assign_cpus
+from ganeti.hypervisor.kvm.params import VNC_BASE_PORT, KvmParams
 from ganeti.hypervisor.kvm.qemu import find_qemu
 from ganeti.hypervisor.kvm.state import Runtime
+from ganeti.hypervisor.params import assign_cpus
 from ganeti.hypervisor.user_ids import LockedUid, release_uid, request_unused_uid
 from ganeti.netdev import taps
 from ganeti.netdev.backends import BackendKind, NetworkAbilities, NicBackend

@@ -3,9 +3,6 @@
 The table of parameters (`ganeti.objects.hypervisors`) says which values each may have.  The checks
 here need no node; `ganeti.hypervisor.kvm.driver` looks at the node's files.
 
-A mask of processors, parameter cpu_mask, is ``all`` or one list for all virtual processors, or one
-for each, separated by colons: ``0-3,6``, ``0:1:all:2-3``.
-
 Source: constants.json, "hvparams" and "hypervisors"; manual page gnt-instance(8).
 """
 
@@ -15,10 +12,10 @@ import ipaddress
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
-from ganeti.base.errors import ErrorCode, GenericError, NotSupportedError, OpPrereqError
+from ganeti.base.errors import GenericError, NotSupportedError, OpPrereqError
+from ganeti.hypervisor.params import HvParams, parse_cpu_mask, wrong_param
 from ganeti.objects.hypervisors import HVPARAMS, Hypervisor
 from ganeti.objects.parameters import ValueType
 
@@ -60,47 +57,12 @@ _USB_HOST: Final = re.compile(r"host:([0-9a-fA-F]{1,4}):([0-9a-fA-F]{1,4})")
 _USB_HOST_PLACE: Final = re.compile(r"host:(\d{1,3})\.(\d{1,3})")
 _INTERFACE: Final = re.compile(r"[^\s/:]{1,15}")  # IFNAMSIZ
 _ALMOST_ADDRESS: Final = re.compile(r"[\d.]+")
-_ALL_CPUS: Final = "all"
-_CPU_MAX: Final = 8191  # more than any kernel is built for
-_CPU_RANGE: Final = re.compile(r"(\d+)(?:-(\d+))?")
-CpuSet = frozenset[int] | None  # None: any processor
 
 
-@dataclass(frozen=True, slots=True)
-class KvmParams:
-    """Filled parameters, read by type.
+class KvmParams(HvParams):
+    """Filled parameters of an instance of KVM."""
 
-    Raises:
-        OpPrereqError: (on reading) the parameter is missing or of the wrong type.
-    """
-
-    values: Mapping[str, object]
-
-    def text(self, name: str) -> str:
-        """Return a text; "" where it is null."""
-        value = self.values.get(name)
-        if value is None:
-            return ""
-        if not isinstance(value, str):
-            raise self._wrong_type(name, "a text")
-        return value
-
-    def number(self, name: str) -> int:
-        """Return a whole number."""
-        value = self.values.get(name)
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise self._wrong_type(name, "a whole number")
-        return value
-
-    def flag(self, name: str) -> bool:
-        """Return yes or no."""
-        value = self.values.get(name)
-        if not isinstance(value, bool):
-            raise self._wrong_type(name, "true or false")
-        return value
-
-    def _wrong_type(self, name: str, wanted: str) -> OpPrereqError:
-        return wrong_param(name, f"must be {wanted}, not {self.values.get(name)!r}")
+    __slots__ = ()
 
     @property
     def has_vnc(self) -> bool:
@@ -127,16 +89,6 @@ class KvmParams:
         return [name for name in re.split(r"[,\s]+", self.text("usb_devices")) if name]
 
 
-def missing_here(name: str, text: str) -> OpPrereqError:
-    """Return an error about a parameter that names something that this node does not have."""
-    return wrong_param(name, text, ErrorCode.ENVIRON)
-
-
-def wrong_param(name: str, text: str, ecode: ErrorCode = ErrorCode.INVAL) -> OpPrereqError:
-    """Return an error about one parameter."""
-    return OpPrereqError(f"hypervisor parameter {name}: {text}", ecode)
-
-
 def _not_supported(name: str, value: str, instead: str) -> NotSupportedError:
     return NotSupportedError(f"hypervisor parameter {name}: {value} is not supported; {instead}")
 
@@ -148,50 +100,6 @@ def usb_device_option(device: str) -> str | None:
     if found := _USB_HOST_PLACE.fullmatch(device):
         return f"usb-host,hostbus={found[1]},hostaddr={found[2]}"
     return USB_DEVICES.get(device)
-
-
-def _wrong_mask(text: str, what: str) -> OpPrereqError:
-    return wrong_param("cpu_mask", f"{text!r} {what}")
-
-
-def _parse_cpus(text: str) -> CpuSet:
-    if text == _ALL_CPUS:
-        return None
-    cpus: set[int] = set()
-    for part in text.split(","):
-        found = _CPU_RANGE.fullmatch(part.strip())
-        if found is None:
-            raise _wrong_mask(text, "is not a list of processors such as 0-3,6")
-        low, high = int(found[1]), int(found[2] or found[1])
-        if low > high:
-            raise _wrong_mask(part, "runs backwards")
-        if high > _CPU_MAX:
-            raise _wrong_mask(part, f"is beyond processor {_CPU_MAX}")
-        cpus.update(range(low, high + 1))
-    return frozenset(cpus)
-
-
-def parse_cpu_mask(mask: str) -> list[CpuSet]:
-    """Parse a mask into one set for all virtual processors, or one for each.
-
-    Raises:
-        OpPrereqError: it is not well-formed.
-    """
-    return [_parse_cpus(part.strip()) for part in mask.split(":")]
-
-
-def assign_cpus(mask: str, vcpus: int) -> list[CpuSet]:
-    """Return the set of each virtual processor.
-
-    Raises:
-        OpPrereqError: the mask is not well-formed, or names another number of processors.
-    """
-    sets = parse_cpu_mask(mask)
-    if len(sets) == 1:
-        return sets * vcpus
-    if len(sets) != vcpus:
-        raise _wrong_mask(mask, f"is for {len(sets)} virtual processors, the instance has {vcpus}")
-    return sets
 
 
 def problems(hvparams: Mapping[str, object]) -> Iterator[GenericError]:

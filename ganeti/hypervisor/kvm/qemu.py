@@ -25,7 +25,8 @@ import msgspec
 from ganeti.base.errors import CommandError, ErrorCode, GenericError, OpPrereqError
 from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
-from ganeti.hypervisor.kvm.params import PARAMETERS, missing_here
+from ganeti.hypervisor.kvm.params import PARAMETERS
+from ganeti.hypervisor.params import missing_here
 from ganeti.system import clock, process
 from ganeti.system.filelock import FileLock
 from ganeti.system.files import ensure_directory, read_bytes_or_none, remove_if_exists, write_atomic

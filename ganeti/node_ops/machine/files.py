@@ -31,6 +31,7 @@ ALLOWED_PATHS: Final = frozenset(
     {
         "/etc/ganeti/distributed-files",
         "/etc/ganeti/kvm-vif-bridge",
+        "/etc/ganeti/lxc-vif-bridge",
         "/etc/ganeti/vnc-cluster-password",
         "/etc/hosts",
         "/etc/xen/scripts/vif-bridge",

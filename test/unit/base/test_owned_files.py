@@ -27,6 +27,7 @@ OURS = {
     *("/var/log/ganeti/etcd.log", "/var/lib/ganeti/etcd", "/var/lib/ganeti/etcd.member"),
     "/var/lib/ganeti/high-availability-member",
     *("/var/log/ganeti/jobs.log", "/var/log/ganeti/rapi-access.log"),
+    "/var/log/ganeti/lxc",
     *("/var/log/ganeti/audit.log", "/var/log/ganeti/rapi-audit.log"),
     "/var/lib/ganeti/queue/archive/[0-9]*",
     "/var/lib/ganeti/queue/archive/*/job-*",

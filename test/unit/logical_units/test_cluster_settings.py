@@ -91,7 +91,7 @@ def test_wrong_values_are_refused(cluster: FakeCluster, params: dict[str, Any], 
 
 @pytest.mark.parametrize(
     ("params", "text"),
-    [({"enabled_hypervisors": ["kvm", "fake", "lxc"]}, "'lxc' is not supported yet")],
+    [({"enabled_hypervisors": ["kvm", "xen-pvm"]}, "'xen-pvm' is not supported yet")],
 )
 def test_what_needs_a_later_step_says_so(
     cluster: FakeCluster, params: dict[str, Any], text: str

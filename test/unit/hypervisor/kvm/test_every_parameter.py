@@ -15,8 +15,9 @@ from ganeti.hypervisor.kvm.files import FILE_PARAMETERS, read_password
 from ganeti.hypervisor.kvm.launch import uses_vnet_hdr
 from ganeti.hypervisor.kvm.machine import build_machine
 from ganeti.hypervisor.kvm.migration import migration_port
-from ganeti.hypervisor.kvm.params import KvmParams, assign_cpus, problems
+from ganeti.hypervisor.kvm.params import KvmParams, problems
 from ganeti.hypervisor.kvm.qemu import find_qemu
+from ganeti.hypervisor.params import assign_cpus
 from ganeti.netdev.backends import BackendKind, NicBackend
 from ganeti.objects.hypervisors import HVPARAMS
 

@@ -10,14 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganeti.base.errors import NotSupportedError, OpPrereqError
-from ganeti.hypervisor.kvm.params import (
-    CpuSet,
-    KvmParams,
-    assign_cpus,
-    parse_cpu_mask,
-    problems,
-    usb_device_option,
-)
+from ganeti.hypervisor.kvm.params import KvmParams, problems, usb_device_option
 from ganeti.objects.hypervisors import HVPARAMS
 
 DEFAULTS = {name: spec.default for name, spec in HVPARAMS["kvm"].items()}
@@ -143,33 +136,6 @@ def test_usb_devices() -> None:
     assert usb_device_option("host:12:ab") == "usb-host,vendorid=0x12,productid=0xab"
     assert usb_device_option("host:1.2") == "usb-host,hostbus=1,hostaddr=2"
     assert usb_device_option("host:") is None
-
-
-@pytest.mark.parametrize(
-    ("mask", "sets"),
-    [
-        ("all", [None]),
-        ("0", [{0}]),
-        ("0-2,5", [{0, 1, 2, 5}]),
-        ("0:1-2:all", [{0}, {1, 2}, None]),
-        (" 3 , 4 ", [{3, 4}]),
-    ],
-)
-def test_masks(mask: str, sets: list[CpuSet]) -> None:
-    assert parse_cpu_mask(mask) == sets
-
-
-@pytest.mark.parametrize("mask", ["", "x", "1-", "3-1", "0::1", "all,1", "0-99999999", "-1"])
-def test_wrong_masks_are_named(mask: str) -> None:
-    with pytest.raises(OpPrereqError, match="cpu_mask"):
-        parse_cpu_mask(mask)
-
-
-def test_one_set_is_for_all_virtual_processors() -> None:
-    assert assign_cpus("1-2", 3) == [{1, 2}] * 3
-    assert assign_cpus("1:2", 2) == [{1}, {2}]
-    with pytest.raises(OpPrereqError, match="the instance has 3"):
-        assign_cpus("1:2", 3)
 
 
 def test_all_findings_are_listed_and_the_first_is_raised() -> None:
