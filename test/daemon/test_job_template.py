@@ -18,7 +18,7 @@ from fakes.waiting import wait_until
 
 from ganeti.base.ids import JobId
 from ganeti.clients.luxi import LuxiClient
-from ganeti.luxid.queue.processes import FORK_S_MAX, WARM_DEFAULT, launch_argv
+from ganeti.luxid.queue.processes import ASSIGN_S_MAX, FORK_S_MAX, WARM_DEFAULT, launch_argv
 
 RELOAD_S_MAX = 8.0  # loading everything takes a second; the machine may be busy
 
@@ -203,6 +203,25 @@ def test_a_template_that_hangs_under_load_is_replaced(node: LuxidNode) -> None:
     assert "hangs, it is killed" in node.log()
     assert "cannot be started now" not in node.log()
     assert template_of(node).pid != template.pid
+
+
+def test_jobs_pass_by_warm_processes_that_hang(node: LuxidNode) -> None:
+    client = node.start()
+    run(client)
+    template = template_of(node)
+    wait_until(lambda: len(template.children()) == WARM_DEFAULT, "warm processes")
+    hung = template.children()
+    for each in hung:
+        os.kill(each.pid, signal.SIGSTOP)
+    started = time.monotonic()
+    run(client)
+    assert time.monotonic() - started < WARM_DEFAULT * ASSIGN_S_MAX + RELOAD_S_MAX
+    wait_until(lambda: not any(each.is_running() for each in hung), "they are killed")
+    assert "cannot be started now" not in node.log()
+    pids = {f"_{each.pid}_" for each in hung}
+    wait_until(
+        lambda: not any(pid in name for name in locks(node) for pid in pids), "no lock file stays"
+    )
 
 
 def test_a_warm_process_that_ends_leaves_no_lock_file(node: LuxidNode) -> None:

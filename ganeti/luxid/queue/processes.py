@@ -11,6 +11,7 @@ Source: ARCHITECTURE, "The life of a job".
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import os
@@ -44,6 +45,9 @@ FORK_S_MAX: Final = 2.0
 READY_S_MAX: Final = 60.0
 # As `FORK_S_MAX`, for a process that imports everything for itself.
 START_S_MAX: Final = 5.0
+# A process that waits ahead of need answers at once.  One that does not is killed, and the job goes
+# to another; the last one that is tried has the whole time, as the machine may be that busy.
+ASSIGN_S_MAX: Final = 1.0
 _READ_BYTES: Final = 65536
 WARM_DEFAULT: Final = 4  # enough for bursts of that many jobs to start at once
 WARM_LOW: Final = 2
@@ -96,14 +100,14 @@ class JobProcess:
         self.pid = ready.process_id
         self.livelock = ready.livelock
 
-    async def assign(self, job_id: int) -> str:
+    async def assign(self, job_id: int, timeout_s: float = ANSWER_TIMEOUT_S) -> str:
         """Give it its job; returns the name of its lock file.
 
         Raises:
-            ProcessGoneError: it is not there any more.
+            ProcessGoneError: it is not there any more, or hangs.
         """
         await self._say(job_start.Assign(job_id))
-        named = await self._hear()
+        named = await self._hear(timeout_s)
         assert isinstance(named, job_start.Named)
         self.livelock = named.livelock
         return named.livelock
@@ -430,6 +434,14 @@ class Pool:
             self._closed = True
             self._source.close()
             os.close(self._log)
+
+    def end(self, hung: JobProcess) -> None:
+        """Do without a process that was not confirmed, and kill it: it may hang."""
+        hung.drop()
+        self._source.take_reports()
+        if not hung.is_gone:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(hung.pid, signal.SIGKILL)
 
     def _drop_warm(self) -> None:
         while self._warm:

@@ -37,7 +37,13 @@ from ganeti.logical_units.locks import slice_s
 from ganeti.luxid.queue.follower import Follower
 from ganeti.luxid.queue.job_store import JobStore
 from ganeti.luxid.queue.known_jobs import KnownJob, KnownJobs, Phase
-from ganeti.luxid.queue.processes import Pool, ProcessGoneError
+from ganeti.luxid.queue.processes import (
+    ANSWER_TIMEOUT_S,
+    ASSIGN_S_MAX,
+    WARM_DEFAULT,
+    Pool,
+    ProcessGoneError,
+)
 from ganeti.luxid.tasks import Tasks
 from ganeti.protocol.job_start import Confirm
 from ganeti.system.clock import timestamp
@@ -45,7 +51,7 @@ from ganeti.system.process_facts import catches
 
 logger = logging.getLogger(__name__)
 
-START_ATTEMPTS_MAX: Final = 3
+START_ATTEMPTS_MAX: Final = WARM_DEFAULT + 1  # all that wait ahead of need may hang
 RETURN_DELAY_S: Final = 5.0
 FIRST_TURN_S: Final = 0.2  # soon all who wait have tried, and a new job comes before them
 STEP_BACK_AGAIN_S: Final = 1.0  # a signal just before a system call begins may go unnoticed
@@ -196,14 +202,15 @@ class JobStarter:
             JobQueueError: the start record is not durable; the job is in the queue as before.
         """
         queued = known.job
-        for attempt in range(START_ATTEMPTS_MAX):
+        for left in reversed(range(START_ATTEMPTS_MAX)):
             process = await self._pool.take()
             try:
-                livelock = await process.assign(queued.id)
+                patience_s = ASSIGN_S_MAX if left else ANSWER_TIMEOUT_S
+                livelock = await process.assign(queued.id, patience_s)
                 break
             except ProcessGoneError as err:
-                process.drop()
-                logger.warning("Job %s, attempt %s: %s", queued.id, attempt + 1, err)
+                self._pool.end(process)
+                logger.warning("Job %s, %d attempts left: %s", queued.id, left, err)
         else:
             raise ProcessGoneError(f"{START_ATTEMPTS_MAX} job processes ended at once")
         started = changes.handed_over(
