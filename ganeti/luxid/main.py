@@ -31,6 +31,7 @@ from ganeti.daemon.context import DaemonContext
 from ganeti.daemon.main import DaemonSpec
 from ganeti.daemon.master_watch import MasterWatch, confirm, poll_everybody
 from ganeti.daemon.options import MasterOptions, option
+from ganeti.daemon.partner import look_after
 from ganeti.jobs.scheduler import LimitChanged, QuorumChanged, tracked_limit
 from ganeti.jobs.votes import Poll, Standing, highest_job_id, judge, newer_jobs
 from ganeti.luxid.cluster_methods import ClusterMethods
@@ -168,6 +169,8 @@ class LuxiDaemon:
         asks_nobody = self._context.options_as(Options).no_voting
         watch = self._watch.only_report() if asks_nobody else self._watch.run()
         self._tasks.create_task(watch, name="watch over the master role")
+        partner = look_after(self._context, SPEC.name, "ganeti-wconfd")
+        self._tasks.create_task(partner, name="watch over WConfD")
 
     async def stop(self) -> None:
         """Finish the work that has begun, within a short time."""

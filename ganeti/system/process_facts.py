@@ -20,21 +20,30 @@ _COMM_PATH: Final = "/proc/self/comm"
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _ZOMBIES: Final = (b"Z", b"X")
-_STOPPED: Final = b"T"
+_STOPPED: Final = "T"
 # Fields of /proc/PID/stat, counted from the one behind the name.
 _STATE, _UTIME, _STIME, _THREADS, _STARTED, _RESIDENT = 0, 11, 12, 17, 19, 21
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessFacts:
-    """One process; ``started_s`` is in seconds since the epoch, as exact as the system tells."""
+    """One process; ``started_s`` is in seconds since the epoch, as exact as the system tells.
+
+    Attributes:
+        state: one letter, as proc(5) has it.
+    """
 
     pid: int
-    is_stopped: bool
+    state: str
     cpu_s: float
     started_s: float
     threads: int
     resident_bytes: int
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a signal keeps it from going on."""
+        return self.state == _STOPPED
 
 
 def catches(pid: int, number: signal.Signals) -> bool:
@@ -60,12 +69,22 @@ def read(pid: int) -> ProcessFacts | None:
     since_boot_s = int(fields[_STARTED]) / _TICKS_PER_SECOND
     return ProcessFacts(
         pid=pid,
-        is_stopped=fields[_STATE] == _STOPPED,
+        state=fields[_STATE].decode("ascii"),
         cpu_s=(int(fields[_UTIME]) + int(fields[_STIME])) / _TICKS_PER_SECOND,
         started_s=booted_s + since_boot_s,
         threads=int(fields[_THREADS]),
         resident_bytes=int(fields[_RESIDENT]) * _PAGE_BYTES,
     )
+
+
+def arguments(pid: int) -> list[str]:
+    """Return the command line of a process.
+
+    Raises:
+        OSError: it has ended.
+    """
+    with open(f"/proc/{pid}/cmdline", "rb") as file:
+        return file.read().decode("utf-8", "surrogateescape").split("\0")[:-1]
 
 
 def open_files(pid: int) -> int | None:

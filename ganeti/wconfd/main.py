@@ -30,6 +30,7 @@ from ganeti.daemon.context import DaemonContext
 from ganeti.daemon.main import DaemonSpec
 from ganeti.daemon.master_watch import MasterWatch, check_self, confirm, poll_everybody
 from ganeti.daemon.options import MasterOptions, option
+from ganeti.daemon.partner import look_after
 from ganeti.jobs.votes import SERIAL_LEAP
 from ganeti.locking import serialisation
 from ganeti.locking.serialisation import decode_locks
@@ -220,6 +221,8 @@ async def serve(context: DaemonContext) -> None:
                 async with serve_unix(paths.wconfd_socket, SOCKET_MODE, dispatcher, limits):
                     distributor.start()
                     _watch_masters(context, keeper, rpc, watch)
+                    partner = look_after(context, SPEC.name, "ganeti-luxid")
+                    context.spawn(partner, "watch over LuxiD")
                     context.ready()
                     await context.stopping.wait()
             finally:

@@ -234,7 +234,10 @@ def test_while_luxid_hangs_the_watcher_gives_up_and_is_right_afterwards(
     add(watched, name)
     watch(watched)
     crash(watched, name)
-    with stopped(watched, watched.master, "ganeti-luxid") as before:
+    with (
+        stopped(watched, watched.master, "ganeti-wconfd"),  # which would replace the other one
+        stopped(watched, watched.master, "ganeti-luxid") as before,
+    ):
         outcome = watched.run("ganeti-watcher", timeout_s=400)
         assert outcome.status == 1, outcome
         said = log(watched)

@@ -1,0 +1,88 @@
+"""LuxiD and WConfD that hang, without systemd: the other one replaces them, and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fakes.failing_cluster import FailingCluster, failing_cluster
+from fakes.waiting import wait_until
+
+from ganeti.system import daemon_control, process_facts
+
+
+@pytest.fixture(scope="module")
+def one() -> Iterator[FailingCluster]:
+    with failing_cluster(1) as made:
+        yield made
+
+
+def pid_of(cluster: FailingCluster, daemon: str) -> int | None:
+    return daemon_control.running_pid(cluster.paths, daemon)
+
+
+def hang(cluster: FailingCluster, daemon: str) -> int:
+    """Have a daemon hang; returns its process."""
+    pid = pid_of(cluster, daemon)
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    return pid
+
+
+def wait_replaced(cluster: FailingCluster, daemon: str, hung: int) -> int:
+    """Wait until another process is the daemon; returns it."""
+    return wait_until(
+        lambda: (pid := pid_of(cluster, daemon)) not in (None, hung) and pid,
+        f"{daemon} is replaced",
+    )
+
+
+def test_wconfd_is_replaced_and_jobs_do_not_notice(one: FailingCluster) -> None:
+    one.gnt("cluster add-tags before")
+    holder = one.submit("debug delay 3600")  # it holds a lock all the time
+    one.wait_status(holder, "running")
+    locks = one.locks_held()
+    hung = hang(one, "ganeti-wconfd")
+    job_id = one.submit("cluster add-tags meanwhile")
+    wait_replaced(one, "ganeti-wconfd", hung)
+    one.wait_status(job_id, "success")
+    assert one.locks_held() == locks
+    assert one.gnt("cluster list-tags").lines == ["before", "meanwhile"]
+    one.gnt(f"job cancel --kill --yes-do-it {holder}")
+    one.wait_status(holder, "error")
+    wait_until(lambda: not one.locks_held(), "its lock is free")
+    assert "ganeti-wconfd (process" in Path(one.paths.log_file("ganeti-luxid")).read_text()
+
+
+def test_luxid_is_replaced_and_a_running_job_goes_on(one: FailingCluster) -> None:
+    running = one.submit("debug delay 3600")
+    one.wait_status(running, "running")
+    hung = hang(one, "ganeti-luxid")
+    wait_replaced(one, "ganeti-luxid", hung)
+    assert one.statuses()[running] == "running"
+    job_id = one.submit("debug delay 0")
+    one.wait_status(job_id, "success")
+    one.gnt(f"job cancel --kill --yes-do-it {running}")
+    one.wait_status(running, "error")
+
+
+def test_the_new_one_has_the_options_of_the_old_one(one: FailingCluster) -> None:
+    daemon_control.stop_daemon(one.paths, "ganeti-wconfd")
+    options = ["--no-voting", "--yes-do-it"]
+    daemon_control.start_daemon(one.paths, "ganeti-wconfd", options, hostname=one.master)
+    pid = wait_replaced(one, "ganeti-wconfd", hang(one, "ganeti-wconfd"))
+    assert process_facts.arguments(pid)[-2:] == options
+
+
+def test_one_that_is_stopped_by_its_operator_stays_stopped(one: FailingCluster) -> None:
+    daemon_control.stop_daemon(one.paths, "ganeti-wconfd")
+    hung = hang(one, "ganeti-luxid")  # nobody is there to replace it
+    assert pid_of(one, "ganeti-luxid") == hung
+    os.kill(hung, signal.SIGCONT)
+    one.start_master_daemons()
+    job_id = one.submit("debug delay 0")
+    one.wait_status(job_id, "success")
+    assert pid_of(one, "ganeti-luxid") == hung
