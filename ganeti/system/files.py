@@ -15,7 +15,7 @@ import errno
 import io
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from ganeti.base.errors import GenericError
@@ -24,6 +24,18 @@ _PIECES_MAX: Final = 1024  # IOV_MAX of Linux
 
 _READ_BYTES_MIN: Final = 4096
 _sequence = 0
+
+
+def _point_reached() -> Callable[[str, str], None]:
+    """Return what happens at the points of a write: nothing, unless a test wants it."""
+    if "GANETI_FAILPOINTS" not in os.environ:
+        return lambda _point, _path: None
+    from ganeti.system import failpoints
+
+    return failpoints.reached
+
+
+reached: Final = _point_reached()
 
 
 @contextlib.contextmanager
@@ -105,8 +117,11 @@ def write_atomic(path: str, data: bytes, mode: int = 0o640) -> None:
         OSError: nothing was changed (disk full, no such directory, ...).
     """
     with _temporary(path, mode) as (descriptor, name):
+        reached("before_write", path)
         _write_all(descriptor, data)
+        reached("before_rename", path)
         os.rename(name, path)
+    reached("after_rename", path)
 
 
 class NotSyncedError(OSError):
@@ -139,15 +154,20 @@ def write_durable(
     """
     pieces = [data] if isinstance(data, bytes) else data
     with _temporary(path, mode, owner) as (descriptor, name):
+        reached("before_write", path)
         for start in range(0, len(pieces), _PIECES_MAX):
             _write_pieces(descriptor, pieces[start : start + _PIECES_MAX])
         if times is not None:
             os.utime(descriptor, times)
+        reached("before_fsync", path)
         os.fsync(descriptor)
+        reached("before_rename", path)
         os.rename(name, path)
     if syncs_directory:
         try:
+            reached("after_rename", path)
             fsync_directory(os.path.dirname(path))
+            reached("after_fsync", path)
         except OSError as err:
             raise NotSyncedError(err.errno, err.strerror, path) from err
 

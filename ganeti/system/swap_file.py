@@ -20,7 +20,7 @@ import errno
 import os
 from typing import Final
 
-from ganeti.system.files import remove_if_exists, write_atomic
+from ganeti.system.files import reached, remove_if_exists, write_atomic
 
 SPARES: Final = 3
 _AT_FDCWD: Final = -100
@@ -61,7 +61,9 @@ class SwapFile:
                 write_atomic(self.path, b"", self._mode)
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         spare = self._spare_descriptors[number]
+        reached("before_write", self.path)
         _overwrite(spare, data)
+        reached("before_rename", self.path)
         if not exchange(self._spares[number], self.path):
             self._can_swap = False
             self.close()
@@ -69,6 +71,7 @@ class SwapFile:
             return
         self._spare_descriptors[number], self._descriptor = self._descriptor, spare
         self._next = (number + 1) % SPARES
+        reached("after_rename", self.path)
 
     def _open(self, path: str) -> int:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
