@@ -1,0 +1,126 @@
+"""Tells whether a history of calls could have been answered by one thing, one call after the other.
+
+A history is linearizable if each call can be put at one moment between its beginning and its end so
+that, in the order of these moments, a `Model` gives every answer that was given.  A call that was
+never answered may be carried out at any moment from its beginning on, or not at all.
+
+The search is the one of Wing and Gong, with the memory of Lowe: from each state, every call is tried
+next that began before any other one ended; a set of calls that led to the same state before is not
+tried again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+UNKNOWN: Final = "unknown"  # the answer of a call that was not answered
+TRIES_MAX: Final = 1_000_000
+
+State: TypeAlias = Hashable
+# (state, call, answer or UNKNOWN) -> all states after it; none if it cannot be answered so.
+Model: TypeAlias = "Callable[[State, tuple[object, ...], object], Iterable[State]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a client; ``ended`` is infinite and ``answer`` unknown if it was not answered."""
+
+    what: tuple[object, ...]
+    begun: float
+    ended: float = math.inf
+    answer: object = UNKNOWN
+
+
+class NotLinearizableError(AssertionError):
+    """No order of the calls explains their answers."""
+
+
+def check(history: Iterable[Call], model: Model, first: State) -> None:
+    """Find an order of a history.
+
+    Raises:
+        NotLinearizableError: there is none; the text has the first call that nothing explains.
+    """
+    calls = sorted(history, key=lambda call: (call.begun, call.ended))
+    answered = sum(1 << number for number, call in enumerate(calls) if call.ended < math.inf)
+    todo: list[tuple[int, State]] = [(0, first)]
+    seen = set(todo)
+    best, tries = 0, 0
+    while todo:
+        done, state = todo.pop()
+        if done & answered == answered:
+            return
+        tries += 1
+        assert tries < TRIES_MAX, "too many calls at once to find out"
+        best = max(best, done, key=lambda mask: (mask & answered).bit_count())
+        for number in reversed(_next(calls, done)):
+            call = calls[number]
+            for after in model(state, call.what, call.answer):
+                found = (done | 1 << number, after)
+                if found not in seen:
+                    seen.add(found)
+                    todo.append(found)
+    stuck = [calls[number] for number in _next(calls, best) if calls[number].ended < math.inf]
+    raise NotLinearizableError(f"after {best.bit_count()} of {len(calls)} calls, none fits: {stuck}")
+
+
+def _next(calls: Sequence[Call], done: int) -> list[int]:
+    """Return the calls that may come next: begun before any other one that is left has ended."""
+    found, first_end = [], math.inf
+    number = (~done & (done + 1)).bit_length() - 1  # the first that is left
+    while number < len(calls) and calls[number].begun <= first_end:
+        if not done >> number & 1:
+            found.append(number)
+            first_end = min(first_end, calls[number].ended)
+        number += 1
+    return [number for number in found if calls[number].begun <= first_end]
+
+
+# Models.
+
+
+def tags(state: State, what: tuple[object, ...], answer: object) -> Iterable[State]:
+    """One object with tags: ``("add", tag)``, ``("remove", tag)`` and ``("read",)``."""
+    assert isinstance(state, frozenset)
+    match what:
+        case ("add", tag):
+            return [state | {tag}]
+        case ("remove", tag):
+            return [state - {tag}] if tag in state or answer is UNKNOWN else []
+        case ("read",):
+            return [state] if answer in (UNKNOWN, state) else []
+    raise AssertionError(what)
+
+
+Mode: TypeAlias = Literal["shared", "exclusive"]
+
+
+def locks(state: State, what: tuple[object, ...], answer: object) -> Iterable[State]:
+    """Locks: ``("try", owner, ((lock, mode), ...))``, answered by whether they are granted.
+
+    ``("free", owner)`` gives back all that an owner has, as its death does.
+    """
+    assert isinstance(state, frozenset)
+    match what:
+        case ("try", owner, tuple(wanted)):
+            others = [held for held in state if held[0] != owner]
+            is_free = not any(_conflict(mine, held) for mine in wanted for held in others)
+            names = {lock for lock, _ in wanted}
+            kept = {held for held in state if held[0] != owner or held[1] not in names}
+            granted = frozenset(kept | {(owner, lock, mode) for lock, mode in wanted})
+            if answer is UNKNOWN:
+                return [granted, state] if is_free else [state]
+            if answer:
+                return [granted] if is_free else []
+            return [] if is_free else [state]
+        case ("free", owner):
+            return [frozenset(held for held in state if held[0] != owner)]
+    raise AssertionError(what)
+
+
+def _conflict(wanted: tuple[str, Mode], held: tuple[object, str, Mode]) -> bool:
+    lock, mode = wanted
+    return lock == held[1] and "exclusive" in (mode, held[2])
