@@ -1,0 +1,132 @@
+"""What a power cut leaves of configuration, locks and simple configuration, and a fresh start.
+
+Each content that the disk may have is laid out and read as WConfD does when it starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fakes.large_config import large_config_bytes
+from fakes.power_cut import Disk, lay_out, record
+
+from ganeti.base.paths import Paths
+from ganeti.clients.master_poll import other_nodes
+from ganeti.config import changes
+from ganeti.config.ssconf_values import ssconf_values
+from ganeti.config.state import ConfigState
+from ganeti.store import master_facts, ssconf
+from ganeti.store.config_file import write_config
+from ganeti.system import files
+from ganeti.wconfd.keeper import Keeper
+from ganeti.wconfd.main import read_files
+
+TAGS = 5
+OWN = "node1.example.com"
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    found = Paths(str(tmp_path / "node"))
+    for directory in (found.data_dir, found.lock_dir):
+        files.ensure_directory(directory)
+    return found
+
+
+@pytest.fixture
+def cut_off(tmp_path: Path) -> Iterator[Callable[[dict[str, bytes], str], Paths]]:
+    numbers = itertools.count()
+
+    def laid_out(state: dict[str, bytes], old: str) -> Paths:
+        base = tmp_path / f"cut{next(numbers)}"
+        lay_out(base, old, state)
+        return Paths(str(base))
+
+    yield laid_out
+
+
+def add_tags_one_by_one(paths: Paths, told: list[str]) -> None:
+    keeper = Keeper(paths, read_files(paths))
+
+    async def run() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            writing = tasks.create_task(keeper.committer.run())
+            for number in range(TAGS):
+                tag = f"t{number}"
+                await keeper.change(lambda each: changes.add_tags(each, "cluster", "", [tag]))  # noqa: B023
+                told.append(tag)
+            writing.cancel()
+
+    asyncio.run(run())
+    keeper.close()
+
+
+# All that may be left of files that are never synced; their owners are dead by then.
+LEFT = {"nothing": None, "empty": b"", "zeros": b"\0" * 64, "half": b'[[[["7","/l",'}
+
+
+@pytest.mark.shows("2.0/config/written")
+@pytest.mark.parametrize("left", LEFT)
+def test_no_acknowledged_change_is_lost_and_it_starts_by_itself(
+    paths: Paths, cut_off: Callable[[dict[str, bytes], str], Paths], left: str
+) -> None:
+    write_config(paths, large_config_bytes(2))
+    disk, told = Disk(), list[str]()
+    disk.names[paths.config_data] = disk.new_file(files.read_bytes(paths.config_data))
+    cuts = record(disk, lambda: tuple(told), lambda: add_tags_one_by_one(paths, told))
+    assert len(cuts) > 2 * TAGS
+    for state, promised in cuts:
+        found = cut_off(state, paths.root)
+        content = LEFT[left]
+        if content is not None:
+            volatile = (found.locks_data, found.locks_own_data, found.tempres_data)
+            for path in (*volatile, found.tempres_own_data):
+                Path(path).write_bytes(content)
+        started = read_files(found)
+        keeper = Keeper(found, started)
+        assert set(promised) <= set(keeper.durable.cluster.tags)
+        assert keeper.clients() == set()
+        assert keeper.state.serial_no > len(promised)
+        keeper.close()
+
+
+READ_AT_START = (
+    "master_candidates",
+    "master_candidates_ips",
+    "node_list",
+    "node_primary_ips",
+    "online_nodes",
+)
+
+
+def test_any_mix_of_old_and_new_simple_configuration_is_enough_to_start(
+    paths: Paths, cut_off: Callable[[dict[str, bytes], str], Paths]
+) -> None:
+    old, new = (
+        ssconf_values(ConfigState(large_config_bytes(2, nodes, nodes)).durable) for nodes in (3, 5)
+    )
+    write_config(paths, large_config_bytes(2, 5, 5))
+    ssconf.write_values(paths, old)
+    disk = Disk()
+    changed = [key for key in READ_AT_START if old[key] != new[key]]
+    for path in (paths.config_data, *map(paths.ssconf_file, old)):
+        disk.names[path] = disk.new_file(files.read_bytes(path))
+    assert len(changed) == len(READ_AT_START)
+    cuts = record(disk, lambda: 0, lambda: write(paths, {key: new[key] for key in changed}))
+    assert len(cuts) >= 2 ** len(changed)
+    for state, _ in cuts:
+        found = cut_off(state, paths.root)
+        files.ensure_directory(found.lock_dir)
+        assert len(other_nodes(found, OWN)) in (2, 3, 4, 5)
+        facts = master_facts.own_facts(found)
+        assert len(facts.candidates) in (3, 5)
+        ssconf.write_values(found, new)  # as WConfD does when it starts
+        assert len(ssconf.master_candidates(found)) == 5
+
+
+def write(paths: Paths, values: dict[str, str]) -> None:
+    ssconf.write_values(paths, values)
