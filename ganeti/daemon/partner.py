@@ -1,9 +1,9 @@
 """LuxiD and WConfD look after each other: one that hangs is replaced within seconds.
 
 Each touches its pid file again and again, from its event loop.  The other one counts its own looks
-at that file, so a machine that stood still as a whole finds nobody hanging.  A process that computes,
-waits for the disk or is being traced by a debugger is left alone.  Where the daemons are units of
-systemd, its watchdog does this.
+at that file, so after a machine stood still as a whole nobody is taken to hang.  A process that
+computes, waits for the disk or is traced by a debugger is left alone.  Where the daemons are units
+of systemd, its watchdog does this.
 """
 
 from __future__ import annotations

@@ -64,7 +64,9 @@ def check(history: Iterable[Call], model: Model, first: State) -> None:
                     seen.add(found)
                     todo.append(found)
     stuck = [calls[number] for number in _next(calls, best) if calls[number].ended < math.inf]
-    raise NotLinearizableError(f"after {best.bit_count()} of {len(calls)} calls, none fits: {stuck}")
+    raise NotLinearizableError(
+        f"after {best.bit_count()} of {len(calls)} calls, none fits: {stuck}"
+    )
 
 
 def _next(calls: Sequence[Call], done: int) -> list[int]:

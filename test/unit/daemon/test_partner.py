@@ -24,12 +24,7 @@ def test_one_without_a_sign_of_life_hangs_after_some_looks(state: str) -> None:
 
 @pytest.mark.parametrize(
     "sign",
-    [
-        replace(SILENT, touched_ns=2),
-        replace(SILENT, cpu_s=2.01),
-        replace(SILENT, pid=8),
-        None,
-    ],
+    [replace(SILENT, touched_ns=2), replace(SILENT, cpu_s=2.01), replace(SILENT, pid=8), None],
 )
 def test_any_sign_of_life_begins_anew(sign: Sight | None) -> None:
     before = [SILENT] * LOOKS_MAX

@@ -37,7 +37,12 @@ def free(owner: str, begun: float, ended: float = math.inf) -> Call:
 
 GOOD_TAGS = {
     "one after the other": [add("a", 0, 1), read(2, 3, "a"), remove("a", 4, 5), read(6, 7, "")],
-    "two at once, either order": [add("a", 0, 9), add("b", 0, 9), read(1, 2, "b"), read(3, 4, "ab")],
+    "two at once, either order": [
+        add("a", 0, 9),
+        add("b", 0, 9),
+        read(1, 2, "b"),
+        read(3, 4, "ab"),
+    ],
     "a read beside a write sees it": [add("a", 0, 9), read(1, 2, "a"), read(3, 4, "a")],
     "a read beside a write does not see it": [add("a", 0, 9), read(1, 2, ""), read(3, 4, "a")],
     "not answered and never done": [add("a", 0), read(1, 2, ""), read(3, 4, "")],
@@ -70,7 +75,7 @@ GOOD_LOCKS = {
     ],
     "granted and not heard of": [take("x", 0, math.inf, UNKNOWN, "A"), take("y", 1, 2, False, "A")],
     "downgraded": [
-        *(take("x", 0, 1, True, "A"), take("x", 2, 3, True, "a"), take("y", 4, 5, True, "a")),
+        *(take("x", 0, 1, True, "A"), take("x", 2, 3, True, "a"), take("y", 4, 5, True, "a"))
     ],
 }
 BAD_LOCKS = {
@@ -81,13 +86,9 @@ BAD_LOCKS = {
         *(take("z", 4, 5, True, "A", "C"),),
     ],
     "refused though free": [take("x", 0, 1, False, "A")],
-    "held by nobody": [
-        take("x", 0, 1, True, "A"),
-        free("x", 2, 3),
-        take("y", 4, 5, False, "A"),
-    ],
+    "held by nobody": [take("x", 0, 1, True, "A"), free("x", 2, 3), take("y", 4, 5, False, "A")],
     "free only after it was granted": [
-        *(take("x", 0, 1, True, "A"), take("y", 2, 3, True, "A"), free("x", 4, 5)),
+        *(take("x", 0, 1, True, "A"), take("y", 2, 3, True, "A"), free("x", 4, 5))
     ],
 }
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,7 +38,7 @@ def paths(tmp_path: Path) -> Paths:
 
 
 @pytest.fixture
-def cut_off(tmp_path: Path) -> Iterator[Callable[[dict[str, bytes], str], Paths]]:
+def cut_off(tmp_path: Path) -> Callable[[dict[str, bytes], str], Paths]:
     numbers = itertools.count()
 
     def laid_out(state: dict[str, bytes], old: str) -> Paths:
@@ -46,7 +46,7 @@ def cut_off(tmp_path: Path) -> Iterator[Callable[[dict[str, bytes], str], Paths]
         lay_out(base, old, state)
         return Paths(str(base))
 
-    yield laid_out
+    return laid_out
 
 
 def add_tags_one_by_one(paths: Paths, told: list[str]) -> None:
