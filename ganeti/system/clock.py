@@ -4,36 +4,25 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+
+from ganeti.system.failpoints import wall_clock_ns
 
 NANOSECONDS_PER_SECOND = 1_000_000_000
 
 
-def _wall_clock() -> Callable[[], int]:
-    """Return the clock to read: that of the system, unless a test has it wrong."""
-    if "GANETI_FAILPOINTS" not in os.environ:
-        return time.time_ns
-    from ganeti.system import failpoints
-
-    return failpoints.wall_clock_ns
-
-
-_wall_clock_ns = _wall_clock()
-
-
 def now() -> float:
     """Return seconds since the epoch."""
-    return _wall_clock_ns() / NANOSECONDS_PER_SECOND
+    return wall_clock_ns() / NANOSECONDS_PER_SECOND
 
 
 def now_ns() -> int:
     """Return nanoseconds since the epoch."""
-    return _wall_clock_ns()
+    return wall_clock_ns()
 
 
 def timestamp() -> tuple[int, int]:
     """Return the time as job files store it: seconds, microseconds."""
-    seconds, nanoseconds = divmod(_wall_clock_ns(), NANOSECONDS_PER_SECOND)
+    seconds, nanoseconds = divmod(wall_clock_ns(), NANOSECONDS_PER_SECOND)
     return seconds, nanoseconds // 1000
 
 

@@ -6,7 +6,7 @@ in the directory ``failpoints`` below its root.  A rule is an empty file, ``POIN
 removes it and obeys, so that each rule counts once.  A file ``clock`` there holds seconds by which
 the node's clock is wrong.
 
-Nothing of this is loaded elsewhere, and a real node never is.
+Everywhere else, on any real node above all, these functions do nothing.
 """
 
 from __future__ import annotations
@@ -47,35 +47,35 @@ ACTIONS: Final[Mapping[str, Callable[[str], None]]] = {
 }
 
 
-def directory() -> str:
-    """Return the directory of this node's rules; "" on a real node."""
-    root = os.environ.get("GANETI_ROOTDIR", "")
-    return root and os.path.join(root, DIRECTORY)
+_ROOT: Final = os.environ.get("GANETI_ROOTDIR", "")
+_PLACE: Final = os.path.join(_ROOT, DIRECTORY)
 
 
-def reached(point: str, path: str) -> None:
-    """Obey the rules for a point of the write of a file.
-
-    Raises:
-        OSError: as a rule wants it.
-    """
-    place = directory()
+def _obey(point: str, path: str) -> None:
     name = os.path.basename(path).rstrip("0123456789")
-    if not place or not os.path.isdir(place):
+    if not os.path.isdir(_PLACE):
         return
     for action, obey in ACTIONS.items():
         try:
-            os.unlink(os.path.join(place, f"{point},{name},{action}"))
+            os.unlink(os.path.join(_PLACE, f"{point},{name},{action}"))
         except FileNotFoundError:
             continue
         obey(path)
 
 
-def wall_clock_ns() -> int:
-    """Return the time of this node in nanoseconds since the epoch, as wrong as it is to be."""
+def _wrong_clock_ns() -> int:
     try:
-        with open(os.path.join(directory(), CLOCK), encoding="ascii") as file:
+        with open(os.path.join(_PLACE, CLOCK), encoding="ascii") as file:
             shift_s = int(file.read() or "0")
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         shift_s = 0
     return time.time_ns() + shift_s * _NANOSECONDS
+
+
+_IS_ON: Final = bool(_ROOT) and VARIABLE in os.environ
+
+reached: Final[Callable[[str, str], None]] = _obey if _IS_ON else lambda _point, _path: None
+"""Obeys the rules for a point of the write of a file, which may raise OSError."""
+
+wall_clock_ns: Final[Callable[[], int]] = _wrong_clock_ns if _IS_ON else time.time_ns
+"""Returns the time in nanoseconds since the epoch."""

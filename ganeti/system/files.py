@@ -15,27 +15,16 @@ import errno
 import io
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ganeti.base.errors import GenericError
+from ganeti.system.failpoints import reached
 
 _PIECES_MAX: Final = 1024  # IOV_MAX of Linux
 
 _READ_BYTES_MIN: Final = 4096
 _sequence = 0
-
-
-def _point_reached() -> Callable[[str, str], None]:
-    """Return what happens at the points of a write: nothing, unless a test wants it."""
-    if "GANETI_FAILPOINTS" not in os.environ:
-        return lambda _point, _path: None
-    from ganeti.system import failpoints
-
-    return failpoints.reached
-
-
-reached: Final = _point_reached()
 
 
 @contextlib.contextmanager

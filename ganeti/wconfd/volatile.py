@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ganeti.base.errors import GenericError
-from ganeti.system.swap_file import SwapFile
+from ganeti.store.swap_file import SwapFile
 
 FILE_MODE: Final = 0o600
 

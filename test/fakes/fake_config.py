@@ -40,9 +40,9 @@ from ganeti.protocol.envelope import (
 )
 from ganeti.protocol.service import Call
 from ganeti.protocol.wconfd import ClientId, Rules, WConfCalls
+from ganeti.store.swap_file import SwapFile
 from ganeti.system import clock, files
 from ganeti.system.filelock import LiveLock
-from ganeti.system.swap_file import SwapFile
 from ganeti.transport.unix_server import Connection
 from ganeti.wconfd import signalling
 from ganeti.wconfd.change_methods import OwnChanges, V3Changes

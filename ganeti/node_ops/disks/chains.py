@@ -34,7 +34,8 @@ from ganeti.protocol.export_description import (
     point_directory,
 )
 from ganeti.storage.chains.layers import restored
-from ganeti.system import files, swap_file
+from ganeti.store import swap_file
+from ganeti.system import files
 
 _CONFIG_BYTES_MAX: Final = 1 << 20
 _CONFIG_MODE: Final = 0o600  # it holds private parameters

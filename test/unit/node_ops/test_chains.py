@@ -26,7 +26,8 @@ from ganeti.node_ops.transfers.increments import ChangesSource, IncrementSink
 from ganeti.objects.rpc_instance import RpcInstance
 from ganeti.protocol.export_description import sums_name
 from ganeti.storage.stream import DiskWriter, FrameReader, framed
-from ganeti.system import files, swap_file
+from ganeti.store import swap_file
+from ganeti.system import files
 
 MIB = 1 << 20
 SIZE = 2 * MIB

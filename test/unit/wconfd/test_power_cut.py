@@ -69,7 +69,7 @@ def add_tags_one_by_one(paths: Paths, told: list[str]) -> None:
 LEFT = {"nothing": None, "empty": b"", "zeros": b"\0" * 64, "half": b'[[[["7","/l",'}
 
 
-@pytest.mark.shows("2.0/config/written")
+@pytest.mark.shows("2.12/wconfd-details/any-point")
 @pytest.mark.parametrize("left", LEFT)
 def test_no_acknowledged_change_is_lost_and_it_starts_by_itself(
     paths: Paths, cut_off: Callable[[dict[str, bytes], str], Paths], left: str

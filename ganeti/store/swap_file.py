@@ -20,7 +20,8 @@ import errno
 import os
 from typing import Final
 
-from ganeti.system.files import reached, remove_if_exists, write_atomic
+from ganeti.system.failpoints import reached
+from ganeti.system.files import remove_if_exists, write_atomic
 
 SPARES: Final = 3
 _AT_FDCWD: Final = -100

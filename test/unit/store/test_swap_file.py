@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ganeti.system import swap_file
-from ganeti.system.swap_file import SwapFile
+from ganeti.store import swap_file
+from ganeti.store.swap_file import SwapFile
 
 
 def test_content_is_replaced_whatever_its_length(tmp_path: Path) -> None:
