@@ -170,6 +170,14 @@ def jobs_on(cluster: FailingCluster, node: str) -> list[QueuedJob]:
     return [decode_job(data, job_id) for job_id, data in found if data is not None]
 
 
+def lock_files(cluster: FailingCluster, node: str) -> list[str]:
+    """Return the names of the lock files of a node's processes."""
+    try:
+        return os.listdir(cluster.paths_of(node).livelock_dir)
+    except FileNotFoundError:  # it was cut off, and was not the master since
+        return []
+
+
 def wait_settled(cluster: FailingCluster) -> None:
     """Wait until every job has ended, its process too."""
 
@@ -178,9 +186,7 @@ def wait_settled(cluster: FailingCluster) -> None:
 
     def settled() -> bool:
         return not open_jobs() and not any(
-            name.startswith("job_")
-            for node in cluster.nodes
-            for name in os.listdir(cluster.paths_of(node).livelock_dir)
+            name.startswith("job_") for node in cluster.nodes for name in lock_files(cluster, node)
         )
 
     wait_until(settled, "the jobs end", timeout_s=SETTLE_S, step_s=0.1)
@@ -239,8 +245,8 @@ def check_nothing_left(cluster: FailingCluster) -> None:
     for node in cluster.nodes:
         directory = cluster.paths_of(node).livelock_dir
 
-        def dead(directory: str = directory) -> list[str]:
-            names = os.listdir(directory)
+        def dead(directory: str = directory, node: str = node) -> list[str]:
+            names = lock_files(cluster, node)
             return [name for name in names if not is_alive(os.path.join(directory, name))]
 
         wait_until(lambda: not dead(), f"no dead lock file on {node}: {dead()}", timeout_s=90)

@@ -85,13 +85,18 @@ def _next(calls: Sequence[Call], done: int) -> list[int]:
 
 
 def tags(state: State, what: tuple[object, ...], answer: object) -> Iterable[State]:
-    """One object with tags: ``("add", tag)``, ``("remove", tag)`` and ``("read",)``."""
+    """One object with tags: ``("add", tag)``, ``("remove", tag)`` and ``("read",)``.
+
+    A tag that is not there cannot be removed; the answer to that is False.
+    """
     assert isinstance(state, frozenset)
     match what:
         case ("add", tag):
-            return [state | {tag}]
+            return [state | {tag}, *([state] if answer is UNKNOWN else [])]
         case ("remove", tag):
-            return [state - {tag}] if tag in state or answer is UNKNOWN else []
+            if answer is UNKNOWN:
+                return [state - {tag}, state]
+            return [state - {tag}] if (tag in state) == (answer is not False) else []
         case ("read",):
             return [state] if answer in (UNKNOWN, state) else []
     raise AssertionError(what)

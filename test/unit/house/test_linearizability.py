@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from fakes.linearizability import UNKNOWN, Call, Model, NotLinearizableError, check, locks, tags
@@ -18,8 +19,13 @@ def add(tag: str, begun: float, ended: float = math.inf) -> Call:
     return Call(("add", tag), begun, ended, None if ended < math.inf else UNKNOWN)
 
 
-def remove(tag: str, begun: float, ended: float) -> Call:
-    return Call(("remove", tag), begun, ended, None)
+def remove(tag: str, begun: float, ended: float, *, refused: bool = False) -> Call:
+    return Call(("remove", tag), begun, ended, False if refused else None)
+
+
+def died(call: Call) -> Call:
+    """Return a call that ended, but nobody knows whether it was carried out."""
+    return replace(call, answer=UNKNOWN)
 
 
 def read(begun: float, ended: float, found: str) -> Call:
@@ -46,6 +52,9 @@ GOOD_TAGS = {
     "a read beside a write sees it": [add("a", 0, 9), read(1, 2, "a"), read(3, 4, "a")],
     "a read beside a write does not see it": [add("a", 0, 9), read(1, 2, ""), read(3, 4, "a")],
     "not answered and never done": [add("a", 0), read(1, 2, ""), read(3, 4, "")],
+    "died, and was done": [died(add("a", 0, 1)), read(2, 3, "a")],
+    "died, and was not done": [died(add("a", 0, 1)), read(2, 3, ""), read(4, 5, "")],
+    "refused, as it was not there": [remove("a", 0, 1, refused=True), add("a", 2, 3)],
     "not answered and done late": [add("a", 0), read(1, 2, ""), read(100, 101, "a")],
 }
 BAD_TAGS = {
@@ -58,6 +67,8 @@ BAD_TAGS = {
         *(add("a", 0, 9), add("b", 0, 9)),
         *(read(1, 2, "a"), read(3, 4, "ab"), read(1, 2, "b")),
     ],
+    "died, and was done later": [died(add("a", 0, 1)), read(2, 3, ""), read(4, 5, "a")],
+    "refused though it was there": [add("a", 0, 1), remove("a", 2, 3, refused=True)],
     "removed what was not there": [remove("a", 0, 1), add("a", 2, 3)],
 }
 GOOD_LOCKS = {
@@ -140,7 +151,13 @@ TIMES = st.tuples(st.integers(0, 6), st.integers(0, 6)).map(sorted)
 CALLS = st.one_of(
     st.builds(lambda t, tag: add(tag, *t), TIMES, st.sampled_from("ab")),
     st.builds(lambda t, tag: add(tag, t[0]), TIMES, st.sampled_from("ab")),
-    st.builds(lambda t, tag: remove(tag, *t), TIMES, st.sampled_from("ab")),
+    st.builds(
+        lambda t, tag, refused: remove(tag, *t, refused=refused),
+        TIMES,
+        st.sampled_from("ab"),
+        st.booleans(),
+    ),
+    st.builds(lambda t, tag: died(add(tag, *t)), TIMES, st.sampled_from("ab")),
     st.builds(lambda t, found: read(*t, found), TIMES, st.sampled_from(["", "a", "b", "ab"])),
 )
 
