@@ -15,6 +15,8 @@ PYTEST_ARGS ?=
 TEST_PROCESSES ?= 3
 TEST_NODES ?=
 TEST_MINUTES ?= 40
+SEED ?= 1
+MINUTES ?= 10
 BEGUN := $(shell date +%s)
 INSTALL ?= yes
 WITHOUT := test/unit/bootstrap $(addprefix test/cluster/test_,config_commands.py instances.py disks.py cluster_identity.py)
@@ -27,7 +29,7 @@ EDITABLE := --config-settings editable_mode=compat
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt $(EDITABLE)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo demo-stop nodes-up nodes-shell nodes-cut nodes-start nodes-down test test-nodes test-real test-storage test-long golden conformance lint format bench docs install deb clean-sources clean
+.PHONY: help venv demo demo-stop nodes-up nodes-shell nodes-cut nodes-start nodes-down test test-nodes test-real test-storage test-long campaign golden conformance lint format bench docs install deb clean-sources clean
 
 help:  ## Say what there is to make
 	@echo "Ganeti cluster manager.  Targets:"
@@ -110,13 +112,17 @@ test-storage: $(VENV)/.installed-for-tests  ## Try LVM and DRBD on three real no
 	@GANETI_TEST_REAL=1 GANETI_TEST_NODES=$(TEST_NODES) $(BIN)/pytest test/real/test_storage*.py $(PYTEST_ARGS)
 
 test-long: export GANETI_TEST_ROUNDS = 20
-test-long: test-real  ## Run all that takes long: test-real with 20 losses of nodes, 100 kills of maintenance, 50 of agents, 100 rounds of damage, 5000 random losses, each cut of a merge, and test-storage with 50 power cuts
+test-long: test-real  ## Run all that takes long: test-real with 20 losses of nodes, 100 kills of maintenance, 50 of agents, 100 rounds of damage, 5000 random losses, each cut of a merge, three campaigns, and test-storage with 50 power cuts
 	@GANETI_TEST_KILLS=100 $(BIN)/pytest test/fault/test_maintd_kills.py
 	@GANETI_TEST_KILLS=50 $(BIN)/pytest test/fault/test_ha_partitions.py test/fault/test_ha_kills.py
 	@GANETI_TEST_ROUNDS=100 $(BIN)/pytest test/fault/test_luxid_campaign.py
 	@GANETI_TEST_SCENARIOS=5000 $(BIN)/pytest test/unit/availability/test_simulator.py
 	@GANETI_TEST_CUTS=1 $(BIN)/pytest test/cluster/test_cluster_merge.py
+	@for seed in 1 2 3; do $(MAKE) --no-print-directory campaign SEED=$$seed MINUTES=10 || exit 1; done
 	@GANETI_TEST_ROUNDS=50 $(MAKE) test-storage
+
+campaign: $(VENV)/.installed-for-tests  ## Break five working nodes in all ways there are for MINUTES, as SEED decides; says how long each took
+	@GANETI_TEST_SEED=$(SEED) GANETI_TEST_MINUTES=$(MINUTES) $(BIN)/pytest test/fault/test_campaign.py
 
 golden: $(VENV)/.installed-for-tests  ## Play the recorded command lines of Ganeti 3.0.2 and show each difference
 	@$(BIN)/python test/compat/golden.py --show

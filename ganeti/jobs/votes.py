@@ -9,7 +9,8 @@ it.
 
 A node that is to take the master's place needs the answers of half plus one of all nodes as well,
 and those of more than C - W of the C candidates: a record counts when it is on W of them, so the
-answers then include one that has it, and the newest is known (`plan_takeover`).  It announces the
+answers then include one that has it, and the newest is known (`plan_takeover`); a node that takes
+itself for the master, against a majority that names another one, is not believed.  It announces the
 serial number of the configuration that it is about to write, well beyond all that are known, to the
 others; a node that has taken note of such a *claim* takes note of no other that was planned before
 it heard of this one.  So of two nodes that try at once, at most one finds enough others.
@@ -259,13 +260,17 @@ def plan_takeover(
     """
     known = poll.known()
     _check_own(poll, known)
-    newest = max(known, key=lambda name: (known[name].config_serial, name == poll.own_name))
+    strays = _strays(poll)
+    followed = {name: facts for name, facts in known.items() if name not in strays}
+    newest = max(
+        followed or known, key=lambda name: (known[name].config_serial, name == poll.own_name)
+    )
     if no_voting:
         newest = poll.own_name
     _check_is_candidate(poll, known, newest)
     if not no_voting:
         _check_votes(poll)
-        _check_candidates(poll, known, needed)
+        _check_candidates(poll, followed, needed)
     serials = [max(facts.config_serial, facts.claim_serial) for facts in known.values()]
     candidates = frozenset(name for facts in known.values() for name in facts.candidates)
     return Takeover(
@@ -275,6 +280,22 @@ def plan_takeover(
         queue_from=tuple(natural_sorted(known)),
         is_complete=candidates <= known.keys(),
         warnings=tuple(_warnings(poll, known, newest)),
+    )
+
+
+def _strays(poll: Poll) -> frozenset[str]:
+    """Return nodes that take themselves for the master while most nodes name another one.
+
+    What they wrote, however new, was written apart from the cluster: nobody acknowledged it.
+    """
+    named = [answer.master_name for answer in poll.answers.values()]
+    chosen = {name for name in named if named.count(name) >= votes_needed(len(poll.nodes))}
+    if not chosen:
+        return frozenset()
+    return frozenset(
+        name
+        for name, answer in poll.answers.items()
+        if answer.master_name == name and name not in chosen
     )
 
 

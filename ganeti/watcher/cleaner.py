@@ -38,7 +38,8 @@ NAME: Final = "ganeti-cleaner"
 DESCRIPTION: Final = "remove old jobs, certificates, logs and temporary files"
 AGE_S: Final = 21 * 86400.0
 LOGS_KEPT: Final = 50
-_TEMPORARY: Final = re.compile(r"\..+\.[0-9]+\.[0-9]+\.tmp")  # of files that are written whole
+# Of files that are written whole, and of lock files; with the number of the process.
+_TEMPORARY: Final = re.compile(r"\..+?\.([0-9]+)(?:\.[0-9]+)?\.tmp")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,10 +53,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 class Rule(NamedTuple):
     """Entries of a directory that go once nothing in them was changed for so long (`AGE_S`).
 
+    Those that a process left behind when it was killed go at once.
+
     Attributes:
         place: name of a well-known path.
         is_meant: tells by the name whether an entry is meant.
         is_used: tells by the path whether it is in use however old it is.
+        is_left: tells by the name whether the process that made it is gone.
         depth: how many directories below the place the entries lie.
     """
 
@@ -63,6 +67,7 @@ class Rule(NamedTuple):
     is_meant: Callable[[str], bool]
     is_used: Callable[[str], bool] = lambda _path: False
     depth: int = 0
+    is_left: Callable[[str], bool] = lambda _name: False
 
 
 def _has_live_process(path: str) -> bool:
@@ -73,20 +78,30 @@ def _is_temporary(name: str) -> bool:
     return _TEMPORARY.fullmatch(name) is not None
 
 
+def _is_left(name: str) -> bool:
+    match = _TEMPORARY.fullmatch(name)
+    return match is not None and not os.path.exists(f"/proc/{match.group(1)}")
+
+
+def _temporary(place: str, depth: int = 0) -> Rule:
+    return Rule(place, _is_temporary, depth=depth, is_left=_is_left)
+
+
 def _is_job(name: str) -> bool:
     return fnmatch(name, "job-[0-9]*")
 
 
 _NODE: Final = (
     Rule("data_dir", lambda name: fnmatch(name, "watcher.*.instance-status")),
-    *(Rule(place, _is_temporary) for place in ("data_dir", "run_dir", "queue_dir", "rapi_dir")),
+    *map(_temporary, ("data_dir", "run_dir", "queue_dir", "rapi_dir", "livelock_dir")),
     Rule("run_dir", lambda name: fnmatch(name, "iallocator-request-*")),
     Rule("import_export_dir", lambda name: not name.startswith("."), _has_live_process),
     Rule("export_dir", lambda name: name.endswith(PARTIAL_SUFFIX)),
 )
 _MASTER: Final = (
     Rule("queue_archive_dir", _is_job),
-    *(Rule("queue_archive_dir", each, depth=1) for each in (_is_job, _is_temporary)),
+    Rule("queue_archive_dir", _is_job, depth=1),
+    _temporary("queue_archive_dir", 1),
 )
 
 
@@ -142,7 +157,8 @@ def _clean(paths: Paths, rule: Rule, now: float) -> bool:
         for name in sorted(os.listdir(directory)):
             path = os.path.join(directory, name)
             try:
-                if rule.is_meant(name) and _is_old(path, now) and not rule.is_used(path):
+                is_over = rule.is_left(name) or (rule.is_meant(name) and _is_old(path, now))
+                if is_over and not rule.is_used(path):
                     _remove(path)
                     removed += 1
                     logger.debug("Removed %s", path)

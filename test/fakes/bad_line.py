@@ -54,7 +54,7 @@ class BadLine:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, asyncio.CancelledError):
             far_reader, far_writer = await asyncio.open_connection(self._address, self._behind)
             ways = (self._pass_on(reader, far_writer), self._pass_on(far_reader, writer))
             try:

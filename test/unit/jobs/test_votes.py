@@ -170,6 +170,33 @@ def test_the_newest_configuration_is_taken() -> None:
     )
 
 
+def test_a_node_that_takes_itself_for_the_master_is_not_believed() -> None:
+    five = {"n2": facts(), "n3": facts(serial=6), "n4": facts(), "n5": facts("n5", 60_000)}
+    plan = plan_takeover(poll("n2", 5, {name: with_candidates(each) for name, each in five.items()}))
+    assert plan.config_from == "n3"
+    assert plan.serial_no == 60_000 + SERIAL_LEAP
+    assert "the configuration on n5 (serial number 60000) is newer" in " ".join(plan.warnings)
+
+
+def test_without_a_majority_for_another_the_newest_counts_whoever_wrote_it() -> None:
+    """As when a new master told two of five nodes before it lost its power, and is back."""
+    five = {"n2": facts(), "n3": facts(), "n4": facts("n5", 60_000), "n5": facts("n5", 60_000)}
+    plan = plan_takeover(poll("n2", 5, {name: with_candidates(each) for name, each in five.items()}))
+    assert plan.config_from in ("n4", "n5")
+
+
+def test_a_node_that_is_not_believed_does_not_count_as_a_candidate_that_answers() -> None:
+    """It may have the only copy that is left of what was acknowledged before it went astray."""
+    names = {**dict.fromkeys(["n2", "n3", "n6", "n7"], facts()), "n5": facts("n5", 60_000)}
+    seven = poll("n2", 7, {name: with_candidates(each) for name, each in names.items()})
+    with pytest.raises(OpPrereqError, match=r"3 must answer, and only n2, n3 did; missing: .*n5"):
+        plan_takeover(seven)
+
+
+def with_candidates(each: NodeFacts) -> NodeFacts:
+    return replace(each, candidates=("n1", "n2", "n3", "n4", "n5"))
+
+
 def test_the_own_copy_is_as_good_as_an_equal_one() -> None:
     known = {"n1": facts(candidates=THREE), "n2": facts(candidates=THREE)}
     assert plan_takeover(poll("n2", 3, known)).config_from == "n2"

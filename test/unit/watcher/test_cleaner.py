@@ -14,6 +14,7 @@ from ganeti.watcher import cleaner
 
 NOW = clock.now()
 OLD = NOW - cleaner.AGE_S - 60
+NOBODY = 1 << 22  # the kernel's highest number of a process is below
 RECENT = NOW - cleaner.AGE_S + 60
 
 
@@ -55,7 +56,7 @@ def test_a_node_keeps_what_is_recent_or_an_operators(paths: Paths) -> None:
     kept = [
         make(paths.watcher_data(uuid), OLD),
         make(f"{paths.data_dir}/.locks.data.spare-0", OLD),
-        make(f"{paths.data_dir}/.config.data.4711.4.tmp", RECENT),
+        make(f"{paths.data_dir}/.config.data.{os.getpid()}.4.tmp", RECENT),
         make(f"{paths.export_dir}/web/config.ini", OLD),
         make(f"{paths.export_dir}/db+new/disk0", RECENT),
         make(f"{paths.export_dir}/db+new/config.ini", OLD),
@@ -74,6 +75,21 @@ def test_certificates_go_once_they_are_over(paths: Paths) -> None:
         make(f"{paths.crypto_keys_dir}/{name}/cert", NOW, pem)
     assert cleaner.clean_node(paths, NOW)
     assert os.listdir(paths.crypto_keys_dir) == ["x509-good"]
+
+
+def test_files_that_a_killed_process_left_go_at_once(paths: Paths) -> None:
+    gone = [
+        make(f"{paths.data_dir}/.config.data.{NOBODY}.3.tmp", NOW),
+        make(f"{paths.queue_dir}/.job-9.{NOBODY}.62.tmp", NOW),
+        make(f"{paths.livelock_dir}/.job_9_1.{NOBODY}.tmp", NOW),
+    ]
+    kept = [
+        make(f"{paths.queue_dir}/.job-9.{os.getpid()}.62.tmp", NOW),
+        make(f"{paths.queue_dir}/.job-9.{NOBODY}.62.tmp.txt", NOW),
+    ]
+    assert cleaner.clean_node(paths, NOW)
+    assert not any(map(os.path.exists, gone))
+    assert all(map(os.path.exists, kept))
 
 
 def test_a_link_is_removed_and_not_followed(paths: Paths, tmp_path: Path) -> None:
