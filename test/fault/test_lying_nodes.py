@@ -39,9 +39,7 @@ def configs_are_equal(cluster: FailingCluster) -> bool:
 
 
 @pytest.mark.parametrize("newer_by", [50_000, -1])
-def test_the_master_starts_whatever_a_single_node_says(
-    five: FailingCluster, newer_by: int
-) -> None:
+def test_the_master_starts_whatever_a_single_node_says(five: FailingCluster, newer_by: int) -> None:
     liar = five.others[-1]
     five.gnt(f"cluster add-tags start{newer_by}")
     five.kill_master_daemons()

@@ -172,7 +172,9 @@ def test_the_newest_configuration_is_taken() -> None:
 
 def test_a_node_that_takes_itself_for_the_master_is_not_believed() -> None:
     five = {"n2": facts(), "n3": facts(serial=6), "n4": facts(), "n5": facts("n5", 60_000)}
-    plan = plan_takeover(poll("n2", 5, {name: with_candidates(each) for name, each in five.items()}))
+    plan = plan_takeover(
+        poll("n2", 5, {name: with_candidates(each) for name, each in five.items()})
+    )
     assert plan.config_from == "n3"
     assert plan.serial_no == 60_000 + SERIAL_LEAP
     assert "the configuration on n5 (serial number 60000) is newer" in " ".join(plan.warnings)
@@ -181,7 +183,9 @@ def test_a_node_that_takes_itself_for_the_master_is_not_believed() -> None:
 def test_without_a_majority_for_another_the_newest_counts_whoever_wrote_it() -> None:
     """As when a new master told two of five nodes before it lost its power, and is back."""
     five = {"n2": facts(), "n3": facts(), "n4": facts("n5", 60_000), "n5": facts("n5", 60_000)}
-    plan = plan_takeover(poll("n2", 5, {name: with_candidates(each) for name, each in five.items()}))
+    plan = plan_takeover(
+        poll("n2", 5, {name: with_candidates(each) for name, each in five.items()})
+    )
     assert plan.config_from in ("n4", "n5")
 
 
