@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.cuts import every_kill
 from fakes.fake_cluster import FakeCluster
-from fakes.pairs import NAME, UP, add_pair, nodes_of, sides, volumes
+from fakes.pairs import NAME, UP, add_pair, nodes_of, pair_cluster, sides, volumes
 
-from ganeti.base.errors import GenericError, OpPrereqError
+from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
 
 
 def modify(cluster: FakeCluster, **params: Any) -> Any:
@@ -205,6 +207,51 @@ def test_a_conversion_that_fails_anywhere_loses_nothing(
             plain.execute("OP_INSTANCE_STARTUP", instance_name=NAME)
             assert sides(plain) == UP
             plain.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
+
+
+@pytest.mark.parametrize("target", ["node2", "node3"])
+@pytest.mark.usefixtures("pairs")
+def test_after_a_job_died_anywhere_the_next_one_does_it(tmp_path: Path, target: str) -> None:
+    """The next one goes to the same node; or to another one, and the remains stay as they are."""
+
+    def make() -> FakeCluster:
+        cluster = pair_cluster(str(tmp_path))
+        cluster.add_instance(disk_template="plain", start=False)
+        [name] = cluster.rpc.node("node1").disks
+        cluster.rpc.node("node1").data[name] = "what the guest wrote"
+        return cluster
+
+    ends = set()
+    for cluster in every_kill(make, to_drbd):
+        ends.add(template_of(cluster))
+        if template_of(cluster) == "plain":
+            to_drbd(cluster, remote_node=target)
+        cluster.execute("OP_INSTANCE_STARTUP", instance_name=NAME)
+        assert data_volume(cluster)[1] == "what the guest wrote"
+        assert sides(cluster)["node1"] == UP["node1"]
+        for node in nodes_of(cluster):
+            assert len(cluster.rpc.node(node).disks) == 2
+    assert ends == {"plain", "drbd"}
+
+
+def test_a_volume_that_may_be_somebody_elses_is_left_alone(plain: FakeCluster) -> None:
+    """An adopted volume keeps the name that its owner gave it; another node may have such a one."""
+    [disk], node = plain.config.disks.values(), plain.rpc.node("node1")
+    [old] = node.disks
+    disk["logical_id"] = ["xenvg", "database"]
+    node.disks.add("xenvg/database")
+    node.data["xenvg/database"] = node.data.pop(old)
+    node.disks.discard(old)
+    stranger = plain.rpc.node("node2")
+    stranger.disks.add("xenvg/database")
+    stranger.data["xenvg/database"] = "of somebody else"
+    with pytest.raises(OpExecError, match="may be somebody else's"):
+        to_drbd(plain)
+    assert stranger.disks == {"xenvg/database"}
+    assert stranger.data["xenvg/database"] == "of somebody else"
+    assert node.disks == {"xenvg/database"}
+    to_drbd(plain, remote_node="node3")
+    assert nodes_of(plain) == ["node1", "node3"]
 
 
 def test_disks_are_added_and_removed_on_both_nodes(pairs: FakeCluster) -> None:

@@ -22,6 +22,7 @@ from ganeti.logical_units.instance.changes.modify_parts import ModifyPart, Work
 from ganeti.logical_units.instance.storage import disks as node_disks
 from ganeti.logical_units.instance.storage import planning
 from ganeti.logical_units.instance.storage.lvm_disks import check_room
+from ganeti.logical_units.instance.storage.remains import remove_metadata, remove_remains
 from ganeti.logical_units.instance.storage.syncing import wait_for_sync
 from ganeti.logical_units.instance.view import InstanceView, changed_fields
 from ganeti.logical_units.undo import Undo
@@ -87,6 +88,8 @@ class ToCopies(PairPart):
         for index, _old, disk in self.converted:
             context.check_canceled()
             context.feedback(f"* making a copy of disk {index} on node {secondary.name}")
+            remove_remains(context, view, secondary, index, disk)
+            remove_metadata(context, view, self._primary, index, disk)
             node_disks.make_on(context, view, secondary, index, disk, undo, on_primary=False)
             self._make_here(index, disk, undo)
         return self

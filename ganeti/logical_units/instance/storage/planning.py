@@ -7,6 +7,7 @@ their own.  Others have a class here, and a row in `_PLANNERS`.
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -49,6 +50,8 @@ from ganeti.objects.model import Cluster, Disk, Node, NodeGroup
 from ganeti.objects.parameters import DISK_SETTINGS
 from ganeti.objects.rpc_instance import build_rpc_disk
 from ganeti.protocol.node_calls import NodeCalls
+
+_MADE_NAME: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.disk\d+(_data|_meta)?")
 
 
 class AdoptedDisks(Planner):
@@ -458,6 +461,11 @@ def describe_disk(
     infix = "" if template.traits.storage is StorageType.LVM_VG else f".{template.value}"
     name = f"{new_uuid()}{infix}.disk{index}"
     return planner_of(template).make(disk, new, name, place)
+
+
+def is_made_name(volume: str) -> bool:
+    """Tell whether a volume has a name that is made for disks, so that it is nobody else's."""
+    return _MADE_NAME.fullmatch(volume) is not None
 
 
 def check_formats(hypervisor: str, disks: Iterable[Disk]) -> None:

@@ -40,6 +40,7 @@ from ganeti.logical_units.instance.parameters import check_policy
 from ganeti.logical_units.instance.storage import disks as node_disks
 from ganeti.logical_units.instance.storage.drbd_disks import with_new_node
 from ganeti.logical_units.instance.storage.lvm_disks import check_room, has_exclusive_storage
+from ganeti.logical_units.instance.storage.remains import remove_remains
 from ganeti.logical_units.instance.storage.syncing import sync_states, wait_for_sync
 from ganeti.logical_units.instance.view import InstanceView, changed_fields
 from ganeti.logical_units.undo import Undo
@@ -412,12 +413,7 @@ class NewNode(_Work):
         It waits: the side with the data expects another node until it is connected anew.
         """
         context, new = self.context, self.plan.goal
-        wire = view.disk_wire(disk, new)
-        doing = f"look for remains of disk {index} of instance {view.name!r}"
-        calls = context.nodes.on(new, doing)
-        if any(calls.blockdev_find(part) is not None for part in wire.children):
-            context.info(f"node {new.name} has remains of disk {index} of an earlier try")
-            calls.blockdev_remove(wire)
+        remove_remains(context, view, new, index, disk)
         node_disks.make_on(context, view, new, index, disk, undo, on_primary=False)
 
     def _leave_old(self) -> None:
