@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, Final, Generic, TypeVar
 
@@ -68,7 +68,12 @@ class Table(Mapping[K, R], Generic[K, R]):
     """
 
     def __init__(
-        self, name: str, kind: type[R], raw: Mapping[str, Raw], before: Table[K, R] | None = None
+        self,
+        name: str,
+        kind: type[R],
+        raw: Mapping[str, Raw],
+        before: Table[K, R] | None = None,
+        touched: Collection[str] | None = None,
     ) -> None:
         self._name = name
         self._kind = kind
@@ -78,15 +83,15 @@ class Table(Mapping[K, R], Generic[K, R]):
         self._indexes: dict[By, Index] = {}
         self._order: list[K] | None = None
         if before is not None:
-            self._take_over(before)
+            self._take_over(before, touched)
 
-    def _take_over(self, before: Table[K, R]) -> None:
+    def _take_over(self, before: Table[K, R], touched: Collection[str] | None) -> None:
         """Take over the unchanged objects; readers of the table before still see it as it was."""
         raw, old = self.raw, before.raw
-        changed = {uuid for uuid, text in old.items() if raw.get(uuid) != text}
-        changed |= raw.keys() - old.keys()
+        candidates = raw.keys() | old.keys() if touched is None else touched
+        changed = {uuid for uuid in candidates if raw.get(uuid) != old.get(uuid)}
         self.changed = frozenset(changed)
-        self._decoded = dict(before._decoded)
+        self._decoded = dict(before._decoded) if changed else before._decoded
         for uuid in changed:
             self._decoded.pop(uuid, None)
         indexes, before._indexes = before._indexes, {}
@@ -95,13 +100,19 @@ class Table(Mapping[K, R], Generic[K, R]):
                 index.move(uuid, before.keys_of(by, uuid), self.keys_of(by, uuid))
         self._indexes = indexes
         if before._order is not None and len(changed) <= _INSERTED_MAX:
-            self._order = self._reordered(before._order)
+            moved = {uuid for uuid in changed if not self._has_same_name(before, uuid)}
+            self._order = self._reordered(before._order, moved) if moved else before._order
 
-    def _reordered(self, order: Iterable[K]) -> list[K]:
-        """Return an order with the changed objects in their new places."""
-        kept = [uuid for uuid in order if uuid not in self.changed]
+    def _has_same_name(self, before: Table[K, R], uuid: str) -> bool:
+        if uuid not in self.raw or uuid not in before.raw:
+            return False
+        return self.name_of(uuid) == before.name_of(uuid)
+
+    def _reordered(self, order: Iterable[K], moved: Collection[str]) -> list[K]:
+        """Return an order with some objects in their new places."""
+        kept = [uuid for uuid in order if uuid not in moved]
         for uuid in self:
-            if uuid in self.changed:
+            if uuid in moved:
                 insort(kept, uuid, key=self._sort_key)
         return kept
 
@@ -247,13 +258,24 @@ _PREPARED: Final = frozenset({By.SHORT_NAME, By.PRIMARY, By.DISK_OWNER})
 
 
 class Tables:
-    """One version of the configuration."""
+    """One version of the configuration.
 
-    def __init__(self, split: SplitConfig, before: Tables | None = None) -> None:
+    Args:
+        before: the version before.
+        touched: all objects that may differ from that one, by table; without it all are compared.
+    """
+
+    def __init__(
+        self,
+        split: SplitConfig,
+        before: Tables | None = None,
+        touched: Mapping[str, Collection[str]] | None = None,
+    ) -> None:
         self.split: Final = split
         old: Mapping[str, Table[Any, Any]] = {} if before is None else before.by_name
+        touched = {} if touched is None else touched
         self.by_name: Final[Mapping[str, Table[Any, Any]]] = {
-            name: Table(name, kind, split.tables[name], old.get(name))
+            name: Table(name, kind, split.tables[name], old.get(name), touched.get(name))
             for name, kind in TABLES.items()
         }
         self.nodes: Table[NodeUuid, Node] = self.by_name[NODES]

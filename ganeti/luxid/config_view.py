@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from ganeti.base.errors import ConfigurationError, ErrorCode, OpPrereqError
 from ganeti.base.ids import NodeUuid
 from ganeti.base.paths import Paths
-from ganeti.config.config_data import split_config
+from ganeti.config.deltas.following import ConfigFollower
 from ganeti.config.index import WHAT
 from ganeti.config.tables import NO_TABLES, Table, Tables
 from ganeti.objects.model import Cluster, FilterRule, Node
@@ -41,9 +41,14 @@ class ConfigView:
         self._paths = paths
         self._is_stale = True
         self._error = "no configuration loaded"
-        self.tables: Tables = NO_TABLES
+        self._follower = ConfigFollower()
         self.kept_rows = KeptRows()
         self._on_changed = on_changed
+
+    @property
+    def tables(self) -> Tables:
+        """The configuration as it was read last."""
+        return self._follower.tables
 
     @property
     def cluster(self) -> Cluster:
@@ -87,7 +92,7 @@ class ConfigView:
             return False
         self._is_stale = False
         try:
-            self._take(Tables(split_config(config_file.read_config(self._paths)), self.tables))
+            self._take(self._follower.read(config_file.read_config(self._paths)))
         except ConfigurationError as err:
             self._error = err.message
             logger.warning("Cannot read the configuration: %s; going on with the old one", err)
@@ -99,7 +104,8 @@ class ConfigView:
         """Take over a new version, as a whole or not at all."""
         assert tables.cluster is not None  # it can be decoded
         kept_rows = self.kept_rows.after(self.tables, tables)
-        self.tables, self.kept_rows = tables, kept_rows
+        self._follower.take(tables)
+        self.kept_rows = kept_rows
 
     def prepared(self) -> Iterator[None]:
         """Do in small steps the work that questions about instances would have to wait for.

@@ -22,6 +22,7 @@ from ganeti.protocol import node_rpc as rpc
 from ganeti.protocol.node_rpc_values import (
     ChainPoint,
     CompressedText,
+    ConfigPatch,
     CopySide,
     DrainResult,
     FileDetails,
@@ -106,6 +107,16 @@ class FileCalls(Service):
         mtime: float,
     ) -> None:
         """Write one distributed file; ``uid`` and ``gid`` are names."""
+
+    @rpc.changes(rpc.NORMAL_S, rpc.Place.DAEMON)
+    def config_patch(
+        self, patch: ConfigPatch, mode: int, uid: str, gid: str, atime: float, mtime: float
+    ) -> bool:
+        """Make the next version of the configuration from the one that the node wrote last.  Ours.
+
+        Returns:
+            Whether it has that one; else it wants the whole file.
+        """
 
     @rpc.changes(rpc.NORMAL_S, rpc.Place.DAEMON)
     def write_ssconf_files(self, values: Mapping[str, str]) -> None:

@@ -183,6 +183,26 @@ class FileDetails(NamedTuple):
         return [self.path, self.content.to_wire(), *self[2:]]
 
 
+class ConfigVersion(msgspec.Struct, frozen=True, array_like=True):
+    """Which configuration it is: its serial number, and when it came to be."""
+
+    serial_no: int
+    mtime: float
+
+
+class ConfigPatch(msgspec.Struct, frozen=True):
+    """The next version of ``config.data``, as parts of the one before and texts between them.
+
+    Attributes:
+        base: the version before.
+        parts: the offset and the length of bytes to be kept, in the file before; or a new text.
+    """
+
+    base: ConfigVersion
+    version: ConfigVersion
+    parts: Sequence[tuple[int, int] | str]
+
+
 class TokenAction(StrEnum):
     """The actions of node_crypto_tokens."""
 
@@ -298,6 +318,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
         running_jobs: jobs whose processes live here.
         takes_many_files: it knows the call ``jobqueue_write``.
         fails_over: a fail-over that is to make it the master is at work there.
+        patches_config: it knows the call ``config_patch``.
     """
 
     master_name: str
@@ -311,6 +332,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     running_jobs: tuple[int, ...] = ()
     takes_many_files: bool = False
     fails_over: bool = False
+    patches_config: bool = False
 
 
 class QueueListing(msgspec.Struct, frozen=True, kw_only=True):

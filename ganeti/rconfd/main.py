@@ -21,8 +21,7 @@ from typing import Final
 
 from ganeti.base.errors import ConfigurationError, InotifyError, ProtocolError
 from ganeti.base.paths import Paths
-from ganeti.config.config_data import split_config
-from ganeti.config.tables import Tables
+from ganeti.config.deltas.following import ConfigFollower
 from ganeti.daemon.context import DaemonContext
 from ganeti.daemon.main import DaemonSpec
 from ganeti.daemon.options import NetworkOptions, Port
@@ -84,6 +83,7 @@ class Follower:
         self._hostname = hostname
         self._desk = desk
         self._source: _Source | None = None
+        self._config = ConfigFollower()
         self._silence = ""
         self._watcher: Watcher | None = None
         self._looked_s = float("-inf")
@@ -168,9 +168,9 @@ class Follower:
         if source == self._source and before is not None:
             return
         started_s = clock.monotonic()
-        split = split_config(config_file.read_config(self._paths))
-        config = Tables(split, None if before is None else before.config)
+        config = self._config.read(config_file.read_config(self._paths))
         config.check()
+        self._config.take(config)
         self._desk.answerer = Answerer(config, Signer(source.key))
         self._source = source
         took_ms = (clock.monotonic() - started_s) * 1000
@@ -193,6 +193,7 @@ class Follower:
     def _be_silent(self, reason: str) -> None:
         self._desk.answerer = None
         self._source = None
+        self._config = ConfigFollower()
         if reason != self._silence:
             logger.info("Not answering: %s", reason)
             self._silence = reason

@@ -80,6 +80,7 @@ def own_facts(paths: Paths) -> NodeFacts:
         running_jobs=running_jobs(paths),
         takes_many_files=True,
         fails_over=_is_failing_over(paths),
+        patches_config=True,
     )
 
 

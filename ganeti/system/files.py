@@ -16,10 +16,12 @@ import io
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from ganeti.base.errors import GenericError
 from ganeti.system.failpoints import reached
+
+Piece: TypeAlias = bytes | memoryview  # of single bytes
 
 _PIECES_MAX: Final = 1024  # IOV_MAX of Linux
 
@@ -119,7 +121,7 @@ class NotSyncedError(OSError):
 
 def write_durable(
     path: str,
-    data: bytes | Sequence[bytes],
+    data: bytes | Sequence[Piece],
     mode: int = 0o640,
     *,
     owner: tuple[int, int] | None = None,
@@ -161,7 +163,7 @@ def write_durable(
             raise NotSyncedError(err.errno, err.strerror, path) from err
 
 
-def _write_pieces(descriptor: int, pieces: Sequence[bytes]) -> None:
+def _write_pieces(descriptor: int, pieces: Sequence[Piece]) -> None:
     written = os.writev(descriptor, pieces)
     if written < sum(map(len, pieces)):  # as little as is likely to happen: join, write the rest
         _write_all(descriptor, b"".join(pieces)[written:])

@@ -14,23 +14,24 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Mapping
-from typing import Concatenate, Final, ParamSpec
+from dataclasses import dataclass
+from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from ganeti.base.errors import GenericError, OpExecError
 from ganeti.clients import master_poll
 from ganeti.clients.async_node_rpc import AsyncNodeRpcClient
 from ganeti.clients.couriers import Courier, Couriers, Delivery, NodeSilentError, Spawn
-from ganeti.clients.node_rpc import Target
+from ganeti.clients.node_rpc import RpcResult, Target
 from ganeti.config.index import NODES
 from ganeti.config.ssconf_values import SsconfComposer
-from ganeti.config.state import Flush
+from ganeti.config.state import Flush, parts_since
 from ganeti.copies.node import NodeCopies, Versions, Wanted
 from ganeti.copies.quorum import Tally
 from ganeti.daemon.master_watch import MasterWatch
 from ganeti.jobs.votes import Answer
 from ganeti.objects.model import Node
 from ganeti.protocol.node_calls import NodeCalls
-from ganeti.protocol.node_rpc_values import CompressedText
+from ganeti.protocol.node_rpc_values import CompressedText, ConfigPatch, ConfigVersion
 from ganeti.store import lease, ssconf
 from ganeti.store.config_file import FILE_MODE
 from ganeti.system import clock, files
@@ -39,14 +40,24 @@ from ganeti.wconfd.keeper import Keeper
 logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
+R = TypeVar("R")
 
 CONFIG: Final = "config"  # the whole; its versions are its serial numbers
 SSCONF: Final = "ssconf"
 
 FLUSH_S_MAX: Final = 10.0  # the time for enough candidates
 TRIP_S_MAX: Final = 60.0  # a large configuration over a slow line
+RECENT_MAX: Final = 16  # versions that a patch may start from
 _CANDIDATE_DELAY_S_MAX: Final = 1.5  # it is to have everything soon after it is back
 _OTHERS_DELAY_S_MAX: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A version of the configuration, and the pieces of its file."""
+
+    version: ConfigVersion
+    pieces: list[bytes]
 
 
 class Distributor:
@@ -75,6 +86,8 @@ class Distributor:
         self._ssconf_version = 1
         self._packed: tuple[int, CompressedText] | None = None  # serial number, content
         self._packing = asyncio.Lock()
+        self._recent: dict[int, Content] = {}  # by serial number
+        self._patched: dict[str, bool] = {}  # node -> whether it knows the call for that
         self._write_own_ssconf({})
         self._renew_nodes()
         keeper.on_flush(self.changed)
@@ -150,6 +163,17 @@ class Distributor:
                 self._packed = (serial_no, await asyncio.to_thread(_pack, pieces))
             return self._packed
 
+    def _newest(self) -> Content:
+        """Return the newest configuration; it is remembered, as the base of the next ones."""
+        state = self._keeper.state
+        found = self._recent.get(state.serial_no)
+        if found is None:
+            found = Content(ConfigVersion(state.serial_no, state.mtime), state.pieces)
+            self._recent[state.serial_no] = found
+            while len(self._recent) > RECENT_MAX:
+                del self._recent[next(iter(self._recent))]
+        return found
+
     # The interface for the couriers.
 
     def may_send(self, _file: str) -> bool:
@@ -199,8 +223,7 @@ class Distributor:
         """As declared; the whole configuration first, and without it nothing."""
         taken: dict[str, int] = {}
         if CONFIG in versions:
-            serial_no, content = await self._config()
-            error = await self._upload(courier.target, content)
+            serial_no, error = await self._bring_config(courier)
             if error is not None:
                 if self._watch is not None:
                     self._watch.prompt()  # it may follow another master
@@ -214,15 +237,46 @@ class Distributor:
             taken[SSCONF] = version
         return Delivery(taken)
 
-    async def _upload(self, target: Target, content: CompressedText) -> str | None:
-        paths = self._keeper.paths
-        path = paths.globalize(paths.config_data)
-        owner = files.owner_names(os.stat(paths.config_data))
-        now = clock.now()
-        uid, gid = owner
-        return await self._call(
-            NodeCalls.upload_file_single, target, path, content, FILE_MODE, uid, gid, now, now
+    async def _bring_config(self, courier: Courier) -> tuple[int, str | None]:
+        """Send the newest configuration, if possible as the parts that the node has not.
+
+        Returns:
+            The serial number of the version sent, and why the node refused it.
+        """
+        base = self._recent.get(courier.copies.has.get(CONFIG, 0))
+        if base is not None and await self._takes_patches(courier):
+            newest = self._newest()
+            patch = ConfigPatch(
+                base.version, newest.version, parts_since(base.pieces, newest.pieces)
+            )
+            result = await self._ask(
+                NodeCalls.config_patch, courier.target, patch, *self._file_details()
+            )
+            if result.error is None and result.payload:
+                return newest.version.serial_no, None
+        self._newest()  # the base of the next one
+        serial_no, content = await self._config()
+        path = self._keeper.paths.globalize(self._keeper.paths.config_data)
+        error = await self._call(
+            NodeCalls.upload_file_single, courier.target, path, content, *self._file_details()
         )
+        return serial_no, error
+
+    async def _takes_patches(self, courier: Courier) -> bool:
+        known = self._patched.get(courier.name)
+        if known is None:
+            answer = await master_poll.ask_one(self._rpc, courier.target)
+            known = isinstance(answer, Answer) and bool(
+                answer.facts is not None and answer.facts.patches_config
+            )
+            self._patched[courier.name] = known
+        return known
+
+    def _file_details(self) -> tuple[int, str, str, float, float]:
+        """Return mode, user, group and times of the file."""
+        uid, gid = files.owner_names(os.stat(self._keeper.paths.config_data))
+        now = clock.now()
+        return FILE_MODE, uid, gid, now, now
 
     async def _call(
         self,
@@ -232,10 +286,20 @@ class Distributor:
         **named: P.kwargs,
     ) -> str | None:
         """Make a call; returns why the node refused."""
+        return (await self._ask(method, target, *args, **named)).error
+
+    async def _ask(
+        self,
+        method: Callable[Concatenate[NodeCalls, P], R],
+        target: Target,
+        *args: P.args,
+        **named: P.kwargs,
+    ) -> RpcResult[R]:
+        """Make a call on a node that answers."""
         result = await self._rpc.call_one(method, target, *args, **named)
         if result.address or result.offline:
             raise NodeSilentError(result.error)
-        return result.error
+        return result
 
     def on_result(self, courier: Courier, *, was_missing: bool, error_before: str | None) -> None:
         """As declared."""
@@ -244,7 +308,9 @@ class Distributor:
             logger.warning(
                 "Cannot bring the configuration to node %s: %s; trying again", courier.name, error
             )
-        elif error is None and error_before is not None:
+        if was_missing:
+            self._patched.pop(courier.name, None)  # another version may run there now
+        if error is None and error_before is not None:
             logger.info("Node %s has the configuration again", courier.name)
 
     # Which nodes have it.

@@ -113,6 +113,21 @@ def test_candidates_get_all_and_others_the_simple_part(cluster: Cluster) -> None
         assert ssconf.read_key(node.paths, "cluster_tags") == "one"
 
 
+def test_a_candidate_is_sent_what_changed(cluster: Cluster) -> None:
+    client = cluster.master.start().owner().hold_everything().client
+    log = Path(cluster.candidate.paths.log_file("ganeti-noded"))
+    for number in range(3):
+        client.add_tags("cluster", "", [f"t{number}"])
+        client.flush_config()
+        wait_until(lambda: config_of(cluster.candidate) == cluster.master.config(), "the copy")
+    assert log.read_text().count("upload_file_single") == 1
+    Path(cluster.candidate.paths.config_data).write_text("{}")
+    client.add_tags("cluster", "", ["last"])
+    client.flush_config()
+    wait_until(lambda: config_of(cluster.candidate) == cluster.master.config(), "the whole file")
+    assert log.read_text().count("upload_file_single") == 2
+
+
 @pytest.mark.shows("2.12/noded/from-wconfd")
 def test_a_promoted_node_gets_the_configuration(cluster: Cluster) -> None:
     client = cluster.master.start().owner().hold_everything().client

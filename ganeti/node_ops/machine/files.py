@@ -9,21 +9,20 @@ import grp
 import logging
 import os
 import pwd
-import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
-import msgspec
-
-from ganeti.base.errors import GenericError, ProtocolError
-from ganeti.base.json import loads_as
+from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
 from ganeti.base.text import listed_paths
 from ganeti.node_ops.context import NodeHandler
+from ganeti.node_ops.machine import config_copy
 from ganeti.objects.hypervisors import CONSOLE_PASSWORD_FILES
-from ganeti.protocol.node_rpc_values import CompressedText, FileDetails
+from ganeti.protocol.node_rpc_values import CompressedText, ConfigPatch, FileDetails
 from ganeti.store import ssconf
 from ganeti.system import files
+from ganeti.system.files import Piece
 
 logger = logging.getLogger(__name__)
 
@@ -60,19 +59,6 @@ _HOSTS_MODE: Final = 0o644
 _HOSTS_BYTES_MAX: Final = 16 << 20
 
 
-class _ClusterHead(msgspec.Struct, frozen=True):
-    """The identity of a cluster."""
-
-    uuid: str = ""
-
-
-class ConfigHead(msgspec.Struct, frozen=True):
-    """The age of a configuration; everything else is skipped when it is read."""
-
-    serial_no: int
-    cluster: _ClusterHead
-
-
 class Files(NodeHandler):
     """Files that the master distributes, and names in the hosts file."""
 
@@ -90,6 +76,13 @@ class Files(NodeHandler):
         mtime: float,
     ) -> None:
         self.upload_file(FileDetails(file_name, content, mode, uid, gid, atime, mtime))
+
+    def config_patch(
+        self, patch: ConfigPatch, mode: int, uid: str, gid: str, atime: float, mtime: float
+    ) -> bool:
+        path = self.paths.config_data
+        details = FileDetails(path, CompressedText(b""), mode, uid, gid, atime, mtime)
+        return config_copy.patch(path, patch, partial(_write, self.paths, path, details))
 
     def write_ssconf_files(self, values: Mapping[str, str]) -> None:
         changed = ssconf.write_values(self.paths, values)
@@ -127,14 +120,11 @@ def write_distributed(paths: Paths, details: FileDetails) -> None:
             f"file {details.path!r} is not one that this node accepts from the master; its"
             f" administrator can list it in {Paths().accepted_files_list} there"
         )
+    content = details.content.content
     if path == paths.config_data:
-        with _config_mutex:
-            text = refusal(_present_head(path), loads_as(ConfigHead, details.content.content))
-            if text is not None:
-                raise GenericError(text)
-            _write(paths, path, details)
+        config_copy.replace(path, content, partial(_write, paths, path, details))
     else:
-        _write(paths, path, details)
+        _write(paths, path, details, [content])
 
 
 def _is_accepted(paths: Paths, path: str) -> bool:
@@ -158,50 +148,13 @@ def _is_accepted(paths: Paths, path: str) -> bool:
     return path in listed_paths(text.decode("utf-8", "replace"))
 
 
-def refusal(present: ConfigHead | None, incoming: ConfigHead) -> str | None:
-    """Decide whether one configuration may replace another; returns why not.
-
-    The configuration of another cluster, left over on this node, has no say.
-    """
-    if present is None or present.cluster != incoming.cluster:
-        return None
-    if incoming.serial_no < present.serial_no:
-        return (
-            f"the configuration sent has serial number {incoming.serial_no}, older than"
-            f" {present.serial_no} on this node; not replaced"
-        )
-    return None
-
-
-_config_mutex = threading.Lock()
-_present_heads: dict[tuple[str, int, int, int], ConfigHead] = {}
-
-
-def _present_head(path: str) -> ConfigHead | None:
-    """Return the age of the configuration on disk; None when there is no readable one."""
-    try:
-        status = os.stat(path)
-    except FileNotFoundError:
-        return None
-    key = (path, status.st_ino, status.st_mtime_ns, status.st_size)
-    if key not in _present_heads:
-        try:
-            head = loads_as(ConfigHead, files.read_bytes(path))
-        except ProtocolError as err:
-            logger.warning("%s is unreadable and will be replaced: %s", path, err.message)
-            return None
-        _present_heads.clear()
-        _present_heads[key] = head
-    return _present_heads[key]
-
-
-def _write(paths: Paths, path: str, details: FileDetails) -> None:
+def _write(paths: Paths, path: str, details: FileDetails, pieces: Sequence[Piece]) -> None:
     """Write the file with mode, owner and times."""
     if os.path.dirname(path) == paths.rapi_dir:
         files.ensure_directory(paths.rapi_dir, _RAPI_DIRECTORY_MODE)
     files.write_durable(
         path,
-        details.content.content,
+        pieces,
         details.mode & _MODE_BITS,
         owner=_owner(paths, details),
         times=(details.atime, details.mtime),

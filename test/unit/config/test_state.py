@@ -13,9 +13,9 @@ from fakes.old_configs import config_bytes, load_config
 from ganeti.base.errors import ConfigurationError, GenericError
 from ganeti.config import changes, instances
 from ganeti.config.checks import cluster_problems, problems_of
-from ganeti.config.index import CLUSTER_ID, GROUPS, INSTANCES, NODES, By
+from ganeti.config.index import CLUSTER_ID, DISKS, GROUPS, INSTANCES, NODES, By
 from ganeti.config.ssconf_values import SsconfComposer, ssconf_values
-from ganeti.config.state import ConfigState, problems_in
+from ganeti.config.state import ConfigState, parts_since, problems_in
 from ganeti.config.transaction import Transaction
 from ganeti.config.views import Base, View
 
@@ -291,3 +291,36 @@ def test_new_candidates_are_chosen_at_random() -> None:
     assert all(len(set(pair)) == 2 for pair in chosen)
     assert {uuid for pair in chosen for uuid in pair} == set(nodes[1:5])
     assert chosen == [promoted(seed) for seed in range(20)]
+
+
+def patched(old: bytes, parts: list[tuple[int, int] | str]) -> bytes:
+    texts = [part.encode() if isinstance(part, str) else part for part in parts]
+    return b"".join(
+        part if isinstance(part, bytes) else old[part[0] : part[0] + part[1]] for part in texts
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_version_is_made_of_parts_of_any_before_it(seed: int) -> None:
+    chance = random.Random(seed)
+    state = make(400)
+    versions = [state.pieces]
+    for turn in range(8):
+        number = chance.randrange(400)
+        identity = (INSTANCES, uuid_of("instance", number))
+        if state.head.stored(identity) is None or turn == 3:
+            name = f"ü{seed}-{turn}"
+            change(state, lambda txn, name=name: changes.add_tags(txn, "cluster", "", [name]))
+        elif chance.random() < 0.3:
+            gone = [identity, (DISKS, uuid_of("disk", number))]
+            change(state, lambda txn, gone=gone: [txn.delete(each) for each in gone])
+        else:
+            change(state, lambda txn, key=identity: txn.touch(key))
+        flush(state)
+        versions.append(state.pieces)
+    now = b"".join(versions[-1])
+    for before in versions:
+        assert patched(b"".join(before), parts_since(before, versions[-1])) == now
+    parts = parts_since(versions[-2], versions[-1])
+    assert sum(len(part) for part in parts if isinstance(part, str)) < len(now) // 4
+    assert parts_since(versions[-1], versions[-1]) == [(0, len(now))]

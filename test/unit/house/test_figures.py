@@ -72,8 +72,9 @@ THIN_SHARE_MAX = 0.178
 # The frame of the tools for placement has one user yet, and so have the planners of maintenance, and
 # the reader of URLs; the plan of an upgrade is apart from its shell, that of an instance beside the
 # plan of groups and networks; the ways of consoles are a module in each of their daemons; the text of a
-# container's configuration, its control groups and its programs are apart from the driver that uses them.
-SINGLE_IMPORTER_MAX = 89
+# container's configuration, its control groups and its programs are apart from the driver that uses them. The
+# copy of the configuration on a node is apart from other files that the master distributes.
+SINGLE_IMPORTER_MAX = 90
 SMALL_SINGLE_IMPORTER_MAX = 1
 LARGE_FOLDERS: set[str] = set()
 # What high availability needs is loaded where it is on; what reads URLs for the call that is given one.

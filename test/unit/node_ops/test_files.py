@@ -12,16 +12,23 @@ from ganeti.base.errors import GenericError, ProtocolError
 from ganeti.base.paths import Paths
 from ganeti.node_ops import dispatch
 from ganeti.node_ops.context import NodeContext
-from ganeti.node_ops.machine import files
-from ganeti.node_ops.machine.files import ALLOWED_PATHS, ConfigHead, refusal
+from ganeti.node_ops.machine import config_copy, files
+from ganeti.node_ops.machine.config_copy import ConfigHead, refusal
+from ganeti.node_ops.machine.files import ALLOWED_PATHS
 from ganeti.protocol.node_calls import NodeCalls
-from ganeti.protocol.node_rpc_values import CompressedText, FileDetails, compress
+from ganeti.protocol.node_rpc_values import (
+    CompressedText,
+    ConfigPatch,
+    ConfigVersion,
+    FileDetails,
+    compress,
+)
 
 CONFIG = "/var/lib/ganeti/config.data"
 
 
 def head(serial: int, cluster: str = "c1") -> ConfigHead:
-    return ConfigHead(serial, files._ClusterHead(cluster))
+    return ConfigHead(serial, config_copy._ClusterHead(cluster))
 
 
 @pytest.mark.parametrize(
@@ -144,3 +151,39 @@ def test_a_full_disk_is_an_answer_and_the_old_file_stays(
     assert answer == b'[false,"No space left on device"]\n'
     assert json.loads(Path(context.paths.config_data).read_text())["serial_no"] == 1
     assert os.listdir(context.paths.data_dir) == ["config.data"]
+
+
+def send_patch(
+    context: NodeContext, base: int, version: int, parts: list[tuple[int, int] | str]
+) -> bool:
+    patch = ConfigPatch(ConfigVersion(base, 0.0), ConfigVersion(version, 0.0), parts)
+    return files.Files(context).config_patch(patch, 0o640, "root", "root", 10.0, 20.0)
+
+
+def test_a_patch_keeps_parts_of_the_file_that_it_is_for(context: NodeContext) -> None:
+    path = Path(context.paths.config_data)
+    assert not send_patch(context, 1, 2, [config(2)])
+    send(context, config(1, key="kept"))
+    start = config(1, key="kept").index(', "cluster"')
+    assert send_patch(
+        context, 1, 2, ['{"serial_no": 2', (start, len(config(1, key="kept")) - start)]
+    )
+    assert path.read_text() == config(2, key="kept")
+    assert path.stat().st_mtime == 20.0
+    assert send_patch(context, 2, 3, [config(3)])
+    assert not send_patch(context, 2, 4, [config(4)])
+    with pytest.raises(GenericError, match="older than 3"):
+        send_patch(context, 3, 1, [config(1)])
+    with pytest.raises(GenericError, match="no bytes 0 to 99999"):
+        send_patch(context, 3, 4, [(0, 99999)])
+    assert path.read_text() == config(3)
+    send(context, config(4))
+    with pytest.raises(GenericError, match="older than 4"):
+        send(context, config(3))
+
+
+def test_a_file_that_somebody_touched_is_not_patched(context: NodeContext) -> None:
+    send(context, config(1))
+    Path(context.paths.config_data).write_text(config(1, y=1))
+    assert not send_patch(context, 1, 2, [config(2)])
+    assert json.loads(Path(context.paths.config_data).read_text())["y"] == 1

@@ -40,6 +40,7 @@ JSON = st.recursive(
 OWN_CALLS = {
     *("ha_look", "ha_start_member", "ha_stop_member", "ha_start", "ha_stop", "ha_report"),
     *(
+        "config_patch",
         "config_read",
         "config_set_aside",
         "drbd_accept",

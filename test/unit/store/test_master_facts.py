@@ -27,7 +27,9 @@ def paths(tmp_path: Path) -> Paths:
 
 
 def test_a_node_of_no_cluster_knows_nothing(paths: Paths) -> None:
-    assert master_facts.own_facts(paths) == NodeFacts(master_name="", takes_many_files=True)
+    assert master_facts.own_facts(paths) == NodeFacts(
+        master_name="", takes_many_files=True, patches_config=True
+    )
 
 
 def test_a_candidate_tells_what_it_has(paths: Paths) -> None:
@@ -55,6 +57,7 @@ def test_a_candidate_tells_what_it_has(paths: Paths) -> None:
             candidates=("n1", "n2"),
             claim_serial=3,
             takes_many_files=True,
+            patches_config=True,
             claim_name="n2",
             daemons=("ganeti-luxid",),
             running_jobs=(4,),
@@ -66,7 +69,9 @@ def test_what_cannot_be_read_counts_as_not_there(paths: Paths) -> None:
     Path(paths.config_data).write_text("{")
     Path(master_facts.claim_path(paths)).write_text("nonsense")
     Path(paths.ssconf_file("master_node")).write_bytes(b"\xff")
-    assert master_facts.own_facts(paths) == NodeFacts(master_name="", takes_many_files=True)
+    assert master_facts.own_facts(paths) == NodeFacts(
+        master_name="", takes_many_files=True, patches_config=True
+    )
 
 
 def test_of_two_who_announce_themselves_the_first_counts(paths: Paths) -> None:
