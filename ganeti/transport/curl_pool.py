@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import os
 import select
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Final, Self
@@ -27,6 +28,12 @@ from ganeti.transport.clocks import clock_words
 
 CONNECT_TIMEOUT_S: Final = 5.0
 ANSWER_BYTES_MAX: Final = 256 << 20
+# A machine that lost its power, and boots again, never says that it has forgotten a connection:
+# it has to be asked.  One that does not come back is given up after a minute, as is one that does
+# not acknowledge what it was sent; shorter interruptions of the network are waited for.
+_ASKED_AFTER_S: Final = 20
+_ASKED_EVERY_S: Final = 10
+_LOST_AFTER_S: Final = 60
 _CIPHERS: Final = "HIGH:-DES:-3DES:-EXPORT:-DH"
 _CONNECTIONS_KEPT_MAX: Final = 512  # one per node of a large cluster
 _CONNECTION_AGE_S_MAX: Final = 540  # less than our servers keep an idle one
@@ -200,6 +207,13 @@ class Transfer:
         )
 
 
+def _limit_silence(descriptor: int, _purpose: int) -> int:
+    """Called by libcurl for each new socket: let the kernel give a peer up that is silent."""
+    with socket.socket(fileno=os.dup(descriptor)) as copy:
+        copy.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _LOST_AFTER_S * 1000)
+    return int(pycurl.SOCKOPT_OK)
+
+
 def _trust(easy: pycurl.Curl, trust: TlsTrust) -> None:
     if trust.authority_path:
         easy.setopt(pycurl.CAINFO, trust.authority_path)
@@ -284,6 +298,10 @@ class Pool(ABC):
         easy.setopt(pycurl.CONNECTTIMEOUT_MS, int(CONNECT_TIMEOUT_S * 1000))
         easy.setopt(pycurl.MAXAGE_CONN, _CONNECTION_AGE_S_MAX)
         easy.setopt(pycurl.FOLLOWLOCATION, 0)
+        easy.setopt(pycurl.TCP_KEEPALIVE, 1)
+        easy.setopt(pycurl.TCP_KEEPIDLE, _ASKED_AFTER_S)
+        easy.setopt(pycurl.TCP_KEEPINTVL, _ASKED_EVERY_S)
+        easy.setopt(pycurl.SOCKOPTFUNCTION, _limit_silence)
         if isinstance(self._identity, TlsTrust):
             _trust(easy, self._identity)
         elif self._identity is not None:

@@ -6,6 +6,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -113,3 +114,39 @@ def test_a_peer_that_died_with_the_call_is_not_just_refusing(repeatable: bool, s
     assert pool.perform([request])[0].error == "connection refused"
     pool.close()
     server.close()
+
+
+def test_a_peer_that_says_nothing_is_asked_whether_it_lives() -> None:
+    """A machine that lost its power never ends a connection: the kernel's timer asks it."""
+    kernel_timer = {}
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        pool = CurlPool(None)
+
+        def look() -> None:
+            with listener.accept()[0] as connection:
+                connection.recv(65536)
+                connection.sendall(ANSWER[:5])  # which acknowledges the request
+                kernel_timer["client"] = timer_of(connection.getpeername()[1], port)
+                connection.sendall(ANSWER[5:])
+
+        thread = threading.Thread(target=look, daemon=True)
+        thread.start()
+        [answer] = pool.perform([CurlRequest(f"http://127.0.0.1:{port}/", b"body", WAIT_S)])
+        thread.join(WAIT_S)
+        pool.close()
+    assert answer.body == b"ok"
+    assert kernel_timer["client"] == KEEPALIVE_TIMER
+
+
+KEEPALIVE_TIMER = "02"
+
+
+def timer_of(local: int, remote: int) -> str:
+    """Return the kind of timer that the kernel runs for a connection between ports of this host."""
+    ends = (f":{local:04X}", f":{remote:04X}")
+    for line in Path("/proc/net/tcp").read_text("ascii").splitlines()[1:]:
+        _number, own, peer, _state, _queues, timer, *_rest = line.split()
+        if (own[-5:], peer[-5:]) == ends:
+            return timer.partition(":")[0]
+    raise AssertionError("no such connection")
