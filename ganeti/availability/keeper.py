@@ -13,6 +13,12 @@ A condemnation is in memory only.  An agent that began anew vouches for nobody u
 was condemned before is dead, or has heard from somebody else.
 
 Whoever reads in etcd that this boot of the node was proved dead lets the watchdog run out.
+
+Where the nodes share a lease disk there is a third answer: the node has read all slots, and none
+condemns it.  That counts only while etcd's record of the node says so, as it takes more then to
+prove the node dead.  A verdict on the disk ends that at once; when the node has no other good
+answer either, it gives up for good, and says so on the disk, which is a proof soon after.  A verdict
+is void when etcd, asked after it was read, does not have the loss any more that it is about.
 """
 
 from __future__ import annotations
@@ -21,6 +27,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from ganeti.availability.disk import Verdict
 from ganeti.availability.records import Loss
 from ganeti.availability.timing import Timing
 from ganeti.jobs.votes import votes_needed
@@ -44,6 +51,9 @@ class Keeper:
     Attributes:
         is_condemned: this boot was proved dead; that does not end.
         vouched_s: when the question was sent to which most nodes said that it is not condemned.
+        uses_disk: etcd knows that the node lives on by the lease disk, too.
+        sentence: the loss because of which the disk condemns this boot; "" for none.
+        gave_up: the loss because of which it feeds no watchdog any more; "" for none.
     """
 
     timing: Timing
@@ -52,9 +62,14 @@ class Keeper:
     started_s: float
     is_condemned: bool = False
     vouched_s: float = 0.0
+    uses_disk: bool = False
+    sentence: str = ""
+    gave_up: str = ""
     _good_s: float = -math.inf
+    _disk_s: float = -math.inf
     _mute_until_s: float = field(init=False)
     _condemned: dict[str, _Condemned] = field(default_factory=dict)
+    _void: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._mute_until_s = self.started_s + self.timing.dead_after_s
@@ -82,7 +97,10 @@ class Keeper:
 
     def dies_at(self) -> float:
         """Return when the watchdog may not be fed any more."""
-        return -math.inf if self.is_condemned else self._good_s + self.timing.lease_s
+        if self.is_condemned:
+            return -math.inf
+        last_s = max(self._good_s, self._disk_s) if self.uses_disk else self._good_s
+        return last_s + self.timing.lease_s
 
     def may_feed(self, now_s: float) -> bool:
         """Tell whether the watchdog may be fed now."""
@@ -91,6 +109,38 @@ class Keeper:
     def needs_friends(self, now_s: float) -> bool:
         """Tell whether etcd has been silent for so long that the nodes are to be asked."""
         return not self.is_condemned and now_s >= self._good_s + 2 * self.timing.beat_s
+
+    def read_disk(self, began_s: float, verdicts: Collection[Verdict]) -> None:
+        """All slots were read, from then on, and this node's own was written.
+
+        Args:
+            verdicts: on this node, of whatever boot.
+        """
+        standing = [
+            each.loss
+            for each in verdicts
+            if each.boot_id == self.boot_id and each.loss not in self._void
+        ]
+        self.sentence = standing[0] if standing else ""
+        self._disk_s = -math.inf if standing else max(self._disk_s, began_s)
+
+    def holds_disk(self, now_s: float) -> bool:
+        """Tell whether the node holds its lease on the disk."""
+        return now_s < self._disk_s + self.timing.lease_s
+
+    def reprieve(self, sentence: str, loss: Loss | None) -> None:
+        """Etcd says what is the loss of this node; it was asked after that sentence was read."""
+        if sentence and (loss is None or loss.uuid != sentence):
+            self._void.add(sentence)
+            if self.sentence == sentence:
+                self.sentence = ""
+
+    def gives_up(self, now_s: float) -> bool:
+        """Tell whether this boot is over just now: condemned on the disk, and no good answer."""
+        if self.is_condemned or not (self.uses_disk and self.sentence) or self.may_feed(now_s):
+            return False
+        self.is_condemned, self.gave_up = True, self.sentence
+        return True
 
     def condemn(self, node: str, boot_id: str, now_s: float, hold_s: float = 0.0) -> None:
         """Whoever acts on losses wants that node dead.

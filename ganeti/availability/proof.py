@@ -7,7 +7,9 @@ master either.  Then the master, which has to see most nodes itself, writes down
 
 - when its out-of-band helper has switched it off and says that it is off;
 - when its watchdog must have reset it: `Timing.dead_after_s` after most nodes have condemned it, as
-  it cannot have had a good answer since;
+  it cannot have had a good answer since; one that lives on by a lease disk has to be condemned there,
+  too;
+- when it has written on the lease disk that it feeds its watchdog no more, and that has run out;
 - when a person says so.
 
 Each step is a transaction in etcd that holds only while this node is the master there and the
@@ -40,6 +42,23 @@ class Power(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class DiskView:
+    """What the lease disk says of a node, as the master reads it.
+
+    Attributes:
+        lease: which disk it is.
+        boot_id: the boot in which the node wrote its slot last.
+        gave_up: the loss because of which it feeds no watchdog any more; "" for none.
+        verdict: the loss because of which the master's slot condemns it; "" for none.
+    """
+
+    lease: str
+    boot_id: str
+    gave_up: str = ""
+    verdict: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeView:
     """What is known of a node now.
 
@@ -50,6 +69,7 @@ class NodeView:
         guard: what etcd keeps of it.
         loss: the record of its loss, and the revision of that.
         has_helper: it can be switched off from outside.
+        disk: what the lease disk says of it; None where the master cannot read that.
     """
 
     is_present: bool = False
@@ -59,6 +79,7 @@ class NodeView:
     loss: Loss | None = None
     revision: int = 0
     has_helper: bool = False
+    disk: DiskView | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +136,8 @@ class _Suspect:
         condemned_s: since when they are most of them.
         asked_s: when the helper was last told to switch it off.
         power: its last answer, and what it says beside.
+        sentenced_s: since when it is condemned on the disk.
+        gave_up_s: when it was read there that it gave up.
     """
 
     revision: int
@@ -123,6 +146,8 @@ class _Suspect:
     asked_s: float | None = None
     power: Power = Power.UNKNOWN
     trouble: str = ""
+    sentenced_s: float | None = None
+    gave_up_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -245,10 +270,19 @@ class Judge:
             )
         guard = node.guard
         if guard is not None and guard.watchdog_s is not None:
-            if suspect.condemned_s is None:
+            _read_disk(view, node, suspect)
+            if suspect.gave_up_s is not None:
+                left_s = suspect.gave_up_s + guard.watchdog_s + self.timing.margin_s - view.now_s
+                if left_s <= 0:
+                    return Proof.DISK, []
+                waits.append(f"it gave up, as the lease disk says; it is reset in {left_s:.0f} s")
+            elif suspect.condemned_s is None:
                 waits.append(f"{len(suspect.acks)} nodes have condemned it")
+            elif guard.disk and suspect.sentenced_s is None:
+                waits.append("it may live on by the lease disk, where it cannot be condemned")
             else:
-                left_s = suspect.condemned_s + self._wait_s(node) - view.now_s
+                since_s = max(suspect.condemned_s, suspect.sentenced_s or 0.0)
+                left_s = since_s + self._wait_s(node) - view.now_s
                 if left_s <= 0:
                     return Proof.WATCHDOG, []
                 waits.append(f"its watchdog has reset it in {left_s:.0f} s")
@@ -258,6 +292,21 @@ class Judge:
                 f" know that it is off, type '{CONFIRM_COMMAND} NODE'"
             )
         return None, waits
+
+
+def _read_disk(view: View, node: NodeView, suspect: _Suspect) -> None:
+    """Remember what the lease disk says of a node that lives on by it."""
+    guard, loss, disk = node.guard, node.loss, node.disk
+    if guard is None or not guard.disk or loss is None or disk is None:
+        return
+    # Its boot has to be there: a copy of the disk, or another one, tells nothing.
+    is_same = disk.lease == guard.disk and disk.boot_id == guard.boot_id == loss.boot_id
+    if not is_same or disk.verdict != loss.uuid:
+        suspect.sentenced_s = None
+    elif suspect.sentenced_s is None:
+        suspect.sentenced_s = view.now_s
+    if is_same and disk.gave_up == loss.uuid and suspect.gave_up_s is None:
+        suspect.gave_up_s = view.now_s
 
 
 def confirmed(loss: Loss, by: str) -> Loss:

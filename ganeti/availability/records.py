@@ -38,6 +38,7 @@ class Proof(StrEnum):
 
     FENCED = "fenced"  # its out-of-band helper switched it off, and says that it is off
     WATCHDOG = "watchdog"  # its watchdog has reset it, as nobody may have fed it
+    DISK = "disk"  # it has written on the lease disk that it feeds its watchdog no more
     CONFIRMED = "confirmed"  # a person said so
 
 
@@ -62,12 +63,14 @@ class Guard(Record, frozen=True, kw_only=True):
         dead_after_s: when it is reset at the latest after its last good answer, by its own times;
             those of the others may have been changed while it did not hear of it.
         has_left: its agent was stopped in order; nobody watches over the node.
+        disk: the lease disk by which it may live on, too; "" for none.
     """
 
     boot_id: str
     watchdog_s: float | None = None
     dead_after_s: float = 0.0
     has_left: bool = False
+    disk: str = ""
 
 
 class Loss(Record, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ganeti.availability.disk import Round, Verdict
 from ganeti.availability.keeper import Keeper
 from ganeti.availability.mastership import Claimant
 from ganeti.availability.proof import Judge
@@ -70,6 +71,9 @@ class SimNode:
         jobs: of the master on it.
         ends_s: when a master that steps down has ended its jobs.
         mid_feed: the agent stands still between the look at the clock and the feeding.
+        sees_disk: it reaches the lease disk.
+        is_at_disk: it reads and writes there; `round` is the last time that it has done so.
+        verdicts: what it has on that disk against others, or is to have.
     """
 
     name: str
@@ -85,6 +89,10 @@ class SimNode:
     is_up: bool = True
     agent_stands: bool = False
     mid_feed: bool = False
+    sees_disk: bool = True
+    is_at_disk: bool = False
+    round: Round | None = None
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
     boots_s: float | None = None
     boot_no: int = 1
     dies_s: float | None = None

@@ -183,6 +183,8 @@ EVENTS: Final = {
     "heal": Word("all nodes reach each other again", "nothing", _heal, (), (0, 0)),
     "stop-etcd": Word("their members of etcd stop", _NODES, _each(World.stop_etcd)),
     "start-etcd": Word("they start again", _NODES, _each(World.start_etcd)),
+    "lose-disk": Word("they do not reach the lease disk", _NODES, _each(World.lose_disk)),
+    "return-disk": Word("they reach it again", _NODES, _each(World.return_disk)),
     "helper": Word(
         "their out-of-band helpers are of that kind",
         "none, works, hangs or fails, and names of nodes",

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from ganeti.availability.disk import Round, Slot, Verdict
 from ganeti.availability.keeper import Keeper, is_dead
 from ganeti.availability.mastership import (
     Claim,
@@ -25,7 +26,7 @@ from ganeti.availability.mastership import (
     copies_wanted,
     judge_lone,
 )
-from ganeti.availability.proof import Act, Judge, NodeView, Order, Power, View
+from ganeti.availability.proof import Act, DiskView, Judge, NodeView, Order, Power, View
 from ganeti.availability.records import (
     ACTING,
     ALONE_KEY,
@@ -51,6 +52,7 @@ FAILOVER_S: Final = 4.0
 CONFIGURE_S: Final = 0.5  # a job's way to the new configuration
 START_S: Final = 2.0  # from there to the running guest
 JOBS_END_S: Final = 2.0  # a master that steps down has ended its jobs
+DISK_S_MAX: Final = 1.5  # from the reading of all slots to the end of the writing
 
 
 @dataclass(slots=True)
@@ -62,6 +64,8 @@ class World:
         twice: what ran on two nodes at the same time.
         left: {instance: why it does not start}, as the master sees it.
         forgotten: acknowledged changes of the configuration that a new master does not know.
+        lease_disk: the disk that nodes share for leases; "" for none.
+        disk: what is on it, by node.
     """
 
     timing: Timing
@@ -78,6 +82,8 @@ class World:
     left: Mapping[str, str] = field(default_factory=dict)
     pause: str = ""
     limits: Limits = field(default_factory=Limits)
+    lease_disk: str = ""
+    disk: dict[str, Slot] = field(default_factory=dict)
     _acknowledged: int = 0
     _later: list[tuple[float, str, str, Callable[[], None]]] = field(default_factory=list)
 
@@ -123,7 +129,9 @@ class World:
         node = self.nodes[name]
         node.keeper = Keeper(self.timing, name, node.boot_id, self.now_s)
         node.judge, node.claimant = Judge(self.timing), Claimant(self.timing)
-        node.is_appeared = node.agent_stands = node.mid_feed = False
+        node.is_appeared = node.agent_stands = node.mid_feed = node.is_at_disk = False
+        node.round = None
+        node.verdicts.clear()
         node.answered_s.clear()
         self._later = [each for each in self._later if each[1] != name]
 
@@ -134,6 +142,14 @@ class World:
     def start_etcd(self, name: str) -> None:
         """Its member of etcd starts again."""
         self.etcd.stopped.discard(name)
+
+    def lose_disk(self, name: str) -> None:
+        """It does not reach the lease disk any more."""
+        self.nodes[name].sees_disk = False
+
+    def return_disk(self, name: str) -> None:
+        """It reaches the lease disk again."""
+        self.nodes[name].sees_disk = True
 
     def confirm_dead(self, name: str) -> None:
         """A person says that a node that is missed is dead."""
@@ -189,6 +205,8 @@ class World:
         node.jobs.clear()
         node.answered_s.clear()
         node.agent_stands = node.mid_feed = node.is_appeared = node.is_master = False
+        node.is_at_disk, node.round = False, None
+        node.verdicts.clear()
         node.ends_s = node.failing_over_s = None
         node.judge, node.claimant = Judge(self.timing), Claimant(self.timing)
 
@@ -216,6 +234,8 @@ class World:
         sent_s, keeper = self.now_s, node.keeper
         near = [name for name in self.nodes if self.reaches(node.name, name)]
         self._after(node, lambda: self._heard(node, near, sent_s))
+        if self.lease_disk and node.sees_disk and not node.is_at_disk:
+            self._use_disk(node)
         if self.etcd.answers(node.name, self.reaches):
             self._renew(node, sent_s)
         elif node.dies_s is not None and keeper.needs_friends(sent_s):
@@ -245,8 +265,14 @@ class World:
             or not (node.is_master or node.jobs or node.failing_over_s is not None)
         ):
             etcd.delete(ACTING + name)
+        for other, verdict in list(node.verdicts.items()):
+            found = self._loss(other)
+            if found is None or found.uuid != verdict.loss:
+                del node.verdicts[other]
         if node.is_appeared and etcd.keep_alive(node.boot_id, sent_s):
             self._after(node, lambda: keeper.renewed(sent_s))
+            keeper.reprieve(keeper.sentence, self._loss(name))
+            self._guard(node)
             return
         loss = etcd.get(LOSSES + name)
         if isinstance(loss, Loss):
@@ -258,11 +284,43 @@ class World:
         if node.has_watchdog and node.dies_s is None:
             node.dies_s = sent_s + self.timing.watchdog_s
             keeper.armed(sent_s)
-        watchdog_s = self.timing.watchdog_s if node.has_watchdog else None
-        etcd.put(GUARDS + name, Guard(boot_id=node.boot_id, watchdog_s=watchdog_s))
+        keeper.reprieve(keeper.sentence, self._loss(name))
+        self._guard(node)
         etcd.grant(node.boot_id, sent_s)
         etcd.put(NODES + name, Presence(boot_id=node.boot_id), node.boot_id)
         self._after(node, lambda: self._appeared(node, sent_s))
+
+    def _guard(self, node: SimNode) -> None:
+        """Let etcd know what keeps the node alive; it counts only as long as etcd knows."""
+        watchdog_s = self.timing.watchdog_s if node.has_watchdog else None
+        uses_disk = node.has_watchdog and node.keeper.holds_disk(self.now_s)
+        disk = self.lease_disk if uses_disk else ""
+        guard = Guard(boot_id=node.boot_id, watchdog_s=watchdog_s, disk=disk)
+        if self.etcd.get(GUARDS + node.name) != guard:
+            self.etcd.put(GUARDS + node.name, guard)
+        node.keeper.uses_disk = uses_disk
+
+    def _use_disk(self, node: SimNode) -> None:
+        """Read all slots, and then write the own one; that takes a while."""
+        began_s, slots = self.now_s, dict(self.disk)
+        slot = Slot(
+            lease=self.lease_disk,
+            node=node.name,
+            boot_id=node.boot_id,
+            gave_up=node.keeper.gave_up,
+            verdicts=dict(node.verdicts),
+        )
+
+        def done() -> None:
+            node.is_at_disk = False
+            if node.sees_disk:
+                self.disk[node.name] = slot
+                node.round = Round(began_s, slots, slot)
+                node.keeper.read_disk(began_s, node.round.verdicts_on(node.name))
+
+        node.is_at_disk = True
+        done_s = began_s + self.chance() * DISK_S_MAX
+        self._later.append((done_s, node.name, node.boot_id, done))
 
     def _appeared(self, node: SimNode, sent_s: float) -> None:
         node.is_appeared = True
@@ -271,6 +329,8 @@ class World:
     def _feed(self, node: SimNode) -> None:
         if node.agent_stands or node.dies_s is None:
             return
+        if node.keeper.gives_up(self.now_s):
+            self.say(f"{node.name} gives up")
         if node.keeper.may_feed(self.now_s):
             node.dies_s = self.now_s + self.timing.watchdog_s
 
@@ -379,8 +439,16 @@ class World:
                 loss=loss if isinstance(loss, Loss) else None,
                 revision=self.etcd.revision(LOSSES + name),
                 has_helper=other.helper is not Helper.NONE,
+                disk=self._seen_on_disk(node, name),
             )
         return View(self.now_s, node.name, views, is_current, self.pause)
+
+    def _seen_on_disk(self, node: SimNode, name: str) -> DiskView | None:
+        if node.round is None or node.round.written is None or name not in node.round.slots:
+            return None
+        slot, verdict = node.round.slots[name], node.round.written.verdicts.get(name)
+        standing = "" if verdict is None else verdict.loss
+        return DiskView(slot.lease, slot.boot_id, slot.gave_up, standing)
 
     def _carry_out(self, node: SimNode, order: Order, view: View) -> None:
         """Do what was ordered, if it may still be done."""
@@ -390,7 +458,8 @@ class World:
         loss = etcd.get(LOSSES + name)
         match order.act:
             case Act.SUSPECT if is_absent and (loss is None or is_same):
-                etcd.put(LOSSES + name, Loss(uuid="", node=name, boot_id=order.boot_id))
+                uuid = f"{order.boot_id}@{self.now_s}"
+                etcd.put(LOSSES + name, Loss(uuid=uuid, node=name, boot_id=order.boot_id))
                 self.say(f"{name} is missed")
             case Act.ABSOLVE if is_same:
                 etcd.delete(LOSSES + name)
@@ -407,6 +476,9 @@ class World:
                 pass
 
     def _condemn(self, node: SimNode, order: Order, view: View) -> None:
+        loss, guard = view.nodes[order.node].loss, view.nodes[order.node].guard
+        if loss is not None and guard is not None and guard.disk:
+            node.verdicts[order.node] = Verdict(boot_id=order.boot_id, loss=loss.uuid)
         for name in order.to:
             if self.reaches(node.name, name) and not self.nodes[name].agent_stands:
                 keeper = self.nodes[name].keeper
@@ -566,11 +638,14 @@ def make_world(
     guests: Sequence[SimGuest],
     chance: Callable[[], float] = lambda: 0.0,
     members: Sequence[str] = (),
+    *,
+    lease_disk: str = "",
 ) -> World:
     """Return a cluster in which everything runs; the first node is the master.
 
     Args:
         members: the nodes with a member of etcd; by default the candidates.
+        lease_disk: the disk that all nodes share for leases; "" for none.
     """
     primary = {guest.name: guest.primary for guest in guests}
     nodes = {
@@ -587,4 +662,5 @@ def make_world(
     }
     nodes[names[0]].is_master = True
     etcd = EtcdModel(members or candidates, timing.lease_s)
-    return World(timing, nodes, {each.name: each for each in guests}, candidates, etcd, chance)
+    named = {each.name: each for each in guests}
+    return World(timing, nodes, named, candidates, etcd, chance, lease_disk=lease_disk)

@@ -20,9 +20,12 @@ EVENTS = (
     *("lose", "return", "reset", "cut", "cut", "part", "heal", "heal", "hang", "continue", "kill"),
     *("stop", "start", "change", "change"),
 )
+DISK_EVENTS = (*EVENTS, "lose disk", "lose disk", "return disk")
 
 
-def small_world(count: int = 5, candidates: int = 3, unguarded: str = "") -> World:
+def small_world(
+    count: int = 5, candidates: int = 3, unguarded: str = "", lease_disk: str = ""
+) -> World:
     """A cluster with one instance on shared disks on each node, and one with a copy on the next."""
     names = NAMES[:count]
     guests = [SimGuest(f"shared{name}", name, is_shared=True, memory=10) for name in names]
@@ -30,7 +33,9 @@ def small_world(count: int = 5, candidates: int = 3, unguarded: str = "") -> Wor
         SimGuest(f"pair{name}", name, names[number % count], memory=10)
         for number, name in enumerate(names, 1)
     ]
-    world = make_world(Timing(), names, names[:candidates], guests, members=names[:3])
+    world = make_world(
+        Timing(), names, names[:candidates], guests, members=names[:3], lease_disk=lease_disk
+    )
     if unguarded:
         world.nodes[unguarded].has_watchdog = False
     world.run(5)
@@ -200,6 +205,82 @@ def test_of_two_candidates_one_goes_on_alone_and_the_other_never_takes_over_then
     assert masters(world) == ["n2"]
 
 
+# --- a lease disk
+
+
+def disk_world() -> World:
+    return small_world(lease_disk="disk")
+
+
+def test_with_a_lease_disk_nobody_is_reset_when_the_network_is_gone() -> None:
+    world = disk_world()
+    said = play(world, "10 part n1\n10 part n2\n10 part n3\n10 part n4\n200 heal\n260 end")
+    assert not any("resets" in line or "dead" in line for line in said)
+    assert len(masters(world)) == 1
+    world = small_world()
+    said = play(world, "10 part n1\n10 part n2\n10 part n3\n10 part n4\n100 end")
+    assert sum("the watchdog resets" in line for line in said) >= 5
+
+
+def test_a_node_that_is_cut_off_gives_up_on_the_disk_and_that_proves_it_sooner() -> None:
+    world = disk_world()
+    play(world, "10 part n4\n60 end")
+    assert when(world, "n4 is proved dead: disk") < when(small_cut(), "n4 is proved dead: watchdog")
+    assert hosts(world, "pairn4") == ["n5"]
+
+
+def small_cut() -> World:
+    world = small_world()
+    play(world, "10 part n4\n60 end")
+    return world
+
+
+def test_a_node_without_power_is_condemned_on_the_disk_and_proved_by_its_watchdog() -> None:
+    world = disk_world()
+    play(world, "10 lose n4\n60 end")
+    assert when(world, "n4 is proved dead: watchdog") < 40
+    assert hosts(world, "pairn4") == ["n5"]
+
+
+def test_a_node_that_loses_the_disk_first_is_proved_dead_as_without() -> None:
+    world = disk_world()
+    play(world, "10 lose-disk n4\n30 part n4\n80 end")
+    assert when(world, "n4 is proved dead: watchdog") < 60
+    assert hosts(world, "pairn4") == ["n5"]
+
+
+def test_a_node_that_loses_the_disk_in_the_same_moment_is_proved_dead_by_its_watchdog() -> None:
+    world = disk_world()
+    play(world, "10 lose-disk n4\n10 part n4\n80 end")
+    assert when(world, "n4 is proved dead: watchdog") < 60
+
+
+def test_a_disk_that_the_master_has_lost_proves_nothing() -> None:
+    world = disk_world()
+    play(world, "10 lose-disk n1 n2 n3\n10 part n4\n200 end")
+    assert hosts(world, "sharedn4") == ["n4"]
+    assert "cannot be condemned" in world.nodes["n1"].judge.says["n4"]
+    play(world, "200 return-disk n1\n260 end")
+    assert hosts(world, "sharedn4") not in ([], ["n4"])
+
+
+def test_a_lost_disk_costs_nobody_anything() -> None:
+    world = disk_world()
+    said = play(world, "10 lose-disk n1 n2 n3 n4 n5\n100 end")
+    assert not any("resets" in line or "missed" in line for line in said)
+    said = play(world, "100 stop-etcd n1 n2 n3\n200 end")
+    assert not any("resets" in line for line in said)
+
+
+def test_a_node_that_comes_back_in_time_is_not_held_to_what_the_disk_says() -> None:
+    for back_s in range(11, 40):
+        world = disk_world()
+        play(world, f"10 part n4\n{back_s} heal\n150 take-back n4\n220 end")
+        assert all(len(hosts(world, guest)) == 1 for guest in world.guests)
+        assert world.nodes["n4"].keeper.uses_disk
+        assert world.nodes["n4"].keeper.sentence == ""
+
+
 # --- what the times are for
 
 
@@ -254,14 +335,21 @@ def test_a_master_that_is_cut_off_in_the_middle_of_a_restart() -> None:
 class Chance:
     """Random events on a random cluster."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, lease_disk: str = "") -> None:
         self.random = random.Random(seed)
+        self.events = DISK_EVENTS if lease_disk else EVENTS
         count = self.random.choice((3, 5, 5, 7))
         self.names = [f"n{number}" for number in range(1, count + 1)]
         guests = [self._guest(number) for number in range(8)]
         candidates = self.names[: self.random.choice((2, 3, 3))]
         self.world = make_world(
-            Timing(), self.names, candidates, guests, self.random.random, self.names[:3]
+            Timing(),
+            self.names,
+            candidates,
+            guests,
+            self.random.random,
+            self.names[:3],
+            lease_disk=lease_disk,
         )
         for node in self.world.nodes.values():
             node.helper = self.random.choice((Helper.NONE, *Helper))
@@ -276,7 +364,7 @@ class Chance:
 
     def event(self) -> None:
         world, node = self.world, self.random.choice(self.names)
-        match self.random.choice(EVENTS):
+        match self.random.choice(self.events):
             case "lose":
                 world.switch_off(node)
             case "return":
@@ -302,6 +390,12 @@ class Chance:
                 world.stop_etcd(node)
             case "start":
                 self._all(world.start_etcd)
+            case "lose disk":
+                some = self.random.sample(self.names, self.random.randint(1, len(self.names)))
+                for each in some:
+                    world.lose_disk(each)
+            case "return disk":
+                self._all(world.return_disk)
             case _:
                 world.change()
 
@@ -321,6 +415,7 @@ class Chance:
         self.world.cut.clear()
         self._all(self.world.start_etcd)
         self._all(self.world.go_on)
+        self._all(self.world.return_disk)
         for _ in range(2):  # their helpers may have switched some off meanwhile
             self._all(self.world.switch_on)
             self.world.run(70)
@@ -328,10 +423,13 @@ class Chance:
         self.world.run(60)
 
 
+@pytest.mark.parametrize("lease_disk", ["", "disk"])
 @pytest.mark.parametrize("first", range(0, RANDOM_SCENARIOS, PER_TEST))
-def test_never_twice_nothing_forgotten_and_in_the_end_everything_runs(first: int) -> None:
+def test_never_twice_nothing_forgotten_and_in_the_end_everything_runs(
+    first: int, lease_disk: str
+) -> None:
     for seed in range(first, first + PER_TEST):
-        chance = Chance(seed)
+        chance = Chance(seed, lease_disk=lease_disk)
         chance.play()
         chance.mend()
         world = chance.world
