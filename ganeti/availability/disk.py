@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -91,9 +91,7 @@ def place_of(slot: int) -> int:
     return (1 + slot) * BLOCK_BYTES
 
 
-def place_nodes(
-    known: Mapping[str, int], nodes: Iterator[str] | list[str], slots: int
-) -> dict[str, int]:
+def place_nodes(known: Mapping[str, int], nodes: Iterable[str], slots: int) -> dict[str, int]:
     """Return the slot of each node: that which it has, or else a free one; some may get none."""
     names = list(nodes)
     found = {name: known[name] for name in names if known.get(name, slots) < slots}
@@ -159,7 +157,7 @@ def read_slots(area: bytes, lease: str) -> dict[str, Slot]:
     Raises:
         ProtocolError: one cannot be understood; nobody knows whom it condemns.
     """
-    found = {}
+    found: dict[str, Slot] = {}
     for number, start in enumerate(range(0, len(area), BLOCK_BYTES)):
         try:
             slot = decode(area[start : start + BLOCK_BYTES], Slot)

@@ -17,8 +17,8 @@ Whoever reads in etcd that this boot of the node was proved dead lets the watchd
 Where the nodes share a lease disk there is a third answer: the node has read all slots, and none
 condemns it.  That counts only while etcd's record of the node says so, as it takes more then to
 prove the node dead.  A verdict on the disk ends that at once; when the node has no other good
-answer either, it gives up for good, and says so on the disk, which is a proof soon after.  A verdict
-is void when etcd, asked after it was read, does not have the loss any more that it is about.
+answer either, it gives up for good, and says so on the disk, which is a proof soon after.  A
+verdict is void when etcd, asked after it was read, does not have the loss any more that it names.
 """
 
 from __future__ import annotations
@@ -123,6 +123,10 @@ class Keeper:
         ]
         self.sentence = standing[0] if standing else ""
         self._disk_s = -math.inf if standing else max(self._disk_s, began_s)
+
+    def forget_disk(self) -> None:
+        """The node has no lease disk any more, or another one."""
+        self._disk_s, self.uses_disk, self.sentence = -math.inf, False, ""
 
     def holds_disk(self, now_s: float) -> bool:
         """Tell whether the node holds its lease on the disk."""

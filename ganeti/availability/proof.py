@@ -7,8 +7,8 @@ master either.  Then the master, which has to see most nodes itself, writes down
 
 - when its out-of-band helper has switched it off and says that it is off;
 - when its watchdog must have reset it: `Timing.dead_after_s` after most nodes have condemned it, as
-  it cannot have had a good answer since; one that lives on by a lease disk has to be condemned there,
-  too;
+  it cannot have had a good answer since; one that lives on by a lease disk has to be condemned
+  there, too;
 - when it has written on the lease disk that it feeds its watchdog no more, and that has run out;
 - when a person says so.
 

@@ -41,6 +41,7 @@ class Seen:
         helpers: the nodes that have an out-of-band helper.
         trouble: why etcd could not be read; "" if it was.  If not, there are no records.
         members: {URL of a member of etcd: its trouble, or ""}.
+        lease_disk: path of the disk on which nodes hold leases, too; "" for none.
         free_memory: MiB, of nodes that told it.
         presences, guards, losses, acting, fencing: by name of the node.
         outdated: by key of the copy, as `outdated_key` makes it.
@@ -52,6 +53,7 @@ class Seen:
     helpers: Collection[str] = ()
     trouble: str = ""
     members: Mapping[str, str] = field(default_factory=dict)
+    lease_disk: str = ""
     free_memory: Mapping[str, int] = field(default_factory=dict)
     presences: Mapping[str, Presence] = field(default_factory=dict)
     guards: Mapping[str, Guard] = field(default_factory=dict)
@@ -124,6 +126,7 @@ class NodeStatus:
         since: when it was first missed, in seconds since the epoch; None while it is not.
         proof: how it was proved dead, and by whom; "" if it was not.
         watchdog_s: from the last feeding to the reset; None where none runs.
+        holds_disk: it holds its lease on the lease disk, too.
         fencing: the last attempt to switch it off.
         outdated: the instances whose copy of a disk on it lacks writes.
         if_lost: what would happen if it died now; what will happen, if it is dead.
@@ -135,6 +138,7 @@ class NodeStatus:
     since: float | None
     proof: str
     watchdog_s: float | None
+    holds_disk: bool
     has_helper: bool
     fencing: Fencing | None
     outdated: tuple[str, ...]
@@ -148,6 +152,7 @@ class Status:
     Attributes:
         trouble: why etcd could not be read.
         holder: the node that has the master's lease; "" for nobody.
+        lease_disk: path of the disk on which nodes hold leases, too; "" for none.
         may_take_over: candidates that could do so now, if the master were lost.
         alone: the candidate that went on without the other.
         paused_until: in seconds since the epoch; None while nothing is paused.
@@ -157,6 +162,7 @@ class Status:
     trouble: str
     master: str
     holder: str
+    lease_disk: str
     may_take_over: tuple[str, ...]
     alone: str
     paused_until: float | None
@@ -176,6 +182,7 @@ def look(seen: Seen) -> Status:
         trouble=seen.trouble,
         master=seen.inventory.master,
         holder=master,
+        lease_disk=seen.lease_disk,
         may_take_over=forecast(seen, [master or seen.inventory.master]).takes_over,
         alone=seen.lone,
         paused_until=pause.until if pause else None,
@@ -205,6 +212,9 @@ def _warnings(seen: Seen, nodes: Sequence[NodeStatus]) -> Iterator[str]:
         yield f"{seen.lone} went on without the other candidate, which never takes over meanwhile"
     for node in nodes:
         yield from _warnings_about(node, is_paused=seen.is_paused)
+        is_guarded = node.lease == "held" and node.watchdog_s is not None
+        if seen.lease_disk and is_guarded and not node.holds_disk:
+            yield f"{node.name} does not hold its lease on {seen.lease_disk}"
 
 
 def _warnings_about(node: NodeStatus, *, is_paused: bool) -> Iterator[str]:
@@ -239,6 +249,7 @@ def _node(seen: Seen, name: str) -> NodeStatus:
         since=loss.since if loss else None,
         proof=f"{loss.proof}, by {loss.by}" if loss is not None and is_proved else "",
         watchdog_s=guard.watchdog_s if guard else None,
+        holds_disk=name in seen.presences and guard is not None and bool(guard.disk),
         has_helper=name in seen.helpers,
         fencing=seen.fencing.get(name),
         outdated=tuple(outdated_instances(seen, name)),
@@ -364,6 +375,9 @@ def _proof(seen: Seen, name: str) -> tuple[str, str]:
     if guard.watchdog_s is not None:
         seconds = missed_s + timing.dead_after_s
         ways.append(f"its watchdog has reset it, after {seconds:.0f} s")
+        if guard.disk:
+            seconds = missed_s + 2 * timing.beat_s + guard.watchdog_s + timing.margin_s
+            ways[-1] += f" ({seconds:.0f} s where it says on the lease disk that it gives up)"
     return ", or ".join(ways), "" if ways else "nothing proves it: no watchdog, no helper"
 
 

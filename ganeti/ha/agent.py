@@ -13,6 +13,9 @@ Other settings are taken up while the agent runs.  What etcd says of this node's
 at every moment: until etcd knows the new times, the node keeps to the stricter ones of both, and
 etcd gets the longer ones first.  While all is paused no watchdog runs, after etcd was told so:
 nobody is proved dead meanwhile, and nodes that are cut off or stopped are not to be reset.
+
+A lease disk is looked at by a thread of its own, which tells the loop what it found.  It keeps the
+node alive only while etcd's record of the node says so: it is told of it first, of its end last.
 """
 
 from __future__ import annotations
@@ -27,9 +30,10 @@ from typing import Final, Protocol
 
 import msgspec
 
+from ganeti.availability.disk import Round, Slot, Verdict
 from ganeti.availability.keeper import Keeper, is_dead
 from ganeti.availability.mastership import Claim, Claimant, Companion, Lone, Outlook, Report
-from ganeti.availability.proof import Act, Judge, NodeView, Order, Power, View
+from ganeti.availability.proof import Act, DiskView, Judge, NodeView, Order, Power, View
 from ganeti.availability.records import (
     ACTING,
     ALONE_KEY,
@@ -52,6 +56,7 @@ from ganeti.availability.timing import Timing
 from ganeti.base.errors import GenericError, ProtocolError, TransportError
 from ganeti.base.json import dumps
 from ganeti.clients.etcd import Delete, EtcdClient, Put, Snapshot, Unchanged
+from ganeti.ha.disk import DiskLease, Place, SlotWriter
 from ganeti.ha.facts import Facts
 from ganeti.ha.friends import Ask, Friends, Question, names_of
 from ganeti.ha.watchdog import Watchdog
@@ -85,6 +90,9 @@ class Hands(Protocol):
     @property
     def watchdog(self) -> str:
         """The watchdog that is to run; "" for none."""
+
+    def place_on_disk(self, node: str) -> Place | None:
+        """Return where a node's slot on the lease disk is; None for nowhere."""
 
     async def publish(self, state: State) -> None:
         """Let the daemons of this node know."""
@@ -153,6 +161,10 @@ class Agent:
     _settling: asyncio.Task[None] | None = None
     _settled_s: float = -math.inf
     _is_settled: bool = False
+    _place: Place | None = None
+    _disk: DiskLease | None = None
+    _round: Round | None = None
+    _verdicts: dict[str, Verdict] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.keeper = Keeper(self.timing, self.own, self.boot_id, self.hands.now())
@@ -176,6 +188,9 @@ class Agent:
     async def feed(self) -> None:
         """Feed the watchdog, for ever."""
         while True:
+            if self.keeper.gives_up(self.hands.now()):
+                logger.critical("This node is condemned on the lease disk: it gives up")
+                self._write_to_disk()
             if self._watchdog is not None and self.keeper.may_feed(self.hands.now()):
                 self._watchdog.feed()
             await asyncio.sleep(self.timing.beat_s / FEEDS_PER_BEAT)
@@ -194,12 +209,13 @@ class Agent:
         if self._next is not None and self._next.etcd is not self.etcd:
             self.etcd.close()
             self.etcd, self.hands = self._next.etcd, self._next.hands
+        self._follow_disk()
         try:
             await self._renew()
-            self.shelf = await self.etcd.read()
+            self.shelf = await self._read()
             if self._next is not None:
                 await self._take_times(self.shelf, self._next)
-                self.shelf = await self.etcd.read()
+                self.shelf = await self._read()
             await self._look_to_watchdog(self.shelf)
             self._say("")
             self._settle(self.shelf)
@@ -218,7 +234,21 @@ class Agent:
                     await self._lead(self.shelf)
             except (TransportError, ProtocolError) as err:
                 self._say(err.message)
+        self._write_to_disk()
         self._publish()
+
+    async def _read(self) -> Snapshot:
+        """Return what etcd has; what the disk said before, and etcd does not know, is void."""
+        sentence = self.keeper.sentence
+        shelf = await self.etcd.read()
+        self.keeper.reprieve(sentence, shelf.one(LOSSES + self.own, Loss))
+        losses = shelf.below(LOSSES, Loss)
+        self._verdicts = {
+            name: each
+            for name, each in self._verdicts.items()
+            if name in losses and losses[name].uuid == each.loss
+        }
+        return shelf
 
     async def leave(self) -> None:
         """Stop in order: say so in etcd, and only then end the watchdog.
@@ -236,6 +266,7 @@ class Agent:
         await self.hands.publish(State(time=self.hands.now(), alone=self.state.alone))
         await self.etcd.change([], *changes)
         self.end_watchdog()
+        self.end_disk()
 
     @property
     def is_guarded(self) -> bool:
@@ -244,6 +275,7 @@ class Agent:
 
     def end_watchdog(self) -> None:
         """Let nothing reset the node any more."""
+        self.keeper.uses_disk = False
         if self._watchdog is not None:
             self._watchdog.end()
             self._watchdog = None
@@ -296,13 +328,15 @@ class Agent:
             self._stands_down = False
         guard = self._guard(self.timing)
         if not is_wanted:
-            guard = msgspec.structs.replace(guard, watchdog_s=None)
+            guard = msgspec.structs.replace(guard, watchdog_s=None, disk="")
+        self._promise(guard)
         if shelf.one(GUARDS + self.own, Guard) != guard:
             keys = (NODES + self.own, LOSSES + self.own, PAUSE_KEY)
             unchanged = [Unchanged(key, shelf.revision_of(key)) for key in keys]
             put = Put(GUARDS + self.own, _encode(guard))
             if NODES + self.own not in shelf.entries or not await self.etcd.change(unchanged, put):
                 return
+        self.keeper.uses_disk = bool(guard.disk)
         if not is_wanted:
             if self._watchdog is not None:
                 logger.info("No watchdog runs: %s", self._pause(shelf) or "none is wanted")
@@ -323,7 +357,73 @@ class Agent:
         watchdog_s = None if self._watchdog is None else self._watchdog.timeout_s
         longest_s = max(timing.watchdog_s, watchdog_s or 0.0)
         dead_after_s = replace(timing, watchdog_s=longest_s).dead_after_s
-        return Guard(boot_id=self.boot_id, watchdog_s=watchdog_s, dead_after_s=dead_after_s)
+        is_held = self._watchdog is not None and self.keeper.holds_disk(self.hands.now())
+        disk = self._place.lease if self._place is not None and is_held else ""
+        return Guard(
+            boot_id=self.boot_id, watchdog_s=watchdog_s, dead_after_s=dead_after_s, disk=disk
+        )
+
+    def _promise(self, guard: Guard) -> None:
+        """Live on by nothing that etcd will not know of; what is new counts once it does."""
+        if not guard.disk:
+            self.keeper.uses_disk = False
+
+    # --- the lease disk
+
+    def end_disk(self) -> None:
+        """Write nothing on the lease disk any more."""
+        if self._disk is not None:
+            self._disk.end()
+
+    def _follow_disk(self) -> None:
+        """Use the slot that the settings give this node."""
+        place = self.hands.place_on_disk(self.own)
+        if place == self._place:
+            return
+        self.end_disk()
+        self.keeper.forget_disk()
+        self._place, self._disk, self._round = place, None, None
+        if place is not None:
+            slot = Slot(lease=place.lease, node=self.own, boot_id=self.boot_id)
+            writer = SlotWriter(place, slot)
+            self._disk = DiskLease(writer, lambda: self.timing.beat_s, self._saw_disk)
+            self._write_to_disk()
+            self._disk.start()
+
+    def _write_to_disk(self) -> None:
+        if self._disk is not None:
+            self._disk.say(self.keeper.gave_up, self._verdicts)
+
+    def _saw_disk(self, found: Round) -> None:
+        """The thread has looked at the disk, and has written this node's slot if it could."""
+        before = "" if self._round is None else self._round.trouble
+        if found.trouble != before:
+            logger.warning("Lease disk: %s", found.trouble or "it can be used again")
+        self._round = found
+        if found.written is None:
+            return
+        self.keeper.read_disk(found.began_s, found.verdicts_on(self.own))
+        if self.keeper.gave_up and found.written.gave_up == self.keeper.gave_up:
+            self.hands.condemned()
+
+    def _disk_trouble(self) -> str | None:
+        """Return why the lease on the disk is not held; "" if it is, None where there is none."""
+        if self._place is None:
+            return None
+        if self.keeper.holds_disk(self.hands.now()):
+            return ""
+        if self.keeper.sentence:
+            return "this node is condemned there"
+        return "" if self._round is None else self._round.trouble or "it does not answer"
+
+    def _on_disk(self, name: str) -> DiskView | None:
+        """Return what the disk says of a node."""
+        found = self._round
+        if found is None or found.written is None or name not in found.slots:
+            return None
+        slot, verdict = found.slots[name], found.written.verdicts.get(name)
+        standing = "" if verdict is None else verdict.loss
+        return DiskView(slot.lease, slot.boot_id, slot.gave_up, standing)
 
     # --- copies that are written off
 
@@ -358,7 +458,12 @@ class Agent:
             etcd = self._said or "it was not asked yet"
             vouched_s = self.keeper.vouched_s
             return msgspec.structs.replace(
-                self.state, time=now_s, etcd=etcd, vouched=vouched_s, settings=self.digest
+                self.state,
+                time=now_s,
+                etcd=etcd,
+                vouched=vouched_s,
+                settings=self.digest,
+                disk=self._disk_trouble(),
             )
         holder, alone = shelf.one(MASTER_KEY, Mastership), shelf.one(ALONE_KEY, Mastership)
         entry = shelf.entries.get(MASTER_KEY)
@@ -371,6 +476,7 @@ class Agent:
             pause=self._pause(shelf),
             vouched=self.keeper.vouched_s,
             settings=self.digest,
+            disk=self._disk_trouble(),
         )
 
     # --- present in etcd
@@ -388,7 +494,8 @@ class Agent:
             self.hands.condemned()
             return
         if self._watchdog is None:
-            if self._pause(shelf):
+            # While its death may be proved at any moment, the node has to be there first.
+            if self._pause(shelf) or (loss is not None and loss.boot_id == self.boot_id):
                 self._stands_down = True
             else:
                 self._arm(self.timing.watchdog_s)
@@ -405,8 +512,10 @@ class Agent:
         self._lease = 0  # of a transaction whose answer is lost nobody knows what was done
         sent_s = self.hands.now()  # the lease counts from when it was granted
         lease = await self.etcd.grant(round(lease_s))
+        guard = self._guard(guarding)
+        self._promise(guard)
         changes: list[Put | Delete] = [
-            Put(GUARDS + self.own, _encode(self._guard(guarding))),
+            Put(GUARDS + self.own, _encode(guard)),
             Put(NODES + self.own, _encode(Presence(boot_id=self.boot_id)), lease),
         ]
         if loss is not None and loss.proof is None:
@@ -422,6 +531,7 @@ class Agent:
         if not await self.etcd.change(unchanged, *changes):
             return False
         self._lease = lease
+        self.keeper.uses_disk = bool(guard.disk)
         self._was_renewed(sent_s)
         logger.info("This node is present, in boot %s", self.boot_id)
         return True
@@ -550,6 +660,7 @@ class Agent:
                 loss=shelf.one(LOSSES + name, Loss),
                 revision=shelf.revision_of(LOSSES + name),
                 has_helper=name in self.facts.helped,
+                disk=self._on_disk(name),
             )
             for name in self.facts.addresses
         }
@@ -592,6 +703,10 @@ class Agent:
 
     async def _condemn(self, order: Order, view: View) -> None:
         sent_s = self.hands.now()
+        loss, guard = view.nodes[order.node].loss, view.nodes[order.node].guard
+        if loss is not None and guard is not None and guard.disk:
+            self._verdicts[order.node] = Verdict(boot_id=order.boot_id, loss=loss.uuid)
+            self._write_to_disk()
         self.keeper.condemn(order.node, order.boot_id, sent_s, order.hold_s)
         others = {n: self.facts.addresses[n] for n in order.to if n != self.own}
         answers = {self.own: True}

@@ -13,6 +13,7 @@ from ganeti.base.daemons import MASTER_DAEMONS
 from ganeti.base.errors import GenericError, ProtocolError
 from ganeti.base.json import loads
 from ganeti.base.paths import Paths
+from ganeti.ha.disk import Place
 from ganeti.ha.watchdog import Watchdog
 from ganeti.store import availability, lease, master_facts
 from ganeti.store.availability import Settings, State
@@ -64,6 +65,14 @@ class NodeHands:
     def watchdog(self) -> str:
         """As declared."""
         return self._settings.watchdog
+
+    def place_on_disk(self, node: str) -> Place | None:
+        """As declared."""
+        disk, paths = self._settings.disk, self._paths
+        if disk is None or node not in disk.slots:
+            return None
+        path = paths.localize(disk.path)
+        return Place(path, bool(paths.root), disk.cluster, disk.lease, disk.slots[node])
 
     async def publish(self, state: State) -> None:
         """As declared: the file is in memory, except where a node is virtual."""

@@ -86,6 +86,9 @@ def metrics(status: Status) -> Iterator[str]:
         "Instances and nodes whose copy of a disk lacks writes.",
         {"": sum(len(each.outdated) for each in status.nodes)},
     )
+    if status.lease_disk:
+        held = {f'node="{each.name}"': each.holds_disk for each in status.nodes}
+        yield from _gauge("disk_lease_held", "1 if the node holds a lease on the disk.", held)
     members = {f'member="{url}"': not trouble for url, trouble in status.members.items()}
     yield from _gauge("etcd_member_up", "1 if this member answers and has a leader.", members)
 

@@ -92,6 +92,8 @@ class OpClusterSetAvailability(OpCode, frozen=True, kw_only=True):
     watchdog: str | None = None
     timing: Mapping[str, NonNegativeFloat] = {}
     limits: Mapping[str, PositiveInt] = {}
+    lease_disk: str | None = None
+    """A disk that all nodes reach, on which they hold leases, too; "" for none."""
 
 
 class OpClusterRedistConf(OpCode, frozen=True, kw_only=True):

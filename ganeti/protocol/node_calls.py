@@ -315,6 +315,24 @@ class AvailabilityCalls(Service):
         """
 
     @rpc.changes(rpc.NORMAL_S)
+    def ha_prepare_disk(self, path: str, cluster: str, lease: str, slots: int) -> None:
+        """Make a disk that all nodes reach the one for their leases.
+
+        Args:
+            cluster: its UUID.
+            lease: another one each time.
+            slots: for so many nodes.
+        """
+
+    @rpc.reads(rpc.FAST_S)
+    def ha_check_disk(self, path: str, cluster: str, lease: str) -> str:
+        """Return what keeps this node from using that disk; "" if nothing does."""
+
+    @rpc.changes(rpc.FAST_S)
+    def ha_clear_disk(self, path: str, cluster: str) -> None:
+        """Let the disk be empty again."""
+
+    @rpc.changes(rpc.NORMAL_S)
     def ha_start_member(
         self, settings: CompressedText, certificate: CompressedText, authority: CompressedText
     ) -> None:
@@ -356,7 +374,8 @@ class AvailabilityCalls(Service):
 
         Returns:
             {"settings": SHA-256 in hex, "taken": the same of those that the agent works with,
-            "agent": bool, "member": bool or null where none is to run}
+            "agent": bool, "member": bool or null where none is to run,
+            "disk": why the lease on the disk is not held, or null where there is none}
         """
 
 

@@ -31,6 +31,24 @@ _STATE_MODE: Final = 0o644
 _WATCHDOG: Final = "/dev/watchdog"
 
 
+class SharedDisk(msgspec.Struct, frozen=True, kw_only=True):
+    """The disk on which nodes hold leases, too.
+
+    Attributes:
+        path: on each node.
+        cluster: the UUID of the cluster.
+        lease: which preparation of the disk.
+        size: how many slots it has.
+        slots: {node: its slot}; one that came when none was free has none.
+    """
+
+    path: str
+    cluster: str
+    lease: str
+    size: int
+    slots: Mapping[str, int] = {}
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The file.
 
@@ -42,6 +60,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         watchdog: path of the device; "" for none.
         helpers: {node: path of its out-of-band program}.
         members: the nodes that run a member of etcd; none where the site runs one.
+        disk: on which nodes hold leases, too; None for none.
     """
 
     endpoints: list[str]
@@ -53,6 +72,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = field(default_factory=Limits)
     helpers: Mapping[str, str] = {}
     members: list[str] = []
+    disk: SharedDisk | None = None
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,6 +183,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         etcd: why etcd could not be read; then the rest is what was known before.
         vouched: when this node last asked, and most nodes said that nobody condemned it.
         settings: the digest of the settings that the agent works with; "" until it does.
+        disk: why the lease on the disk is not held; "" if it is, None where there is no such disk.
     """
 
     time: float
@@ -173,6 +194,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     etcd: str = ""
     vouched: float = 0.0
     settings: str = ""
+    disk: str | None = None
 
     def is_master(self, now_s: float) -> bool:
         """Tell whether this node holds the lease of the master."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.hung_file import hung
 from rig import etcd
 from rig.etcd import Member
 
@@ -33,12 +36,15 @@ from ganeti.availability.records import (
 from ganeti.availability.timing import Timing
 from ganeti.base.errors import GenericError
 from ganeti.base.json import dumps
+from ganeti.base.paths import Paths
 from ganeti.clients.etcd import Delete, EtcdClient, Put, Unchanged
 from ganeti.ha.agent import Agent, Means
+from ganeti.ha.disk import Place
 from ganeti.ha.facts import Facts
 from ganeti.ha.friends import PORT, Friends
 from ganeti.ha.watchdog import Watchdog
 from ganeti.store.availability import State
+from ganeti.store.lease_disk import prepare
 
 pytestmark = pytest.mark.skipif(not etcd.is_there(), reason="needs etcd")
 
@@ -121,6 +127,11 @@ class FakeHands:
     def watchdog(self) -> str:
         return self.device
 
+    def place_on_disk(self, node: str) -> Place | None:
+        disk = self.world.disk
+        number = NAMES.index(node)
+        return None if disk is None else Place(f"{disk}/disk", True, "cluster", "lease", number)
+
     def condemned(self) -> None:
         self.was_condemned = True
 
@@ -147,6 +158,7 @@ class World:
     helped: frozenset[str] = frozenset()
     timing: Timing = TIMING
     candidates: frozenset[str] = frozenset(NAMES[:3])
+    disk: Path | None = None
     agents: dict[str, Agent] = field(default_factory=dict)
     hands: dict[str, FakeHands] = field(default_factory=dict)
     tasks: dict[str, list[asyncio.Task[None]]] = field(default_factory=dict)
@@ -173,12 +185,21 @@ class World:
         self.tasks[name] = [asyncio.create_task(agent.feed()), asyncio.create_task(agent.beats())]
         return agent
 
+    def cut_off(self, name: str) -> None:
+        """The node loses its network, but not the disk."""
+        agent = self.agents[name]
+        agent.etcd = EtcdClient(["http://127.0.77.99:9"], None, PREFIX, 0.5)
+        assert agent.friends is not None
+        agent.friends.close()
+
     def kill(self, name: str) -> None:
         """The node loses its power."""
         for task in self.tasks.pop(name, []):
             task.cancel()
         agent = self.agents.pop(name, None)
-        if agent is not None and agent.friends is not None:
+        if agent is not None:
+            agent.end_disk()
+            assert agent.friends is not None
             agent.friends.close()
 
     async def until(self, what: Callable[[], object]) -> None:
@@ -284,6 +305,71 @@ def test_a_node_without_power_is_proved_dead_after_its_watchdog(three: Sequence[
             world.kill("n5")
             await world.start("n5", "n5.2")
             await world.until(lambda: is_present(world, NAMES))
+
+    run(play())
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Path:
+    prepare(Paths(str(tmp_path)), "/disk", "cluster", "lease", 8)
+    return tmp_path
+
+
+def is_on_disk(world: World, names: Sequence[str]) -> bool:
+    """Tell whether etcd knows that these nodes live on by the disk, too."""
+    return all(guard_of(world, name).disk == "lease" for name in names)
+
+
+def test_a_node_that_is_cut_off_says_on_the_disk_that_it_gives_up(
+    three: Sequence[Member], disk: Path
+) -> None:
+    async def play() -> None:
+        async with five(three, disk=disk) as world:
+            await world.until(lambda: is_on_disk(world, NAMES))
+            dog = world.hands["n5"].dog
+            world.cut_off("n5")
+            await world.until(lambda: proof_of(world, "n5") is not None)
+            assert proof_of(world, "n5") is Proof.DISK
+            assert dog is not None
+            assert dog.has_reset
+            assert world.hands["n5"].was_condemned
+            assert not any(world.hands[name].was_condemned for name in NAMES[:4])
+
+    run(play())
+
+
+def test_without_any_network_nodes_live_on_by_the_disk(three: Sequence[Member], disk: Path) -> None:
+    async def play() -> None:
+        async with five(three, disk=disk) as world:
+            await world.until(lambda: is_on_disk(world, NAMES))
+            for name in NAMES:
+                world.cut_off(name)
+            await asyncio.sleep(2 * (TIMING.lease_s + TIMING.watchdog_s))
+            assert not any(hands.dog and hands.dog.has_reset for hands in world.hands.values())
+            told = [hands.published for hands in world.hands.values()]
+            assert all(state is not None and state.etcd and state.disk == "" for state in told)
+            os.truncate(disk / "disk", 0)  # and then the disk is lost, too
+            await world.until(lambda: all(h.dog and h.dog.has_reset for h in world.hands.values()))
+
+    run(play())
+
+
+def test_a_disk_that_hangs_keeps_nobody_waiting_and_comes_back(
+    three: Sequence[Member], disk: Path
+) -> None:
+    async def play() -> None:
+        async with five(three, disk=disk) as world:
+            await world.until(lambda: is_on_disk(world, NAMES))
+            with hung(disk / "disk"):
+                await world.until(lambda: not any(is_on_disk(world, [name]) for name in NAMES))
+                await world.until(lambda: is_present(world, NAMES))
+                told = world.hands["n1"].published
+                assert told is not None
+                assert told.disk == "it does not answer"
+                world.kill("n4")  # it is proved dead as ever
+                await world.until(lambda: proof_of(world, "n4") is Proof.WATCHDOG)
+            await world.until(lambda: is_on_disk(world, ("n1", "n2", "n3", "n5")))
+            assert not any(world.hands[n].dog.has_reset for n in ("n1", "n2", "n3", "n5"))  # type: ignore[union-attr]
 
     run(play())
 

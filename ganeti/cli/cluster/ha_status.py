@@ -53,6 +53,7 @@ _NODE_COLUMNS: Final = (
     *("Node", "Role", "Lease", Column("Watchdog", "number"), "Helper", "Fencing"),
     "If it died now",
 )
+_DISK_COLUMN: Final = 4  # where there is a lease disk
 _MEMBER_COLUMNS: Final = ("Member of etcd", "Health", Column("Size", "unit"), "Answers after")
 
 
@@ -94,9 +95,15 @@ def ha_status(context: Context, options: Options, args: list[str]) -> int:
         return _exit_status(status)
     chosen = {_node_of(seen, name) for name in args}
     context.terminal.write_lines(list(_head(status)))
-    rows = [_row(each) for each in status.nodes if not chosen or each.name in chosen]
+    shown = [each for each in status.nodes if not chosen or each.name in chosen]
+    rows = [_row(each) for each in shown]
+    columns: list[Column | str] = list(_NODE_COLUMNS)
+    if status.lease_disk:
+        columns.insert(_DISK_COLUMN, "Disk")
+        for row, node in zip(rows, shown, strict=True):
+            row.insert(_DISK_COLUMN, "held" if node.holds_disk else "-")
     style = style_of(context, options)
-    context.terminal.write_lines(["", *format_plain(_NODE_COLUMNS, rows, style)])
+    context.terminal.write_lines(["", *format_plain(columns, rows, style)])
     if not chosen:
         members = [_member(url, each) for url, each in sight.health.items()]
         context.terminal.write_lines(["", *format_plain(_MEMBER_COLUMNS, members, style)])
@@ -134,6 +141,9 @@ def _head(status: Status) -> Iterator[str]:
     else:
         takers = ", ".join(status.may_take_over) or "nobody"
         yield f"Master:  {status.holder or 'nobody'} holds the lease; {takers} may take over"
+    if status.lease_disk:
+        held = sum(each.holds_disk for each in status.nodes)
+        yield f"Disk:    {held} of {len(status.nodes)} nodes hold a lease on {status.lease_disk}"
     if status.alone:
         yield f"Alone:   {status.alone} goes on without the other candidate"
     if status.paused_until is not None:

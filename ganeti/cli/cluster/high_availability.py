@@ -15,7 +15,7 @@ from ganeti.store import lease
 from ganeti.system import certificates, files
 
 _PEM_BYTES_MAX: Final = 1 << 20
-_NO_WATCHDOG: Final = "none"
+_NONE: Final = "none"
 
 
 def enable(context: Context, options: Options, _args: list[str]) -> None:
@@ -26,17 +26,22 @@ def enable(context: Context, options: Options, _args: list[str]) -> None:
                 raise OpPrereqError(f"--{name} is for an etcd of your own, named by --endpoints")
     elif any(url.startswith("https:") for url in options.endpoints):
         _take_certificates(context, options)
-    watchdog = "" if options.watchdog == _NO_WATCHDOG else options.watchdog
     opcode = make_opcode(
         OpClusterSetAvailability,
         enabled=True,
         members=options.members or [],
         endpoints=options.endpoints or [],
-        watchdog=watchdog,
+        watchdog=_path(options.watchdog),
+        lease_disk=_path(options.lease_disk),
         timing=_seconds(options.timing or {}),
         limits=_counts(options.limits or {}),
     )
     execute(context, options, opcode)
+
+
+def _path(given: str | None) -> str | None:
+    """Return a path, "" for 'none', and None for what was not said."""
+    return "" if given == _NONE else given
 
 
 def _seconds(given: Mapping[str, object]) -> dict[str, float]:
@@ -119,6 +124,11 @@ COMMANDS: Final = (
         opt.option(
             "--watchdog=DEVICE", "watchdog of each node (/dev/watchdog), or 'none' for none", str
         ),
+        opt.option(
+            "--lease-disk=DEVICE",
+            "disk that all nodes reach, on which they hold leases, too; or 'none' for none",
+            str,
+        ),
         opt.option("--timing=TIMES", "times in seconds, such as lease=4,beat=1", PlainValues),
         opt.option(
             "--limits=LIMITS",
@@ -129,13 +139,16 @@ COMMANDS: Final = (
         description="""From then on an agent on each node shows that the node lives, and feeds its
 watchdog only while it does.  A node that is missed is proved dead by its watchdog or by its
 out-of-band helper (the node parameter oob_program), or by you ('gnt-cluster ha-confirm-dead'), and
-only then its instances start elsewhere.  Without --endpoints three master candidates run an etcd,
-and others take over when they cease to be candidates.  Run again, it changes what is given, and
-brings all nodes up to date.  See doc/high-availability.md.""",
+only then its instances start elsewhere.  With --lease-disk, a block device of a few MiB that is
+empty and that all nodes reach, a node that loses only its network lives on until it is condemned on
+that disk, and is proved dead by what it says there.  Without --endpoints three master candidates
+run an etcd, and others take over when they cease to be candidates.  Run again, it changes what is
+given, and brings all nodes up to date.  See doc/high-availability.md.""",
         examples="""
 gnt-cluster ha-enable  # with the watchdog /dev/watchdog on each node
 gnt-cluster ha-enable --watchdog=none  # nodes are switched off by their out-of-band helpers
 gnt-cluster ha-enable --timing=lease=8,watchdog=10  # for a slow network
+gnt-cluster ha-enable --lease-disk=/dev/disk/by-id/wwn-0x5000  # a small LUN that all nodes reach
 gnt-cluster ha-enable --limits=starts=20,per-node=4  # for fast storage""",
     ),
     command(

@@ -36,6 +36,8 @@ def simulate(context: Context, options: Options, args: list[str]) -> int:
     """
     file = options.config
     world = _copy_of_file(file, options.memory) if file else _copy_of_cluster(context)
+    if options.lease_disk:
+        world.lease_disk = world.lease_disk or "lease disk"
     for name in options.unguarded or ():
         if name not in world.nodes:
             raise OpPrereqError(f"{name!r} is no node that is online")
@@ -75,7 +77,10 @@ def _copy_of_cluster(context: Context) -> World:
     ]
     settings = availability.read(context.paths)
     timing = Timing() if settings is None else settings.timing
-    world = make_world(timing, names, candidates, guests, members=names[:_MEMBERS_MAX])
+    disk = "" if settings is None or settings.disk is None else settings.disk.path
+    world = make_world(
+        timing, names, candidates, guests, members=names[:_MEMBERS_MAX], lease_disk=disk
+    )
     world.limits = availability.limits_of(context.paths)
     for name, _, total, own, helper in rows:
         node = world.nodes[str(name)]
@@ -151,6 +156,7 @@ COMMANDS: Final = (
         "<scenario>:file",
         opt.commas("--no-watchdog=NODE,... -> unguarded", "nodes that no watchdog resets"),
         opt.option("--config=FILE", "play the cluster of this config.data", completes=ArgKind.FILE),
+        opt.flag("--lease-disk", "as if all nodes shared a lease disk"),
         opt.size("--memory=SIZE", "with --config: what each node has for instances"),
         title="simulate-ha: play losses of nodes on a copy of this cluster",
         description=f"""Nothing is changed.  The decisions are those of high availability: who is

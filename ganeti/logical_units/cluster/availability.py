@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
+from ganeti.availability.disk import place_nodes, slots_for
 from ganeti.availability.members import SIZE, choose, next_change
 from ganeti.availability.records import NODES
 from ganeti.availability.restarts import LIMIT_NAMES, Limits
@@ -35,7 +36,7 @@ from ganeti.opcodes.cluster import OpClusterSetAvailability
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import CompressedText
 from ganeti.store import availability
-from ganeti.store.availability import Member, Settings
+from ganeti.store.availability import Member, Settings, SharedDisk
 from ganeti.system import clock, files
 from ganeti.system.filelock import FileLock
 
@@ -117,6 +118,12 @@ class LUClusterSetAvailability(SimpleUnit[OpClusterSetAvailability, Change]):
         }
         if op.watchdog is not None:
             changed["watchdog"] = op.watchdog
+        changed["disk"] = disk = self._disk(found, old.disk)
+        if disk is not None and not changed.get("watchdog", old.watchdog):
+            raise OpPrereqError(
+                "a lease on a disk proves nothing without a watchdog, which resets the node that"
+                " has lost it: name one with --watchdog, or leave out --lease-disk"
+            )
         if not is_own:
             changed["endpoints"] = op.endpoints or old.endpoints
         elif found.before is None:
@@ -135,6 +142,24 @@ class LUClusterSetAvailability(SimpleUnit[OpClusterSetAvailability, Change]):
         if op.endpoints and any(url.startswith("https:") for url in op.endpoints):
             changed |= {"certificate": paths.ha_certificate, "authority": paths.ha_authority}
         return msgspec.structs.replace(old, **changed)
+
+    def _disk(self, found: Change, old: SharedDisk | None) -> SharedDisk | None:
+        """Return the lease disk that is to be: a new lease if one is named, or else as before."""
+        path, names = self.op.lease_disk, [node.name for node in found.nodes]
+        if path is None:
+            return None if old is None else _with_slots(old, names)
+        if not path:
+            return None
+        self.context.paths.localize(path)  # is it a path?
+        size = slots_for(len(names))
+        known = {} if old is None else old.slots
+        return SharedDisk(
+            path=path,
+            cluster=self.cluster.uuid,
+            lease=clock.new_uuid(),
+            size=size,
+            slots=place_nodes(known, names, size),
+        )
 
     def _members(self, nodes: Sequence[Node]) -> Sequence[Node]:
         usable = {n.name: n for n in nodes if n.master_candidate and not n.offline}
@@ -170,11 +195,16 @@ class LUClusterSetAvailability(SimpleUnit[OpClusterSetAvailability, Change]):
         elif plan.before is None:
             with ExitStack() as undo:
                 undo.callback(self._take_back, plan.nodes, plan.after)
+                _prepare_disk(self.context, plan)
                 self._switch_on(plan.nodes, plan.after)
                 undo.pop_all()
         else:
+            _prepare_disk(self.context, plan)
             settings = follow(self.context, plan.nodes, plan.after)
             send_settings(self.context, settings, plan.nodes)
+            old, new = plan.before.disk, settings.disk
+            if old is not None and (new is None or new.path != old.path):
+                _clear_disk(self.context, old)
 
     def _take_back(self, nodes: Sequence[Node], settings: Settings) -> None:
         self.context.warn("high availability could not be switched on; everything is taken back")
@@ -213,6 +243,49 @@ def _alone(context: JobContext) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+# The lease disk
+
+
+def _with_slots(disk: SharedDisk, nodes: Sequence[str]) -> SharedDisk:
+    """Return the disk with a slot for each node, as long as there are some."""
+    return msgspec.structs.replace(disk, slots=place_nodes(disk.slots, nodes, disk.size))
+
+
+def _prepare_disk(context: JobContext, plan: Change) -> None:
+    """Prepare a lease disk that is another one now, and see that all nodes reach it.
+
+    Raises:
+        OpExecError: they do not, or somebody else uses it.
+    """
+    after, before = plan.after, plan.before
+    disk = None if after is None else after.disk
+    if disk is None or (before is not None and before.disk and before.disk.lease == disk.lease):
+        return
+    context.info(f"preparing {disk.path} for leases")
+    words = (disk.path, disk.cluster, disk.lease)
+    doing = "prepare the lease disk"
+    context.nodes.on(_master(context), doing).ha_prepare_disk(*words, disk.size)
+    online = [node for node in plan.nodes if not node.offline]
+    answers = context.nodes.call_all(NodeCalls.ha_check_disk, online, *words)
+    problems = [
+        f"node {name}: {answer.error or answer.payload}"
+        for name, answer in answers.items()
+        if answer.error or answer.payload
+    ]
+    if problems:
+        _clear_disk(context, disk)
+        raise OpExecError("the lease disk is not the same on all nodes: " + "; ".join(problems))
+
+
+def _clear_disk(context: JobContext, disk: SharedDisk) -> None:
+    """Let a lease disk be empty again; a failure is only told."""
+    _tell(context, NodeCalls.ha_clear_disk, [_master(context)], disk.path, disk.cluster)
+
+
+def _master(context: JobContext) -> Node:
+    return lookup.require_node(context.config, context.config.get_cluster().master_node)
 
 
 def _timing(old: Timing, given: Mapping[str, float]) -> Timing:
@@ -440,7 +513,8 @@ def update(context: JobContext, nodes: Sequence[Node]) -> None:
 
 
 def _update(context: JobContext, nodes: Sequence[Node], settings: Settings) -> None:
-    settings = msgspec.structs.replace(settings, helpers=_helpers(context, nodes))
+    disk = settings.disk and _with_slots(settings.disk, [node.name for node in nodes])
+    settings = msgspec.structs.replace(settings, helpers=_helpers(context, nodes), disk=disk)
     try:
         settings = follow(context, nodes, settings)
     except GenericError as err:
@@ -514,6 +588,8 @@ def _switch_off(
             ask_etcd(settings, _erase)
         except GenericError as err:
             context.warn(f"what etcd holds below {settings.prefix} stays: {err.message}")
+    if settings.disk is not None:
+        _clear_disk(context, settings.disk)
     for path in (paths.ha_authority_key, paths.ha_authority, paths.ha_certificate):
         files.remove_if_exists(path)
     for node in nodes:

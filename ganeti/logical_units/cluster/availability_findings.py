@@ -94,6 +94,12 @@ def judge_agent(
     elif report["settings"] == wanted != report.get("taken", wanted):
         text = "has a ganeti-ha that works with earlier settings"
         yield _of_node(name, f"{text}; see /var/log/ganeti/ha-agent.log there")
+    if trouble := report.get("disk"):
+        text = f"does not hold its lease on {settings.disk.path if settings.disk else 'the disk'}"
+        yield _of_node(name, f"{text}: {trouble}")
+    if settings.disk is not None and name not in settings.disk.slots:
+        text = f"has no slot on lease disk {settings.disk.path}; prepare it anew for more nodes"
+        yield _of_node(name, f"{text}: gnt-cluster ha-enable --lease-disk={settings.disk.path}")
     member = report.get("member")
     if name in settings.members and member is not True:
         yield _of_node(name, "is to run a member of etcd, and runs none")

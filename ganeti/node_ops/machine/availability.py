@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from ganeti.base.daemons import AGENT, MEMBER
-from ganeti.base.errors import GenericError, OpExecError
+from ganeti.base.errors import GenericError, OpExecError, failing_as
 from ganeti.node_ops.context import NodeHandler
 from ganeti.protocol.node_rpc_values import CompressedText
 from ganeti.storage.drbd import fencing
-from ganeti.store import availability
+from ganeti.store import availability, lease_disk
 from ganeti.system import clock, daemon_control, files
 
 logger = logging.getLogger(__name__)
@@ -32,6 +32,16 @@ class Availability(NodeHandler):
         if as_member and shutil.which("etcd") is None:
             found.append("etcd is not installed; on Debian: apt-get install etcd-server")
         return found
+
+    def ha_prepare_disk(self, path: str, cluster: str, lease: str, slots: int) -> None:
+        lease_disk.prepare(self.paths, path, cluster, lease, slots)
+
+    def ha_check_disk(self, path: str, cluster: str, lease: str) -> str:
+        return lease_disk.problem(self.paths, path, cluster, lease)
+
+    def ha_clear_disk(self, path: str, cluster: str) -> None:
+        with failing_as(OpExecError, f"cannot clear lease disk {path}"):
+            lease_disk.clear(self.paths, path, cluster)
 
     def ha_start_member(
         self, settings: CompressedText, certificate: CompressedText, authority: CompressedText
@@ -101,6 +111,7 @@ class Availability(NodeHandler):
             "taken": "" if state is None else state.settings,
             "agent": daemon_control.running_pid(paths, AGENT) is not None,
             "member": daemon_control.running_pid(paths, MEMBER) is not None if is_member else None,
+            "disk": None if state is None else state.disk,
         }
 
     def _write(self, path: str, content: bytes) -> None:

@@ -363,8 +363,19 @@ class Chance:
         return SimGuest(f"g{number}", primary, copy, not has_copy, 10, priority)
 
     def event(self) -> None:
+        word = self.random.choice(self.events)
+        (self._disk_event if word.endswith("disk") else self._event)(word)
+
+    def _disk_event(self, word: str) -> None:
+        if word == "return disk":
+            self._all(self.world.return_disk)
+            return
+        for name in self.random.sample(self.names, self.random.randint(1, len(self.names))):
+            self.world.lose_disk(name)
+
+    def _event(self, word: str) -> None:
         world, node = self.world, self.random.choice(self.names)
-        match self.random.choice(self.events):
+        match word:
             case "lose":
                 world.switch_off(node)
             case "return":
@@ -390,12 +401,6 @@ class Chance:
                 world.stop_etcd(node)
             case "start":
                 self._all(world.start_etcd)
-            case "lose disk":
-                some = self.random.sample(self.names, self.random.randint(1, len(self.names)))
-                for each in some:
-                    world.lose_disk(each)
-            case "return disk":
-                self._all(world.return_disk)
             case _:
                 world.change()
 
