@@ -54,6 +54,7 @@ class Outlook:
         seen, nodes: how many nodes answer, this one included, and how many there are.
         alone: the candidate that went on without the other; "" for none.
         pause: why nobody is to act; "" if they may.
+        is_witness: this node only votes.
     """
 
     now_s: float
@@ -68,6 +69,7 @@ class Outlook:
     nodes: int
     alone: str = ""
     pause: str = ""
+    is_witness: bool = False
 
 
 @dataclass(slots=True)
@@ -115,6 +117,8 @@ class Claimant:
         vacant_s = self._vacant_s
         if outlook.pause:
             self.says = outlook.pause
+        elif outlook.is_witness:
+            self.says = "it is the witness"
         elif outlook.alone not in ("", outlook.own):
             self.says = f"{outlook.alone} went on alone; this node does not know what it did"
         elif outlook.sees_master:

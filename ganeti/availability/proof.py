@@ -65,6 +65,7 @@ class NodeView:
     Attributes:
         is_present: etcd has its presence.
         is_offline: the configuration says so; such a node counts among all, but nobody misses it.
+        is_witness: it only votes; nothing runs there that could run twice.
         answered_s: when it last answered the master itself, by the master's clock.
         guard: what etcd keeps of it.
         loss: the record of its loss, and the revision of that.
@@ -74,6 +75,7 @@ class NodeView:
 
     is_present: bool = False
     is_offline: bool = False
+    is_witness: bool = False
     answered_s: float | None = None
     guard: Guard | None = None
     loss: Loss | None = None
@@ -213,6 +215,9 @@ class Judge:
     def _is_watched(self, view: View, name: str) -> bool:
         node = view.nodes[name]
         if node.is_offline:
+            return False
+        if node.is_witness:
+            self.says[name] = "it is the witness: nothing runs there, and its vote is missing"
             return False
         if node.guard is not None and node.guard.has_left:
             self.says[name] = "its agent was stopped; nobody watches over it"

@@ -41,6 +41,7 @@ class Seen:
         helpers: the nodes that have an out-of-band helper.
         trouble: why etcd could not be read; "" if it was.  If not, there are no records.
         members: {URL of a member of etcd: its trouble, or ""}.
+        witness: the node that only votes; "" for none.
         lease_disk: path of the disk on which nodes hold leases, too; "" for none.
         free_memory: MiB, of nodes that told it.
         presences, guards, losses, acting, fencing: by name of the node.
@@ -53,6 +54,7 @@ class Seen:
     helpers: Collection[str] = ()
     trouble: str = ""
     members: Mapping[str, str] = field(default_factory=dict)
+    witness: str = ""
     lease_disk: str = ""
     free_memory: Mapping[str, int] = field(default_factory=dict)
     presences: Mapping[str, Presence] = field(default_factory=dict)
@@ -121,7 +123,7 @@ class NodeStatus:
     """A node.
 
     Attributes:
-        role: "master", "candidate", "regular" or "offline".
+        role: "master", "candidate", "witness", "regular" or "offline".
         lease: "held", "missed", "dead", "left" (its agent was stopped), "never" or "unknown".
         since: when it was first missed, in seconds since the epoch; None while it is not.
         proof: how it was proved dead, and by whom; "" if it was not.
@@ -213,19 +215,23 @@ def _warnings(seen: Seen, nodes: Sequence[NodeStatus]) -> Iterator[str]:
     for node in nodes:
         yield from _warnings_about(node, is_paused=seen.is_paused)
         is_guarded = node.lease == "held" and node.watchdog_s is not None
+        if node.lease == "missed" and node.name == seen.witness:
+            yield f"{node.name}, the witness, does not answer: no other node may be lost now"
         if seen.lease_disk and is_guarded and not node.holds_disk:
             yield f"{node.name} does not hold its lease on {seen.lease_disk}"
 
 
 def _warnings_about(node: NodeStatus, *, is_paused: bool) -> Iterator[str]:
     match node.lease:
-        case "missed":
+        case "missed" if node.role != "witness":
             why = node.if_lost.unproved.get(node.name) or "its proof is waited for"
             yield f"{node.name} is missed: {why}"
         case "dead":
             yield f"{node.name} is dead ({node.proof})"
         case "left" | "never" if node.role != "offline":
             yield f"{node.name} has no agent: nobody watches over it"
+        case "held" if node.role == "witness":
+            return
         case "held" if node.watchdog_s is None and not (node.has_helper or is_paused):
             yield f"nothing could prove that {node.name} is dead: no watchdog, no helper"
     for instance in node.outdated:
@@ -242,6 +248,8 @@ def _node(seen: Seen, name: str) -> NodeStatus:
         if machine.is_offline
         else "master"
         if machine.is_master
+        else "witness"
+        if name == seen.witness
         else "candidate"
         if machine.is_candidate
         else "regular",
@@ -346,6 +354,8 @@ def _takers(seen: Seen, alive: Collection[str]) -> Iterator[str]:
     candidates = seen.candidates()
     answering = [name for name in candidates if name in alive]
     for name in answering:
+        if name == seen.witness:
+            continue
         is_enough = len(answering) >= answers_wanted(candidates, seen.lone, name)
         if seen.lone in ("", name) and is_enough:
             yield name
@@ -354,7 +364,8 @@ def _takers(seen: Seen, alive: Collection[str]) -> Iterator[str]:
 def _is_ignored(seen: Seen, name: str) -> bool:
     """Tell whether nobody misses that node."""
     guard = seen.guards.get(name)
-    return seen.inventory.machines[name].is_offline or guard is None or guard.has_left
+    is_nobodys = seen.inventory.machines[name].is_offline or name == seen.witness
+    return is_nobodys or guard is None or guard.has_left
 
 
 def _proof(seen: Seen, name: str) -> tuple[str, str]:
@@ -362,6 +373,8 @@ def _proof(seen: Seen, name: str) -> tuple[str, str]:
     loss, guard, timing = seen.losses.get(name), seen.guards.get(name), seen.timing
     if seen.inventory.machines[name].is_offline:
         return "", "it is marked offline: nobody misses it"
+    if name == seen.witness:
+        return "", "it is the witness: its vote and its member of etcd would be missing"
     if loss is not None and loss.proof is not None and name not in seen.presences:
         return f"it is dead already ({loss.proof}, by {loss.by})", ""
     if guard is None:

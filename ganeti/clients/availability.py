@@ -88,6 +88,7 @@ async def look_around(
         timing=settings.timing,
         helpers=frozenset(settings.helpers),
         trouble=trouble,
+        witness=settings.witness,
         lease_disk="" if settings.disk is None else settings.disk.path,
         members={url: _trouble(each) for url, each in health.items()},
         free_memory=await _free_memory(paths, tables, presences if with_memory else ()),

@@ -587,6 +587,7 @@ class Agent:
             len(self.facts.addresses),
             "" if alone is None else alone.node,
             self._pause(shelf),
+            self.own == self.facts.witness,
         )
         unchanged = Unchanged(MASTER_KEY, shelf.revision_of(MASTER_KEY))
         match self.claimant.look(outlook):
@@ -655,6 +656,7 @@ class Agent:
             name: NodeView(
                 is_present=NODES + name in shelf.entries,
                 is_offline=name in self.facts.offline,
+                is_witness=name == self.facts.witness,
                 answered_s=self._answered_s.get(name),
                 guard=shelf.one(GUARDS + name, Guard),
                 loss=shelf.one(LOSSES + name, Loss),

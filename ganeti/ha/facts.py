@@ -17,6 +17,7 @@ class Facts:
     Attributes:
         addresses: {name: IP address} of all nodes.
         helped: nodes that have an out-of-band helper.
+        witness: the node that only votes; "" for none.
     """
 
     master: str
@@ -24,6 +25,7 @@ class Facts:
     candidates: Collection[str]
     offline: Collection[str] = ()
     helped: Collection[str] = ()
+    witness: str = ""
 
 
 def read_facts(paths: Paths, settings: Settings) -> Facts:
@@ -39,6 +41,7 @@ def read_facts(paths: Paths, settings: Settings) -> Facts:
         candidates=frozenset(_lines(paths, "master_candidates")),
         offline=frozenset(_lines(paths, "offline_nodes")),
         helped=frozenset(settings.helpers),
+        witness=settings.witness,
     )
 
 

@@ -29,8 +29,9 @@ _REBOOT: Final = "/proc/sysrq-trigger"
 class NodeHands:
     """As `ganeti.ha.agent.Hands` declares."""
 
-    def __init__(self, paths: Paths, settings: Settings) -> None:
+    def __init__(self, paths: Paths, settings: Settings, own: str) -> None:
         self._paths, self._settings = paths, settings
+        self._watchdog = "" if own == settings.witness else settings.watchdog
         self._is_mute = False
 
     def now(self) -> float:
@@ -51,10 +52,10 @@ class NodeHands:
 
     def arm(self, timeout_s: float) -> Watchdog | None:
         """As declared: a watchdog that cannot be used is none, and the log says why."""
-        if not self._settings.watchdog:
+        if not self._watchdog:
             return None
         try:
-            watchdog = Watchdog.arm(self._paths.localize(self._settings.watchdog), timeout_s)
+            watchdog = Watchdog.arm(self._paths.localize(self._watchdog), timeout_s)
         except GenericError as err:
             logger.warning("No watchdog guards this node: %s", err.message)
             return None
@@ -64,7 +65,7 @@ class NodeHands:
     @property
     def watchdog(self) -> str:
         """As declared."""
-        return self._settings.watchdog
+        return self._watchdog
 
     def place_on_disk(self, node: str) -> Place | None:
         """As declared."""

@@ -75,7 +75,8 @@ async def serve(context: DaemonContext) -> None:
 
 async def _serve(context: DaemonContext, digest: str, settings: Settings) -> None:
     paths = context.paths
-    hands, etcd = NodeHands(paths, settings), EtcdClient.of(settings, settings.timing.ask_s)
+    hands = NodeHands(paths, settings, context.hostname)
+    etcd = EtcdClient.of(settings, settings.timing.ask_s)
     facts = read_facts(paths, settings)
     agent = Agent(context.hostname, _boot_id(paths), settings.timing, facts, etcd, hands)
     agent.state, agent.digest = availability.read_state(paths) or agent.state, digest
@@ -149,7 +150,7 @@ async def _follow(
                 known, settings = digest, found
                 etcd, hands = (
                     EtcdClient.of(settings, settings.timing.ask_s),
-                    NodeHands(paths, settings),
+                    NodeHands(paths, settings, context.hostname),
                 )
                 agent.take(Means(digest, settings.timing, etcd, hands))
             agent.facts = await asyncio.to_thread(read_facts, paths, settings)

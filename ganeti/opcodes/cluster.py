@@ -94,6 +94,10 @@ class OpClusterSetAvailability(OpCode, frozen=True, kw_only=True):
     limits: Mapping[str, PositiveInt] = {}
     lease_disk: str | None = None
     """A disk that all nodes reach, on which they hold leases, too; "" for none."""
+    witness: str | None = None
+    """A master candidate that only votes, and runs no instances; "" for none."""
+    adopted: bool = False
+    """The witness was made a node for that."""
 
 
 class OpClusterRedistConf(OpCode, frozen=True, kw_only=True):
@@ -113,6 +117,8 @@ class OpClusterRenewCrypto(OpCode, frozen=True, kw_only=True):
     """Replace the certificates and SSH keys of the nodes."""
 
     node_certificates: bool = False
+    etcd_certificates: bool = False
+    """Those of the etcd that the cluster runs itself, and its authority."""
     renew_ssh_keys: bool = False
     ssh_key_type: SshKeyType | None = None
     ssh_key_bits: PositiveInt | None = None

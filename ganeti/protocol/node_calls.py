@@ -345,6 +345,17 @@ class AvailabilityCalls(Service):
         """
 
     @rpc.changes(rpc.NORMAL_S)
+    def ha_renew_member(
+        self, certificate: CompressedText, authority: CompressedText, restart: bool
+    ) -> None:
+        """Give the member of etcd here, which keeps its data, other certificates.
+
+        Args:
+            certificate: as for `ha_start_member`; "" to keep the present one.
+            restart: it reads its authority when it starts, and its certificate at any time.
+        """
+
+    @rpc.changes(rpc.NORMAL_S)
     def ha_stop_member(self) -> None:
         """End the member of etcd here, and remove its data."""
 
@@ -375,7 +386,8 @@ class AvailabilityCalls(Service):
         Returns:
             {"settings": SHA-256 in hex, "taken": the same of those that the agent works with,
             "agent": bool, "member": bool or null where none is to run,
-            "disk": why the lease on the disk is not held, or null where there is none}
+            "disk": why the lease on the disk is not held, or null where there is none,
+            "ends": {path of a certificate of etcd: when it ends, in seconds since the epoch}}
         """
 
 

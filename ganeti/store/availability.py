@@ -61,6 +61,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         helpers: {node: path of its out-of-band program}.
         members: the nodes that run a member of etcd; none where the site runs one.
         disk: on which nodes hold leases, too; None for none.
+        witness: the node that only votes; "" for none.
+        adopted: the witness was no node before.
+        renewed: another one each time that the certificates are renewed, so that they are read.
     """
 
     endpoints: list[str]
@@ -73,6 +76,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     helpers: Mapping[str, str] = {}
     members: list[str] = []
     disk: SharedDisk | None = None
+    witness: str = ""
+    adopted: bool = False
+    renewed: str = ""
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):

@@ -99,6 +99,10 @@ class Lan:
         """Let these nodes reach each other only."""
         _ip("".join(f"link set {self._ports[name]} master {_FAR}\n" for name in nodes))
 
+    def isolate(self, nodes: Collection[str]) -> None:
+        """Let each of these nodes reach nobody."""
+        _ip("".join(f"link set {self._ports[name]} nomaster\n" for name in nodes))
+
     def mend(self) -> None:
         """Let all nodes reach each other again."""
         _ip("".join(f"link set {port} master {_NEAR}\n" for port in self._ports.values()))

@@ -64,6 +64,7 @@ class World:
         twice: what ran on two nodes at the same time.
         left: {instance: why it does not start}, as the master sees it.
         forgotten: acknowledged changes of the configuration that a new master does not know.
+        witness: the node that only votes; "" for none.
         lease_disk: the disk that nodes share for leases; "" for none.
         disk: what is on it, by node.
     """
@@ -82,6 +83,7 @@ class World:
     left: Mapping[str, str] = field(default_factory=dict)
     pause: str = ""
     limits: Limits = field(default_factory=Limits)
+    witness: str = ""
     lease_disk: str = ""
     disk: dict[str, Slot] = field(default_factory=dict)
     _acknowledged: int = 0
@@ -352,6 +354,7 @@ class World:
             len(self.nodes),
             self._alone(),
             self.pause,
+            node.name == self.witness,
         )
         own = Mastership(node=node.name, boot_id=node.boot_id)
         match node.claimant.look(outlook):
@@ -434,6 +437,7 @@ class World:
             views[name] = NodeView(
                 is_present=self.etcd.get(NODES + name) is not None,
                 is_offline=name in node.settings.offline,
+                is_witness=name == self.witness,
                 answered_s=node.answered_s.get(name),
                 guard=guard if isinstance(guard, Guard) else None,
                 loss=loss if isinstance(loss, Loss) else None,
@@ -529,7 +533,7 @@ class World:
         free = {
             name: self.nodes[name].memory - used[name]
             for name in seen
-            if name not in proved and name not in node.settings.offline
+            if name not in (*proved, *node.settings.offline, self.witness)
         }
         running = {job.guest: job.target for job in node.jobs}
         plan = plan_restarts(wanted, free, running, self.limits)
@@ -640,12 +644,14 @@ def make_world(
     members: Sequence[str] = (),
     *,
     lease_disk: str = "",
+    witness: str = "",
 ) -> World:
     """Return a cluster in which everything runs; the first node is the master.
 
     Args:
         members: the nodes with a member of etcd; by default the candidates.
         lease_disk: the disk that all nodes share for leases; "" for none.
+        witness: the node that only votes; "" for none.
     """
     primary = {guest.name: guest.primary for guest in guests}
     nodes = {
@@ -663,4 +669,6 @@ def make_world(
     nodes[names[0]].is_master = True
     etcd = EtcdModel(members or candidates, timing.lease_s)
     named = {each.name: each for each in guests}
-    return World(timing, nodes, named, candidates, etcd, chance, lease_disk=lease_disk)
+    world = World(timing, nodes, named, candidates, etcd, chance, lease_disk=lease_disk)
+    world.witness = witness
+    return world

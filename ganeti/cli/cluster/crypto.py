@@ -41,7 +41,7 @@ def renew_crypto(context: Context, options: Options, _args: list[str]) -> int:
         return _go_on(context, options)
     contents = new_contents(context, options)
     stops = options.new_cluster_certificate or options.new_node_certificates
-    if not (contents or stops or options.new_ssh_keys):
+    if not (contents or stops or options.new_ssh_keys or options.new_etcd_certificates):
         raise OpPrereqError("say with --new-... or a file what is to be replaced")
     if stops:
         _check_paused(context)
@@ -62,10 +62,17 @@ def renew_crypto(context: Context, options: Options, _args: list[str]) -> int:
         execute(context, options, make_opcode(OpClusterRedistConf))
     if stops:
         _renew_candidates(context, options)
+    _renew_others(context, options)
+    return _name_missed(context, missed)
+
+
+def _renew_others(context: Context, options: Options) -> None:
+    """Replace what jobs replace while all daemons go on."""
+    if options.new_etcd_certificates:
+        _renew(context, options, etcd_certificates=True)
     if options.new_ssh_keys:
         kind = {"ssh_key_type": options.ssh_key_type, "ssh_key_bits": options.ssh_key_bits}
         _renew(context, options, renew_ssh_keys=True, **kind)
-    return _name_missed(context, missed)
 
 
 def _check_paused(context: Context) -> None:
@@ -276,6 +283,7 @@ COMMANDS: Final = (
         opt.flag("--new-cluster-certificate", "a new cluster certificate"),
         opt.flag("--new-cluster-domain-secret", "a new secret between clusters"),
         opt.flag("--new-confd-hmac-key", "a new key for the configuration daemon"),
+        opt.flag("--new-etcd-certificates", "new ones for the etcd of high availability"),
         opt.flag("--new-node-certificates", "new certificates for all nodes"),
         opt.flag("--new-rapi-certificate", "a new certificate for the remote API"),
         opt.flag("--new-spice-certificate", "a new certificate for SPICE"),
@@ -287,13 +295,16 @@ COMMANDS: Final = (
 master and sent to all nodes.  For --new-cluster-certificate and --new-node-certificates the queue
 must be empty; all daemons stop, each node is told by SSH (nodes of a virtual cluster directly), and
 the master candidates get new client certificates by a job.  Instances run on meanwhile.  Nodes that
-are offline keep what they have and must be taken in again by 'gnt-node add --readd'.  New SSH keys
+are offline keep what they have and must be taken in again by 'gnt-node add --readd'.  For
+--new-etcd-certificates members of the cluster's own etcd are started anew one after the other, for
+new certificates of a new authority, while high availability goes on.  New SSH keys
 are made and told by a job, of the type and length that --ssh-key-type and --ssh-key-bits say from
 then on; nodes let in old and new ones until all have theirs.  A command that was interrupted, by a
 power failure too, is completed by running it again.""",
         examples="""
 gnt-cluster renew-crypto --new-cluster-certificate  # before the old one ends
 gnt-cluster renew-crypto --rapi-certificate=/root/rapi.pem  # one of your own
+gnt-cluster renew-crypto --new-etcd-certificates  # while high availability is on
 gnt-cluster renew-crypto --new-ssh-keys --ssh-key-type=ecdsa  # another kind""",
     ),
 )

@@ -6,13 +6,17 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from ganeti.base.errors import OpPrereqError
+from ganeti.base.errors import GenericError, OpPrereqError
+from ganeti.bootstrap import node_setup
 from ganeti.cli.command import ArgKind, Context, Options, command, confirm, opt
 from ganeti.cli.declaration.values import PlainValues
+from ganeti.cli.node.add import choose_transport, set_up
 from ganeti.cli.run.jobs import execute, make_opcode
 from ganeti.opcodes.cluster import OpClusterSetAvailability
-from ganeti.store import lease
-from ganeti.system import certificates, files
+from ganeti.opcodes.node import OpNodeAdd, OpNodeRemove
+from ganeti.store import availability, lease
+from ganeti.store.availability import Settings
+from ganeti.system import certificates, environment, files
 
 _PEM_BYTES_MAX: Final = 1 << 20
 _NONE: Final = "none"
@@ -26,9 +30,12 @@ def enable(context: Context, options: Options, _args: list[str]) -> None:
                 raise OpPrereqError(f"--{name} is for an etcd of your own, named by --endpoints")
     elif any(url.startswith("https:") for url in options.endpoints):
         _take_certificates(context, options)
+    before = availability.read(context.paths)
+    witness = _witness(context, options)
     opcode = make_opcode(
         OpClusterSetAvailability,
         enabled=True,
+        **witness,
         members=options.members or [],
         endpoints=options.endpoints or [],
         watchdog=_path(options.watchdog),
@@ -36,7 +43,50 @@ def enable(context: Context, options: Options, _args: list[str]) -> None:
         timing=_seconds(options.timing or {}),
         limits=_counts(options.limits or {}),
     )
-    execute(context, options, opcode)
+    try:
+        execute(context, options, opcode)
+    except GenericError:
+        if witness.get("adopted"):
+            _let_go(context, options, str(witness["witness"]))
+        raise
+    if before is not None and witness["witness"] not in (None, before.witness):
+        _release(context, options, before)
+
+
+def _witness(context: Context, options: Options) -> dict[str, object]:
+    """Return what is to be said of the witness; a machine that is no node yet becomes one.
+
+    Raises:
+        GenericError: it cannot be set up.
+    """
+    given = _path(options.witness)
+    if not given:
+        return {"witness": given}
+    name, address = environment.resolve(given, context.paths)
+    if any(row[0] == name for row in context.client.query_nodes([], ["name"])):
+        return {"witness": name}
+    [manages_ssh] = context.client.query_config_values(["modify_ssh_setup"])
+    context.write(f"Setting up {name} ({address}) as the witness")
+    transport = choose_transport(
+        context, name, None, readd=False, check_host_key=options.ssh_key_check
+    )
+    opcode = make_opcode(
+        OpNodeAdd, node_name=name, primary_ip=address, vm_capable=False, master_capable=True
+    )
+    setup = node_setup.compose_setup(context.paths, name, with_ssh=bool(manages_ssh))
+    set_up(context, transport, setup, lambda: execute(context, options, opcode))
+    return {"witness": name, "adopted": True}
+
+
+def _release(context: Context, options: Options, before: Settings) -> None:
+    """Take a witness out of the cluster that became a node for that only."""
+    if before.adopted:
+        _let_go(context, options, before.witness)
+
+
+def _let_go(context: Context, options: Options, name: str) -> None:
+    context.write(f"Taking {name} out of the cluster, where it was the witness")
+    execute(context, options, make_opcode(OpNodeRemove, node_name=name))
 
 
 def _path(given: str | None) -> str | None:
@@ -101,6 +151,7 @@ def _take_certificates(context: Context, options: Options) -> None:
 
 def disable(context: Context, options: Options, _args: list[str]) -> None:
     """Switch it off."""
+    before = availability.read(context.paths)
     if not options.force:
         confirm(
             context,
@@ -108,11 +159,14 @@ def disable(context: Context, options: Options, _args: list[str]) -> None:
             " taken off the nodes.  Go on?",
         )
     execute(context, options, make_opcode(OpClusterSetAvailability, enabled=False))
+    if before is not None:
+        _release(context, options, before)
 
 
 COMMANDS: Final = (
     command(
         enable,
+        "--no-ssh-key-check",
         opt.names("--members=NODES", "the three master candidates that run etcd"),
         opt.names("--endpoints=URLS", "URLs of an etcd of your own, separated by commas"),
         opt.option(
@@ -129,6 +183,11 @@ COMMANDS: Final = (
             "disk that all nodes reach, on which they hold leases, too; or 'none' for none",
             str,
         ),
+        opt.option(
+            "--witness=HOST",
+            "third machine beside two nodes, which only votes; or 'none' for none",
+            str,
+        ),
         opt.option("--timing=TIMES", "times in seconds, such as lease=4,beat=1", PlainValues),
         opt.option(
             "--limits=LIMITS",
@@ -142,11 +201,14 @@ out-of-band helper (the node parameter oob_program), or by you ('gnt-cluster ha-
 only then its instances start elsewhere.  With --lease-disk, a block device of a few MiB that is
 empty and that all nodes reach, a node that loses only its network lives on until it is condemned on
 that disk, and is proved dead by what it says there.  Without --endpoints three master candidates
-run an etcd, and others take over when they cease to be candidates.  Run again, it changes what is
+run an etcd, and others take over when they cease to be candidates.  Two nodes need a --witness: a
+small machine with this software and etcd, reached by SSH as root, which becomes a node that runs no
+instances and is never the master.  Run again, it changes what is
 given, and brings all nodes up to date.  See doc/high-availability.md.""",
         examples="""
 gnt-cluster ha-enable  # with the watchdog /dev/watchdog on each node
 gnt-cluster ha-enable --watchdog=none  # nodes are switched off by their out-of-band helpers
+gnt-cluster ha-enable --witness=vote.example.com  # two nodes, and a small machine elsewhere
 gnt-cluster ha-enable --timing=lease=8,watchdog=10  # for a slow network
 gnt-cluster ha-enable --lease-disk=/dev/disk/by-id/wwn-0x5000  # a small LUN that all nodes reach
 gnt-cluster ha-enable --limits=starts=20,per-node=4  # for fast storage""",
@@ -156,7 +218,7 @@ gnt-cluster ha-enable --limits=starts=20,per-node=4  # for fast storage""",
         "--force",
         title="ha-disable: let nobody act on the loss of a node",
         description="""Ends the agents and etcd, and takes all of their files away.  Instances are
-not touched.""",
+not touched.  A witness that became a node by 'ha-enable --witness' is none any more.""",
         examples="gnt-cluster ha-disable  # as before 'ha-enable'",
     ),
 )

@@ -81,6 +81,7 @@ def _copy_of_cluster(context: Context) -> World:
     world = make_world(
         timing, names, candidates, guests, members=names[:_MEMBERS_MAX], lease_disk=disk
     )
+    world.witness = "" if settings is None else settings.witness
     world.limits = availability.limits_of(context.paths)
     for name, _, total, own, helper in rows:
         node = world.nodes[str(name)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from ganeti.base.errors import ErrorCode, GenericError, OpPrereqError
@@ -39,13 +39,39 @@ def add(context: Context, options: Options, args: list[str]) -> None:
         ["cluster_name", "modify_ssh_setup"]
     )
     context.write(f"Setting up node {name} ({address}) for cluster {cluster_name}")
-    transport = choose_transport(context, options, name)
+    transport = choose_transport(
+        context, name, options.ndparams, readd=options.readd, check_host_key=options.ssh_key_check
+    )
     if options.verbose:
         context.write(f"Reaching it by {transport.describe()}")
     with_ssh = bool(manages_ssh) and bool(options.node_setup)
     setup = node_setup.compose_setup(
         context.paths, name, force_join=options.force_join, with_ssh=with_ssh
     )
+    set_up(
+        context,
+        transport,
+        setup,
+        lambda: submit(context, options, [name], **shown_in_the_job(options, address)),
+        readd=options.readd,
+    )
+
+
+def set_up(
+    context: Context,
+    transport: NodeTransport,
+    setup: node_setup.NodeSetup,
+    enter: Callable[[], object],
+    *,
+    readd: bool = False,
+) -> None:
+    """Set a machine up, and enter it into the configuration; else clean it up again.
+
+    Raises:
+        NodeSetupError: it cannot be set up.
+        GenericError: it cannot be entered.
+    """
+    name = setup.node_name
     try:
         said = node_setup.set_up_remotely(transport, setup)
     except GenericError as err:
@@ -54,9 +80,9 @@ def add(context: Context, options: Options, args: list[str]) -> None:
     if said.strip():
         context.terminal.error(f"Node {name} says: {said.strip()}")
     try:
-        submit(context, options, [name], **shown_in_the_job(options, address))
+        enter()
     except GenericError:
-        _clean_up(context, transport, name, readd=options.readd)
+        _clean_up(context, transport, name, readd=readd)
         raise
 
 
@@ -90,17 +116,24 @@ def _check_membership(context: Context, name: str, *, readd: bool) -> None:
         )
 
 
-def choose_transport(context: Context, options: Options, name: str) -> NodeTransport:
+def choose_transport(
+    context: Context,
+    name: str,
+    ndparams: Mapping[str, object] | None,
+    *,
+    readd: bool,
+    check_host_key: bool,
+) -> NodeTransport:
     """Return the way to reach a machine that is not a node yet."""
     if context.paths.root:
         return VirtualTransport(name, virtual_sibling(context.paths, name))
-    is_known = options.readd  # by the host key that all nodes share
+    is_known = readd  # by the host key that all nodes share
     return SshTransport(
         name,
         context.paths.known_hosts if is_known else "",
         ssconf.cluster_name(context.paths) if is_known else "",
-        port=ssh_port(options.ndparams),
-        check_host_key=options.ssh_key_check,
+        port=ssh_port(ndparams),
+        check_host_key=check_host_key,
     )
 
 

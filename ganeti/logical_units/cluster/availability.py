@@ -47,9 +47,9 @@ T = TypeVar("T")
 
 CLIENT_PORT: Final = 1818
 PEER_PORT: Final = 1819
-_PEM_BYTES_MAX: Final = 1 << 20
+PEM_BYTES_MAX: Final = 1 << 20
 _SERIAL_BITS: Final = 64
-_DAYS: Final = 3650
+AUTHORITY_DAYS: Final = 3650
 _ETCD_S: Final = 5.0
 _UP_S: Final = 120.0  # all members, and then all agents
 _LOCK_S: Final = 300.0
@@ -95,7 +95,13 @@ class LUClusterSetAvailability(SimpleUnit[OpClusterSetAvailability, Change]):
         asked = [node for node in found.nodes if not node.offline]
         answers = self.context.nodes.call_each(
             NodeCalls.ha_look,
-            {target_of(node): (after.watchdog, node.name in after.members) for node in asked},
+            {
+                target_of(node): (
+                    "" if node.name == after.witness else after.watchdog,
+                    node.name in after.members,
+                )
+                for node in asked
+            },
         )
         problems = [
             f"node {name}: {problem}"
@@ -118,7 +124,11 @@ class LUClusterSetAvailability(SimpleUnit[OpClusterSetAvailability, Change]):
         }
         if op.watchdog is not None:
             changed["watchdog"] = op.watchdog
-        changed["disk"] = disk = self._disk(found, old.disk)
+        witness = old.witness
+        if op.witness is not None:
+            witness = self._witness(op.witness)
+            changed |= {"witness": witness, "adopted": op.adopted and bool(witness)}
+        changed["disk"] = disk = self._disk(found, old.disk, witness)
         if disk is not None and not changed.get("watchdog", old.watchdog):
             raise OpPrereqError(
                 "a lease on a disk proves nothing without a watchdog, which resets the node that"
@@ -127,7 +137,7 @@ class LUClusterSetAvailability(SimpleUnit[OpClusterSetAvailability, Change]):
         if not is_own:
             changed["endpoints"] = op.endpoints or old.endpoints
         elif found.before is None:
-            members = self._members(found.nodes)
+            members = self._members(found.nodes, witness)
             changed |= {
                 "members": [node.name for node in members],
                 "endpoints": [client_url(node) for node in members],
@@ -143,9 +153,30 @@ class LUClusterSetAvailability(SimpleUnit[OpClusterSetAvailability, Change]):
             changed |= {"certificate": paths.ha_certificate, "authority": paths.ha_authority}
         return msgspec.structs.replace(old, **changed)
 
-    def _disk(self, found: Change, old: SharedDisk | None) -> SharedDisk | None:
+    def _witness(self, given: str) -> str:
+        """Return the name of a node that may be the witness; "" if there is to be none.
+
+        Raises:
+            OpPrereqError: it may not.
+        """
+        if not given:
+            return ""
+        [node] = lookup.require_nodes(self.config, [given])
+        modify = f"type 'gnt-node modify --vm-capable=no --master-candidate=yes {node.name}'"
+        if node.uuid == self.cluster.master_node:
+            raise OpPrereqError(f"node {node.name} is the master, which is no witness")
+        if node.vm_capable:
+            raise OpPrereqError(
+                f"node {node.name} may run instances, so it is no witness; {modify}"
+            )
+        if not node.master_candidate or node.offline:
+            raise OpPrereqError(f"node {node.name} is no master candidate; {modify}")
+        return node.name
+
+    def _disk(self, found: Change, old: SharedDisk | None, witness: str) -> SharedDisk | None:
         """Return the lease disk that is to be: a new lease if one is named, or else as before."""
-        path, names = self.op.lease_disk, [node.name for node in found.nodes]
+        path = self.op.lease_disk
+        names = [node.name for node in found.nodes if node.name != witness]
         if path is None:
             return None if old is None else _with_slots(old, names)
         if not path:
@@ -161,7 +192,7 @@ class LUClusterSetAvailability(SimpleUnit[OpClusterSetAvailability, Change]):
             slots=place_nodes(known, names, size),
         )
 
-    def _members(self, nodes: Sequence[Node]) -> Sequence[Node]:
+    def _members(self, nodes: Sequence[Node], witness: str) -> Sequence[Node]:
         usable = {n.name: n for n in nodes if n.master_candidate and not n.offline}
         master = self.master.name
         if self.op.members:
@@ -174,18 +205,17 @@ class LUClusterSetAvailability(SimpleUnit[OpClusterSetAvailability, Change]):
             if len(named) != SIZE:
                 raise OpPrereqError(f"an etcd that may lose a member has {SIZE}; name {SIZE} nodes")
             return named
-        names = choose(sorted(usable, key=lambda name: (name != master, name)))
+        names = choose(sorted(usable, key=lambda name: (name != master, name != witness, name)))
         if not names:
             raise OpPrereqError(
                 f"etcd needs {SIZE} master candidates, and there are {len(usable)}; make more nodes"
-                " candidates, or run an etcd with a third machine as a witness, and name it with"
-                " --endpoints"
+                " candidates, or take a third machine as a witness, with --witness"
             )
         return [usable[name] for name in names]
 
     def execute(self, plan: Change) -> None:
         """Carry it out; what fails when it is switched on is taken back."""
-        with _alone(self.context):
+        with alone(self.context):
             self._change(plan)
 
     def _change(self, plan: Change) -> None:
@@ -235,7 +265,7 @@ class LUClusterSetAvailability(SimpleUnit[OpClusterSetAvailability, Change]):
 
 
 @contextmanager
-def _alone(context: JobContext) -> Iterator[None]:
+def alone(context: JobContext) -> Iterator[None]:
     """Keep two jobs from changing the members at the same time."""
     lock = FileLock(f"{context.paths.lock_dir}/ganeti-high-availability.lock")
     lock.acquire(timeout_s=_LOCK_S)
@@ -267,7 +297,7 @@ def _prepare_disk(context: JobContext, plan: Change) -> None:
     words = (disk.path, disk.cluster, disk.lease)
     doing = "prepare the lease disk"
     context.nodes.on(_master(context), doing).ha_prepare_disk(*words, disk.size)
-    online = [node for node in plan.nodes if not node.offline]
+    online = [n for n in plan.nodes if not n.offline and n.name in disk.slots]
     answers = context.nodes.call_all(NodeCalls.ha_check_disk, online, *words)
     problems = [
         f"node {name}: {answer.error or answer.payload}"
@@ -348,22 +378,22 @@ def _make_authority(context: JobContext, cluster: Cluster) -> None:
     from ganeti.system import certificates  # cryptography: many milliseconds
 
     name = f"etcd.{cluster.cluster_name}"
-    pem = certificates.make_self_signed(name, now=clock.now(), days=_DAYS)
+    pem = certificates.make_self_signed(name, now=clock.now(), days=AUTHORITY_DAYS)
     files.write_durable(paths.ha_authority_key, pem, 0o600)
     files.write_durable(
         paths.ha_authority, certificates.certificate_only(pem, paths.ha_authority_key), 0o600
     )
-    files.write_durable(paths.ha_certificate, _issue(context, "client", []), 0o600)
+    files.write_durable(paths.ha_certificate, issue(context, "client", []), 0o600)
 
 
-def _issue(context: JobContext, name: str, addresses: Sequence[str]) -> bytes:
+def issue(context: JobContext, name: str, addresses: Sequence[str]) -> bytes:
     """Return key and certificate for one side of a connection.
 
     Raises:
         OpExecError: this node has no authority; a candidate gets it with the settings.
     """
     path = context.paths.ha_authority_key
-    authority = files.read_bytes_or_none(path, _PEM_BYTES_MAX)
+    authority = files.read_bytes_or_none(path, PEM_BYTES_MAX)
     if authority is None:
         raise OpExecError(
             f"{path} is missing on the master, so no certificate of etcd can be issued; switch high"
@@ -396,7 +426,7 @@ def _start_members(
         OpExecError: one does not run.
     """
     paths = context.paths
-    authority = files.read_bytes_or_none(paths.ha_authority, _PEM_BYTES_MAX) or b""
+    authority = files.read_bytes_or_none(paths.ha_authority, PEM_BYTES_MAX) or b""
     given, token = {}, clock.new_uuid()
     for node in members:
         member = Member(
@@ -411,7 +441,7 @@ def _start_members(
             certificate=paths.globalize(paths.ha_member_certificate),
             authority=paths.globalize(paths.ha_member_authority),
         )
-        pem = _issue(context, node.name, [node.primary_ip])
+        pem = issue(context, node.name, [node.primary_ip])
         given[target_of(node)] = (
             CompressedText(dumps(member)),
             CompressedText(pem),
@@ -506,14 +536,17 @@ def _change_members(settings: Settings, act: Callable[[EtcdClient], Awaitable[T]
 
 def update(context: JobContext, nodes: Sequence[Node]) -> None:
     """Let high availability know of nodes that came, went or changed; errors are told."""
-    with _alone(context):
+    with alone(context):
         settings = availability.read(context.paths)
         if settings is not None:
             _update(context, nodes, settings)
 
 
 def _update(context: JobContext, nodes: Sequence[Node], settings: Settings) -> None:
-    disk = settings.disk and _with_slots(settings.disk, [node.name for node in nodes])
+    if settings.witness not in ("", *(node.name for node in nodes)):
+        settings = msgspec.structs.replace(settings, witness="", adopted=False)
+    names = [node.name for node in nodes if node.name != settings.witness]
+    disk = settings.disk and _with_slots(settings.disk, names)
     settings = msgspec.structs.replace(settings, helpers=_helpers(context, nodes), disk=disk)
     try:
         settings = follow(context, nodes, settings)
@@ -542,7 +575,7 @@ def send_settings(
         candidates = [n for n in nodes if n.master_candidate and not n.offline]
         node_files.send(context, paths.ha_authority_key, candidates)
     certificate, authority = (
-        files.read_bytes_or_none(path, _PEM_BYTES_MAX) or b"" if settings.certificate else b""
+        files.read_bytes_or_none(path, PEM_BYTES_MAX) or b"" if settings.certificate else b""
         for path in (paths.ha_certificate, paths.ha_authority)
     )
     online = [node for node in nodes if not node.offline]

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 # Etcd takes no more writes at 2 GiB; and each beat of a node has to fit into its time.
 _SIZE_BYTES_MAX: Final = 1 << 30
 _LATENCY_S_MAX: Final = 0.5
+_SECONDS_PER_DAY: Final = 86400
+_DAYS_WARN: Final = 60  # nobody would see it in etcd before it is over
+_DAYS_ERROR: Final = 7
 
 
 def availability_findings(context: JobContext, nodes: Sequence[Node]) -> list[Finding]:
@@ -39,7 +42,7 @@ def availability_findings(context: JobContext, nodes: Sequence[Node]) -> list[Fi
         if answer.error is not None:
             found.append(_of_node(node.name, f"ha_report: {answer.error}"))
         else:
-            found += judge_agent(node.name, answer.payload, wanted, settings)
+            found += judge_agent(node.name, answer.payload, wanted, settings, context.now())
     return found
 
 
@@ -76,13 +79,14 @@ def _judge_etcd(
 
 
 def judge_agent(
-    name: str, report: Mapping[str, object], wanted: str, settings: Settings
+    name: str, report: Mapping[str, object], wanted: str, settings: Settings, now: float = 0.0
 ) -> Iterator[Finding]:
     """Yield the problems of a node's part in it.
 
     Args:
         report: the answer to ha_report.
         wanted: the digest of the settings.
+        now: in seconds since the epoch.
     """
     if not report.get("settings"):
         yield _of_node(name, "has no settings of high availability; type 'gnt-cluster ha-enable'")
@@ -94,10 +98,11 @@ def judge_agent(
     elif report["settings"] == wanted != report.get("taken", wanted):
         text = "has a ganeti-ha that works with earlier settings"
         yield _of_node(name, f"{text}; see /var/log/ganeti/ha-agent.log there")
+    yield from _judge_certificates(name, report.get("ends"), settings, now)
     if trouble := report.get("disk"):
         text = f"does not hold its lease on {settings.disk.path if settings.disk else 'the disk'}"
         yield _of_node(name, f"{text}: {trouble}")
-    if settings.disk is not None and name not in settings.disk.slots:
+    if settings.disk is not None and name not in (*settings.disk.slots, settings.witness):
         text = f"has no slot on lease disk {settings.disk.path}; prepare it anew for more nodes"
         yield _of_node(name, f"{text}: gnt-cluster ha-enable --lease-disk={settings.disk.path}")
     member = report.get("member")
@@ -107,9 +112,24 @@ def judge_agent(
         yield _of_node(name, "runs a member of etcd that is none of the cluster's any more")
 
 
+def _judge_certificates(
+    name: str, ends: object, settings: Settings, now: float
+) -> Iterator[Finding]:
+    """Yield the certificates for etcd that end soon; without one no agent reaches it."""
+    command = "gnt-cluster renew-crypto --new-etcd-certificates"
+    if not settings.members:
+        command = "gnt-cluster ha-enable --endpoints=... --certificate=... --authority=..."
+    for path, end in ends.items() if isinstance(ends, dict) else ():
+        left_days = (end - now) / _SECONDS_PER_DAY
+        if left_days <= _DAYS_WARN:
+            text = f"has certificate {path} for etcd, which ends in {left_days:.0f} days"
+            severity = Severity.ERROR if left_days <= _DAYS_ERROR else Severity.WARNING
+            yield _of_node(name, f"{text}; renew it: {command}", severity)
+
+
 def _of_cluster(text: str, severity: Severity = Severity.ERROR) -> Finding:
     return Finding(VerifyErrorCode.ECLUSTERCFG, "", text, severity)
 
 
-def _of_node(name: str, text: str) -> Finding:
-    return Finding(VerifyErrorCode.ENODESETUP, name, text)
+def _of_node(name: str, text: str, severity: Severity = Severity.ERROR) -> Finding:
+    return Finding(VerifyErrorCode.ENODESETUP, name, text, severity)

@@ -161,10 +161,12 @@ class RenewalNodes:
     Attributes:
         certificates: the candidates that can be asked for a new certificate, without the master.
         ssh_keys: all nodes, if SSH keys are to be replaced.
+        etcd: all nodes, if those of etcd are.
     """
 
     certificates: Sequence[Node]
     ssh_keys: Sequence[Node]
+    etcd: Sequence[Node] = ()
 
 
 class LUClusterRenewCrypto(SimpleUnit[OpClusterRenewCrypto, RenewalNodes]):
@@ -181,16 +183,21 @@ class LUClusterRenewCrypto(SimpleUnit[OpClusterRenewCrypto, RenewalNodes]):
             for node in nodes
             if node.master_candidate and not node.offline and node.uuid != master_uuid
         ]
-        return RenewalNodes(candidates, nodes if self.op.renew_ssh_keys else [])
+        return RenewalNodes(
+            candidates,
+            nodes if self.op.renew_ssh_keys else [],
+            nodes if self.op.etcd_certificates else [],
+        )
 
     def locks(self, found: RenewalNodes) -> LockNeed:
         """Lock nodes exclusively: none may cease to be a candidate, or become one, meanwhile."""
-        nodes = found.ssh_keys or found.certificates
+        nodes = found.ssh_keys or found.etcd or found.certificates
         return exclusive(LockLevel.NODE, [node.uuid for node in nodes])
 
     def plan(self, found: RenewalNodes) -> RenewalNodes:
         """Refuse to do nothing, and SSH keys that the cluster does not manage."""
-        if not (self.op.node_certificates or self.op.renew_ssh_keys):
+        op = self.op
+        if not (op.node_certificates or op.renew_ssh_keys or op.etcd_certificates):
             raise OpPrereqError("please say what is to be replaced")
         if (self.op.ssh_key_type or self.op.ssh_key_bits) and not self.op.renew_ssh_keys:
             raise OpPrereqError(
@@ -205,6 +212,10 @@ class LUClusterRenewCrypto(SimpleUnit[OpClusterRenewCrypto, RenewalNodes]):
 
     def execute(self, plan: RenewalNodes) -> None:
         """Replace certificates, then keys; the errors of both are told."""
+        if plan.etcd:
+            from ganeti.logical_units.cluster.etcd_certificates import renew  # rarely needed
+
+            renew(self.context, self.cluster, plan.etcd)
         if self.op.node_certificates:
             self._renew_certificates(plan.certificates)
         if self.op.renew_ssh_keys:

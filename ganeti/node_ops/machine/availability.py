@@ -53,6 +53,19 @@ class Availability(NodeHandler):
         self._write(paths.ha_member, settings.content)
         daemon_control.start_daemon(paths, MEMBER, hostname=self.hostname)
 
+    def ha_renew_member(
+        self, certificate: CompressedText, authority: CompressedText, restart: bool
+    ) -> None:
+        paths = self.paths
+        if not os.path.exists(paths.ha_member):
+            raise OpExecError("this node is no member of etcd")
+        if certificate.content:
+            self._write(paths.ha_member_certificate, certificate.content)
+        self._write(paths.ha_member_authority, authority.content)
+        if restart:
+            daemon_control.stop_daemon(paths, MEMBER)
+            daemon_control.start_daemon(paths, MEMBER, hostname=self.hostname)
+
     def ha_stop_member(self) -> None:
         paths = self.paths
         files.remove_if_exists(paths.ha_member)  # first, so that nobody starts it again
@@ -112,7 +125,18 @@ class Availability(NodeHandler):
             "agent": daemon_control.running_pid(paths, AGENT) is not None,
             "member": daemon_control.running_pid(paths, MEMBER) is not None if is_member else None,
             "disk": None if state is None else state.disk,
+            "ends": dict(self._ends()),
         }
+
+    def _ends(self) -> Iterator[tuple[str, float]]:
+        """Yield when the certificates for etcd end."""
+        from ganeti.system import certificates  # many milliseconds, and rarely needed
+
+        paths = self.paths
+        for path in (paths.ha_certificate, paths.ha_authority, paths.ha_member_certificate):
+            pem = files.read_bytes_or_none(path, _BYTES_MAX)
+            if pem is not None:
+                yield paths.globalize(path), certificates.facts(pem, path).not_after
 
     def _write(self, path: str, content: bytes) -> None:
         """Write a file for root and for the owner of the data directory, whose daemons read it."""
