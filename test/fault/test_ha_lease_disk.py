@@ -102,6 +102,7 @@ def test_a_node_that_is_cut_off_gives_up_on_the_disk(world: CutWorld) -> None:
     boot, begun_s = world.boot_of(lost), time.monotonic()
     world.lan.cut([lost])
     assert wait_proved(world, lost, boot) is Proof.DISK
+    print(f"{lost} is proved dead after {time.monotonic() - begun_s:.1f} s")
     assert world.has_bitten(lost)
     world.wait(lambda: world.runs_elsewhere(guest_of(lost), lost), "its guest runs")
     print(f"its guest runs elsewhere after {time.monotonic() - begun_s:.1f} s")

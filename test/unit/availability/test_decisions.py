@@ -188,6 +188,9 @@ def test_nobody_is_judged_by_one_who_sees_too_little_or_may_not() -> None:
     assert acts(judge, view(10, gone, seen="ab")) == []
     assert judge.says["e"] == "only 2 of 5 nodes are there"
     assert acts(Judge(TIMING), view(10, NodeView(is_offline=True))) == []
+    judge = Judge(TIMING)
+    assert acts(judge, view(10, NodeView(guard=GUARD, is_witness=True))) == []
+    assert "its vote is missing" in judge.says["e"]
 
 
 # --- the master
@@ -231,6 +234,7 @@ def test_a_candidate_takes_the_key_first_and_fails_over_then() -> None:
         ({"seen": 2}, "only 2 of 5 nodes answer"),
         ({"pause": "paused"}, "paused"),
         ({"alone": "c"}, "c went on alone"),
+        ({"is_witness": True}, "it is the witness"),
     ],
 )
 def test_what_keeps_a_candidate_from_taking_over(more: dict[str, object], why: str) -> None:

@@ -281,6 +281,50 @@ def test_a_node_that_comes_back_in_time_is_not_held_to_what_the_disk_says() -> N
         assert world.nodes["n4"].keeper.sentence == ""
 
 
+# --- two nodes and a witness
+
+
+def pair_world() -> World:
+    guests = [SimGuest("g1", "n1", "n2"), SimGuest("g2", "n2", "n1")]
+    names = ("n1", "n2", "vote")
+    world = make_world(Timing(), names, names, guests, witness="vote")
+    world.nodes["vote"].has_watchdog = False
+    world.run(5)
+    return world
+
+
+@pytest.mark.parametrize("lost", ["n1", "n2"])
+def test_with_a_witness_one_of_two_nodes_takes_over_everything(lost: str) -> None:
+    world = pair_world()
+    other = {"n1": "n2", "n2": "n1"}[lost]
+    play(world, f"10 lose {lost}\n80 end")
+    assert masters(world) == [other]
+    assert world.nodes[other].guests == {"g1", "g2"}
+    play(world, f"80 return {lost}\n150 take-back {lost}\n160 part {lost}\n300 end")
+    assert masters(world) == [other]
+
+
+def test_a_lost_witness_changes_nothing_and_two_losses_stop_everything() -> None:
+    world = pair_world()
+    said = play(world, "10 lose vote\n100 end")
+    assert masters(world) == ["n1"]
+    assert not any("dead" in line or "resets" in line for line in said)
+    assert "vote is missing" in world.nodes["n1"].judge.says["vote"]
+    play(world, "100 lose n1\n300 end")
+    assert masters(world) == []
+    assert hosts(world, "g1") == []
+    play(world, "300 return n1 vote\n420 end")
+    assert masters(world) in (["n1"], ["n2"])
+    assert [len(hosts(world, guest)) for guest in ("g1", "g2")] == [1, 1]
+
+
+def test_the_witness_never_takes_over() -> None:
+    world = pair_world()
+    play(world, "10 part n1\n10 part n2\n200 end")
+    assert masters(world) == []
+    assert world.nodes["vote"].claimant.says in ("it is the witness", "")
+
+
 # --- what the times are for
 
 
@@ -340,8 +384,11 @@ class Chance:
         self.events = DISK_EVENTS if lease_disk else EVENTS
         count = self.random.choice((3, 5, 5, 7))
         self.names = [f"n{number}" for number in range(1, count + 1)]
-        guests = [self._guest(number) for number in range(8)]
+        witness = self.names[2] if count == 3 and self.random.random() < 0.5 else ""
+        guests = [self._guest(number, 2 if witness else count) for number in range(8)]
         candidates = self.names[: self.random.choice((2, 3, 3))]
+        if witness:
+            candidates = self.names
         self.world = make_world(
             Timing(),
             self.names,
@@ -350,13 +397,14 @@ class Chance:
             self.random.random,
             self.names[:3],
             lease_disk=lease_disk,
+            witness=witness,
         )
         for node in self.world.nodes.values():
             node.helper = self.random.choice((Helper.NONE, *Helper))
             node.has_watchdog = self.random.random() < 0.85
 
-    def _guest(self, number: int) -> SimGuest:
-        primary, secondary = self.random.sample(self.names, 2)
+    def _guest(self, number: int, count: int) -> SimGuest:
+        primary, secondary = self.random.sample(self.names[:count], 2)
         has_copy = self.random.random() < 0.6
         copy = secondary if has_copy else None
         priority = self.random.choice((0, 0, 5, None))

@@ -109,6 +109,28 @@ def test_where_all_is_well_nothing_is_to_be_looked_at() -> None:
     assert [each.role for each in status.nodes] == ["master", *["candidate"] * 2, *["regular"] * 2]
 
 
+def test_who_does_not_hold_its_lease_on_the_disk_is_named() -> None:
+    guards = {n: Guard(boot_id=f"boot {n}", watchdog_s=5.0, disk="lease") for n in NAMES}
+    seen = all_well(guards=guards, lease_disk="/dev/x")
+    assert look(seen).warnings == ()
+    assert "after 20 s (13 s where it says on the lease disk" in forecast(seen, ["d"]).proofs["d"]
+    status = look(replace(seen, guards={**guards, "d": all_well().guards["d"]}))
+    assert status.warnings == ("d does not hold its lease on /dev/x",)
+    assert [each.holds_disk for each in status.nodes] == [True, True, True, False, True]
+
+
+def test_a_witness_needs_no_proof_and_its_loss_is_told() -> None:
+    guards = {**all_well().guards, "c": Guard(boot_id="boot c")}
+    seen = all_well(guards=guards, witness="c")
+    status = look(seen)
+    assert status.warnings == ()
+    assert status.may_take_over == ("b",)
+    assert [each.role for each in status.nodes][2] == "witness"
+    assert forecast(seen, ["c"]).commands == ()
+    lost = look(replace(seen, presences=without("c")))
+    assert lost.warnings == ("c, the witness, does not answer: no other node may be lost now",)
+
+
 def test_a_loss_is_told_in_the_order_of_the_starts() -> None:
     found = forecast(all_well(), ["d"])
     assert found.nobody == ""

@@ -39,6 +39,7 @@ JSON = st.recursive(
 
 OWN_CALLS = {
     *("ha_look", "ha_start_member", "ha_stop_member", "ha_start", "ha_stop", "ha_report"),
+    *("ha_prepare_disk", "ha_check_disk", "ha_clear_disk", "ha_renew_member"),
     *(
         "config_patch",
         "config_read",
