@@ -60,9 +60,9 @@ def test_a_machine_becomes_the_witness_of_two_nodes(world: World) -> None:
     refused = cluster.run("gnt-cluster ha-enable")
     assert "take a third machine as a witness" in refused.out + refused.err
     world.enable(f"--witness={witness}")
-    assert nodes_of(world) == cluster.nodes
+    assert nodes_of(world) == list(cluster.nodes)
     assert world.settings.witness == witness
-    assert world.settings.members == cluster.nodes
+    assert world.settings.members == list(cluster.nodes)
     world.wait(lambda: world.present() == set(cluster.nodes), "all are there")
     assert world.guarded() == set(cluster.nodes[:2])
     assert f"{cluster.nodes[1]} may take over" in status(world)
@@ -156,6 +156,6 @@ def test_one_of_two_nodes_is_lost_and_the_other_one_takes_over_all(world: World)
 def test_it_is_no_node_any_more_when_it_is_not_needed(world: World) -> None:
     cluster, witness = world.cluster, world.cluster.nodes[2]
     cluster.gnt("cluster ha-disable --force")
-    assert nodes_of(world) == cluster.nodes[:2]
+    assert nodes_of(world) == list(cluster.nodes[:2])
     assert not os.path.exists(cluster.paths_of(witness).high_availability)
     assert daemon_control.running_pid(cluster.paths_of(witness), "ganeti-etcd") is None

@@ -31,7 +31,7 @@ TABLES = frozenset(
 # twentieth before a reason is due: a correction of a few lines needs none.
 CODE_LINES_MAX = {
     "allocation": 5_321,
-    "availability": 1_664,
+    "availability": 1_930,
     "base": 649,
     "bootstrap": 1_900,
     "cli": 15_349,
@@ -42,7 +42,7 @@ CODE_LINES_MAX = {
     "daemon": 1_196,
     "desired": 1_130,
     "etcd": 193,
-    "ha": 922,
+    "ha": 1_165,
     "hypervisor": 4_470,
     "jobexec": 784,
     "jobs": 1_156,
@@ -61,7 +61,7 @@ CODE_LINES_MAX = {
     "rapid": 1_330,
     "rconfd": 497,
     "storage": 4_377,
-    "store": 1_000,
+    "store": 1_140,
     "system": 1_610,
     "transport": 2_215,
     "watcher": 1_152,
@@ -73,12 +73,13 @@ THIN_SHARE_MAX = 0.178
 # the reader of URLs; the plan of an upgrade is apart from its shell, that of an instance beside the
 # plan of groups and networks; the ways of consoles are a module in each of their daemons; the text of a
 # container's configuration, its control groups and its programs are apart from the driver that uses them. The
-# copy of the configuration on a node is apart from other files that the master distributes.
-SINGLE_IMPORTER_MAX = 90
+# copy of the configuration on a node is apart from other files that the master distributes; the
+# renewal of etcd's certificates is apart from its members, the slot of a node from its agent.
+SINGLE_IMPORTER_MAX = 92
 SMALL_SINGLE_IMPORTER_MAX = 1
 LARGE_FOLDERS: set[str] = set()
-# What high availability needs is loaded where it is on; what reads URLs for the call that is given one.
-DEFERRED_IMPORTS_MAX = 62
+# What high availability needs, certificates too, is loaded where it is on; what reads URLs for the call that is given one.
+DEFERRED_IMPORTS_MAX = 64
 
 
 def test_code_lines() -> None:
