@@ -14,6 +14,7 @@ ROOT: Final = "root"
 MASTERD: Final = "gnt-masterd"
 CONFD: Final = "gnt-confd"
 RAPI: Final = "gnt-rapi"
+METAD_USER: Final = "gnt-metad"
 ALL_DAEMONS: Final = "gnt-daemons"
 
 
@@ -51,6 +52,8 @@ class Daemon(NamedTuple):
 NODED: Final = "ganeti-noded"
 AGENT: Final = "ganeti-ha"
 MEMBER: Final = "ganeti-etcd"
+METAD: Final = "ganeti-metad"
+METAD_FLAG: Final = "instance_communication"
 
 # In the order in which they start; they are stopped the other way round.
 DAEMONS: Final = (
@@ -61,6 +64,8 @@ DAEMONS: Final = (
     Daemon("ganeti-confd", "rconfd", Place.NODE, "conf-daemon", False, CONFD, CONFD),
     Daemon("ganeti-mond", "mond", Place.NODE, "monitoring-daemon"),
     Daemon("ganeti-rapi", "rapid", Place.MASTER, "rapi-daemon", False, RAPI, RAPI),
+    # Started by the node daemon with the first instance that communicates with its node.
+    Daemon(METAD, "metad", Place.NODE, "meta-daemon", False, METAD_USER, METAD_USER, METAD_FLAG),
     Daemon(MEMBER, "etcd", Place.NODE, "etcd", user=MASTERD, group=MASTERD, only_with="ha_member"),
     Daemon(AGENT, "ha", Place.NODE, "ha-agent", only_with="high_availability"),
     # Idle until maintenance is switched on.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ganeti.base.daemons import ALL_DAEMONS, CONFD, DAEMONS, MASTERD, RAPI, ROOT
+from ganeti.base.daemons import ALL_DAEMONS, CONFD, DAEMONS, MASTERD, METAD_USER, RAPI, ROOT
 
 DIRECTORY: Final = "directory"
 FILE: Final = "file"
@@ -76,7 +76,7 @@ OWNED: Final = (
     # Files made while the daemons run.
     *_rows(FILE, 0o660, MASTERD, ALL_DAEMONS, "socket_dir/ganeti-master", "query_socket"),
     *_rows(FILE, 0o600, MASTERD, ALL_DAEMONS, "wconfd_socket"),
-    *_rows(FILE, 0o600, "gnt-metad", ALL_DAEMONS, "socket_dir/ganeti-metad"),
+    *_rows(FILE, 0o600, METAD_USER, ALL_DAEMONS, "metad_socket"),
     *(
         row
         for daemon in DAEMONS
@@ -87,6 +87,8 @@ OWNED: Final = (
     ),
     # Ours.
     *_rows(DIRECTORY, 0o700, MASTERD, MASTERD, "etcd_dir"),
+    *_rows(DIRECTORY, 0o700, METAD_USER, METAD_USER, "metadata_dir"),
+    *_rows(FILE, 0o644, ROOT, ROOT, "instance_communication"),
     *_rows(FILE, 0o600, MASTERD, MASTERD, "ha_member", "etcd_member"),
     *_rows(FILE, 0o600, MASTERD, MASTERD, "locks_own_data", "tempres_own_data", "ssh_pub_keys"),
     *_rows(FILE, 0o644, MASTERD, MASTERD, "ssh_managed"),

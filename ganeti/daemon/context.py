@@ -24,7 +24,8 @@ ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - each request is authorised by its
 class DaemonContext:
     """The daemon's surroundings: node, options, tasks, when to stop.
 
-    ``prepared`` is the result of the daemon's ``pre_loop``; callbacks in ``on_reload`` are called
+    ``prepared`` is the result of the daemon's ``pre_loop``, ``opened`` that of its ``open_first``;
+    callbacks in ``on_reload`` are called
     on SIGHUP, ``on_stop`` when stopping begins.
     """
 
@@ -35,6 +36,7 @@ class DaemonContext:
         self.hostname = hostname
         self.options = options
         self.prepared: Any = None
+        self.opened: Any = None
         self.stopping = asyncio.Event()
         self.on_reload: list[Callable[[], None]] = []
         self.on_stop: Callable[[], object] = lambda: None

@@ -85,9 +85,11 @@ class DaemonSpec:
     """The settings that make one daemon different from the others.
 
     ``serve`` runs until `DaemonContext.stopping` is set.  ``pre_loop`` runs before event loop and
-    threads exist; its result is `DaemonContext.prepared`.  ``stop_timeout_s`` passes from
-    SIGTERM to being cancelled, then ``kill_after_s`` to being killed.  ``runs_as_root``: the others
-    run as the owner of the data directory, or as their users where the installation has them.
+    threads exist; its result is `DaemonContext.prepared`.  ``open_first`` opens what only root may,
+    before the process becomes the daemon's user; its result is `DaemonContext.opened`.
+    ``stop_timeout_s`` passes from SIGTERM to being cancelled, then ``kill_after_s`` to being
+    killed.  ``runs_as_root``: the others run as the owner of the data directory, or as their users
+    where the installation has them.
     """
 
     name: str
@@ -95,6 +97,7 @@ class DaemonSpec:
     serve: Callable[[DaemonContext], Coroutine[Any, Any, None]]
     options: type[Options] = Options
     pre_loop: Callable[[DaemonContext], object] | None = None
+    open_first: Callable[[Paths, Options], object] | None = None
     stop_timeout_s: float = 10.0
     kill_after_s: float = 5.0
     runs_as_root: bool = False
@@ -117,12 +120,14 @@ def run_daemon(spec: DaemonSpec, argv: Sequence[str] | None = None) -> int:
     )
     try:
         paths = environment.current_paths()
+        opened = None if spec.open_first is None else spec.open_first(paths, options)
         if not options.no_user_checks:
             _be_the_right_user(spec, paths)
     except GenericError as err:
         return _fail(spec, None, err)
     report = None if options.foreground else detach(spec.name)
     context = DaemonContext(paths, environment.own_hostname(), options, report)
+    context.opened = opened
     try:
         return _run(spec, context)
     except GenericError as err:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.objects.guest_metadata import leads_to_node
 from ganeti.objects.model import network_variables
 from ganeti.objects.nic import NicMode
 from ganeti.objects.rpc_instance import RpcInstance, RpcNIC
@@ -32,7 +33,7 @@ class NicBackend:
 
     ``is_table``: in mode routed, ``link`` is a routing table, not an interface of the node;
     ``variables`` are the environment of the administrator's script; ``user`` are QEMU's settings of
-    its own network.
+    its own network; ``to_node``: the guest talks with its node, and with nobody else.
     """
 
     uuid: str
@@ -43,6 +44,7 @@ class NicBackend:
     vlan: str = ""
     ip: str = ""
     is_table: bool = False
+    to_node: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
     user: Mapping[str, object] = field(default_factory=dict)
 
@@ -68,9 +70,19 @@ class NetworkAbilities:
     address: str = ""
 
 
-def tap_name(nic_uuid: str) -> str:
-    """Return the name of the tap of a network interface; the kernel takes 15 characters."""
-    return "gnt" + nic_uuid.replace("-", "")[-12:]
+_TAP_NAME_LENGTH: Final = 15  # the kernel takes no more
+_TAP_PREFIX: Final = "gnt"
+_TO_NODE_PREFIX: Final = "gnt.com."  # firewalls of nodes tell them by it
+
+
+def tap_names(nic_uuid: str) -> tuple[str, str]:
+    """Return the names that the tap of a network interface can have: usual, and to the node."""
+    digits = nic_uuid.replace("-", "")
+    usual, to_node = (
+        prefix + digits[len(prefix) - _TAP_NAME_LENGTH :]
+        for prefix in (_TAP_PREFIX, _TO_NODE_PREFIX)
+    )
+    return usual, to_node
 
 
 def choose_backends(instance: RpcInstance, node: NetworkAbilities) -> list[NicBackend]:
@@ -89,7 +101,14 @@ def choose_backend(
     instance: RpcInstance, index: int, nic: RpcNIC, node: NetworkAbilities
 ) -> NicBackend:
     """Decide how one network interface is connected, as `choose_backends`."""
-    problem = _problem(nic, node)
+    to_node = leads_to_node(nic.name)
+    problem = _problem_to_node(nic, node) if to_node else _problem(nic, node)
+    if problem is None and to_node:
+        _usual, tap = tap_names(nic.uuid)
+        mode = NicMode.ROUTED
+        return NicBackend(
+            nic.uuid, BackendKind.TAP, tap=tap, mode=mode, ip=nic.ip or "", to_node=True
+        )
     if problem is None:
         return _tap(instance, index, nic, node)
     if node.is_virtual:
@@ -140,7 +159,7 @@ _SMALL: Final = 8  # addresses: such a network has no room for those that QEMU n
 def _tap(instance: RpcInstance, index: int, nic: RpcNIC, node: NetworkAbilities) -> NicBackend:
     params = nic.nicparams
     mode, link = params["mode"], params["link"]
-    name = tap_name(nic.uuid)
+    name, _to_node = tap_names(nic.uuid)
     return NicBackend(
         nic.uuid,
         BackendKind.TAP,
@@ -163,6 +182,15 @@ def _problem(nic: RpcNIC, node: NetworkAbilities) -> str | None:
             return problem
     if not node.can_make_taps:
         return f"no right to make a tap for {link}; the node daemon must run as root"
+    return None
+
+
+def _problem_to_node(nic: RpcNIC, node: NetworkAbilities) -> str | None:
+    """Return the obstacle to a tap that leads to the node alone; it needs no link there."""
+    if not nic.ip:
+        return "instance communication needs an IP address"
+    if not node.can_make_taps or node.is_virtual:
+        return "no right to make a tap for instance communication; the node daemon must run as root"
     return None
 
 

@@ -7,6 +7,8 @@ The steps that connect a tap to its link, and the steps that undo them, are plai
     routed       the guest's address is routed to the tap, in the main routing table or in one of
                  its own, which then routes the packets from the tap; the node answers ARP and
                  neighbour requests of the guest for all addresses that it can reach
+    to the node  the tap has the address that the node answers guests at, the guest's address is
+                 routed to it, and nothing is forwarded: the guest reaches the node, nobody else
 
 Source: design-2.1, "Non bridged instances support"; manual pages ip-link(8), ip-rule(8),
 bridge(8), ovs-vsctl(8); the kernel's ip-sysctl.
@@ -30,6 +32,7 @@ from typing import Final
 
 from ganeti.base.errors import CommandError, GenericError, HypervisorError, failing_as
 from ganeti.netdev.backends import MAIN_TABLES, NetworkAbilities, NicBackend
+from ganeti.objects.guest_metadata import NODE_ADDRESS
 from ganeti.objects.nic import NicMode, Vlan, parse_vlan
 from ganeti.objects.rpc_instance import RpcNIC
 from ganeti.system import process
@@ -64,6 +67,8 @@ def attach_steps(backend: NicBackend, default_vlan: int = _DEFAULT_VLAN) -> list
     Args:
         default_vlan: the VLAN that the bridge gives its ports by itself; 0 for none.
     """
+    if backend.to_node:
+        return list(_to_node(backend))
     match backend.mode:
         case NicMode.ROUTED:
             return list(_routed(backend))
@@ -143,6 +148,18 @@ def _routed(backend: NicBackend) -> Iterator[Step]:
     if own_table:
         yield Run(_rule(version, "del", tap), may_fail=True)  # of a run that was cut off
         yield Run(_rule(version, "add", tap, *table))
+
+
+def _to_node(backend: NicBackend) -> Iterator[Step]:
+    tap, guest = backend.tap, f"{ipaddress.ip_address(backend.ip)}/32"
+    settings = f"/proc/sys/net/ipv4/conf/{tap}"
+    yield Write(f"{settings}/forwarding", "0")
+    yield Write(f"{settings}/rp_filter", "1")  # the guest cannot take the address of another
+    # Of all interfaces like it, each has the address, and says so to its own guest alone.
+    yield Run(("ip", "-4", "address", "replace", f"{NODE_ADDRESS}/32", "dev", tap))
+    yield _up(backend)
+    source = ("proto", "static", "src", NODE_ADDRESS)
+    yield Run(("ip", "-4", "route", "replace", guest, "dev", tap, *source))
 
 
 logger = logging.getLogger(__name__)
@@ -321,7 +338,7 @@ def create_tap(backend: NicBackend, *, vnet_hdr: bool, queues: int = 1, script: 
     options = (["vnet_hdr"] if vnet_hdr else []) + (["multi_queue"] if queues > 1 else [])
     _run(_ip("tuntap", "add", "dev", backend.tap, "mode", "tap", *options))
     try:
-        if is_runnable(script):
+        if is_runnable(script) and not backend.to_node:
             _run_script(script, backend)
             return
         for step in attach_steps(backend, _bridge_setting(backend.link, "default_pvid")):

@@ -18,6 +18,7 @@ from ganeti.node_ops.disks.exports import Exports
 from ganeti.node_ops.disks.mirrors import Mirrors
 from ganeti.node_ops.disks.storage import Storage
 from ganeti.node_ops.disks.volumes import Volumes
+from ganeti.node_ops.instances.communication import Communication
 from ganeti.node_ops.instances.life import Instances
 from ganeti.node_ops.instances.os_definitions import OsDefinitions
 from ganeti.node_ops.instances.os_scripts import InstanceOs
@@ -44,7 +45,7 @@ _SHOWN_CHARACTERS_MAX = 100
 
 _HANDLERS: Final[tuple[type[NodeHandler], ...]] = (
     *(JobQueue, Files, Master, Node, Keys, Availability, Commands, Verify),
-    *(OsDefinitions, InstanceOs, Instances, RunningInstances),
+    *(OsDefinitions, InstanceOs, Communication, Instances, RunningInstances),
     *(BlockDevices, Mirrors, Volumes, Storage, Exports, Transfers),
 )
 _SERVED: Final[Mapping[str, type[NodeHandler]]] = {

@@ -132,6 +132,12 @@ def fill_osparams(cluster: Cluster, os_name: str, own: Params = _NO_PARAMS) -> d
     return _fill({}, *_os_layers(cluster.osparams, os_name), own)
 
 
+def fill_osparams_private(cluster: Cluster, os_name: str, own: PrivateParams) -> PrivateParams:
+    """Fill the private parameters of an operating system."""
+    by_os = {os: params.reveal() for os, params in cluster.osparams_private_cluster.items()}
+    return PrivateParams(_fill({}, *_os_layers(by_os, os_name), own.reveal()))
+
+
 def fill_osparams_all(
     cluster: Cluster,
     os_name: str,
@@ -140,9 +146,12 @@ def fill_osparams_all(
     secret: PrivateParams | None = None,
 ) -> PrivateParams:
     """Fill public, private and secret parameters of an operating system together."""
-    by_os = {os: params.reveal() for os, params in cluster.osparams_private_cluster.items()}
-    private_filled = _fill({}, *_os_layers(by_os, os_name), private.reveal())
-    filled = PrivateParams({**fill_osparams(cluster, os_name, public), **private_filled})
+    filled = PrivateParams(
+        {
+            **fill_osparams(cluster, os_name, public),
+            **fill_osparams_private(cluster, os_name, private).reveal(),
+        }
+    )
     return filled if secret is None else filled.merged(secret)
 
 

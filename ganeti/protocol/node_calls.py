@@ -425,6 +425,14 @@ class ScriptCalls(Service):
 class OsCalls(Service):
     """Operating systems and their scripts."""
 
+    @rpc.changes(rpc.URGENT_S)
+    def instance_metadata_modify(self, instance: Params) -> None:
+        """Tell the metadata daemon what it may tell the guest of an instance, and start it.
+
+        Args:
+            instance: as `GuestMetadata.to_wire` gives it.
+        """
+
     @rpc.reads(rpc.FAST_S)
     def os_diagnose(self) -> list[list[object]]:
         """Return every OS definition on the search path with its problems."""
@@ -934,7 +942,7 @@ class NodeCalls(
 
 # Calls of 3.0 that are refused as not supported, with any arguments; nobody here makes them.
 _UNSERVED: Final = (
-    *("blockdev_convert", "instance_metadata_modify"),
+    "blockdev_convert",
     *("node_ssh_key_add", "node_ssh_key_remove", "node_ssh_keys_renew", "os_export"),
 )
 

@@ -119,14 +119,16 @@ class HttpServer(StreamServer["HttpConnection"]):
             or self.held_by[origin] > self.limits.origin_bytes_max
         )
 
-    def listen(self, address: str, port: int, tls: ssl.SSLContext | None) -> None:
-        """Take clients at this address from now on.
+    def listen(
+        self, address: str, port: int, tls: ssl.SSLContext | None, opened: socket.socket | None
+    ) -> None:
+        """Take clients at this address, or of a socket that listens already, from now on.
 
         Raises:
             OSError: it cannot be had.
         """
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        sock = socket.create_server((address, port), family=family, backlog=_BACKLOG)
+        sock = opened or socket.create_server((address, port), family=family, backlog=_BACKLOG)
         self._tls = tls
         self.port = sock.getsockname()[1]
         self.name = f"on port {self.port}"
@@ -529,6 +531,7 @@ async def serve_http(
     refuse: Refuser = HttpResponse.text,
     on_answered: AnswerLog = lambda *_answer: None,
     limits: HttpLimits = HttpLimits(),
+    opened: socket.socket | None = None,
 ) -> AsyncIterator[HttpServer]:
     """Serve requests on a TCP port while the context is entered; port 0 takes a free one.
 
@@ -538,6 +541,7 @@ async def serve_http(
             the refusal, or None.
         refuse: makes the answer to a request that breaks the rules, from status and reason.
         on_answered: told of every answer before it is sent.
+        opened: a socket that listens already, instead of address and port.
 
     Raises:
         TransportError: the address cannot be listened on; the text names it.
@@ -552,7 +556,7 @@ async def serve_http(
     )
     async with server.serving():
         try:
-            server.listen(address, port, tls)
+            server.listen(address, port, tls, opened)
         except OSError as err:
             # asyncio wraps the system's words into its own; the number still tells.
             reason = os.strerror(err.errno) if err.errno else str(err)

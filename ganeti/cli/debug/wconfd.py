@@ -1,4 +1,4 @@
-"""``gnt-debug wconfd``: methods of WConfD by short words, or any by its name.
+"""``gnt-debug wconfd`` and ``metad``: methods of these daemons by short words, or any by its name.
 
 Source: cli.json, "gnt-debug"; wconfd.json, "methods".
 """
@@ -15,6 +15,7 @@ from ganeti.cli.command import Context, Options, command
 from ganeti.transport.unix_client import UnixClient
 
 CONNECT_TIMEOUT_S: Final = 5.0
+METAD_TIMEOUT_S: Final = 10.0
 FLUSH_TIMEOUT_S: Final = 120.0  # the daemon itself gives up after 60
 
 
@@ -37,6 +38,28 @@ def wconfd(context: Context, _options: Options, args: list[str]) -> None:
             context.write(json.dumps(connection.call(word, _decode(words))).decode())
     finally:
         connection.close()
+
+
+def metad(context: Context, _options: Options, args: list[str]) -> None:
+    """Talk to the metadata daemon.
+
+    Raises:
+        OpPrereqError: the words are not understood.
+    """
+    word, *words = args
+    with UnixClient(
+        context.paths.metad_socket, connect_timeout_s=CONNECT_TIMEOUT_S, timeout_s=METAD_TIMEOUT_S
+    ) as connection:
+        if word == "echo":
+            context.write(str(connection.call("echo", [" ".join(words)])))
+        elif word == "listinstances" and not words:
+            match connection.call("listInstances", []):
+                case dict() as found:
+                    context.terminal.write_lines(
+                        f"{name}: {address}" for name, address in found.items()
+                    )
+        else:
+            context.write(json.dumps(connection.call(word, _decode(words))).decode())
 
 
 def _check_master(paths: Paths) -> None:
@@ -155,7 +178,17 @@ SHORT: Final[Mapping[str, tuple[str, Callable[[object], list[str]]]]] = {
 _FLUSHED: Final = "The configuration is on enough master candidates."
 _WORDS: Final = ("echo", "listlocks", "listlockswaitingstatus", *SHORT)
 COMMANDS: Final = (
-    command(None, "<word>...", title="metad: talk to the metadata daemon"),
+    command(
+        metad,
+        "<word>...",
+        description="""Talks to the metadata daemon of this node.  The words are one of: echo TEXT;
+listinstances, the addresses at which instances ask.  Any other method is called by its name, with
+its arguments as JSON; the answer is printed as JSON.""",
+        examples="""
+gnt-debug metad echo hello  # see that it answers
+gnt-debug metad listinstances
+gnt-debug metad forgetInstance '"web1.example.com"'""",
+    ),
     command(
         wconfd,
         "<word>...",

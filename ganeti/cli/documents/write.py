@@ -41,7 +41,18 @@ from ganeti.protocol.wconfd import CLIENT_SHOWN, Need, Rules, WConfCalls, wire_n
 
 DAEMONS: Final = [
     f"ganeti-{daemon}"
-    for daemon in ("noded", "wconfd", "confd", "mond", "luxid", "rapi", "maintd", "ha", "etcd")
+    for daemon in (
+        "noded",
+        "wconfd",
+        "confd",
+        "mond",
+        "metad",
+        "luxid",
+        "rapi",
+        "maintd",
+        "ha",
+        "etcd",
+    )
 ]
 _CONCEPTS: Final = {
     "ganeti": "manager of clusters of virtual machines",

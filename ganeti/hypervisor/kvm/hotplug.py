@@ -33,7 +33,7 @@ from ganeti.hypervisor.kvm.machine import (
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorError
 from ganeti.hypervisor.kvm.state import Machines, Runtime, save_runtime
 from ganeti.netdev import taps
-from ganeti.netdev.backends import BackendKind, NicBackend, choose_backend, tap_name
+from ganeti.netdev.backends import BackendKind, NicBackend, choose_backend, tap_names
 from ganeti.objects.nic import NicMode
 from ganeti.objects.rpc_instance import RpcInstance, RpcNIC
 from ganeti.system import clock
@@ -285,14 +285,14 @@ def remove_nic(monitor: Monitor, runtime: Runtime, uuid: str, files: MachineFile
     if device is None:
         return
     remove_device(monitor, machine.name, device.device_id)
-    tap = tap_name(uuid)
+    own = [tap for tap in tap_names(uuid) if tap in runtime.taps]
     with _refusals():
         _remove_netdev(monitor, device)
-        if tap in runtime.taps:
+        for tap in own:
             taps.remove_tap(tap, runtime.modes.get(tap, NicMode.BRIDGED))
     left = replace(machine, nics=tuple(other for other in machine.nics if other.uuid != uuid))
-    names = tuple(name for name in runtime.taps if name != tap)
-    modes = {name: mode for name, mode in runtime.modes.items() if name != tap}
+    names = tuple(name for name in runtime.taps if name not in own)
+    modes = {name: mode for name, mode in runtime.modes.items() if name not in own}
     save_runtime(files, replace(runtime, machine=left, taps=names, modes=modes))
 
 

@@ -11,11 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
+from ganeti.base.errors import wrong_state
 from ganeti.logical_units.networks import check_name
-from ganeti.objects.model import Network, NodeGroup
-from ganeti.objects.nic import NicMode
+from ganeti.objects.disk_templates import DeviceAction
+from ganeti.objects.guest_metadata import NODE_ADDRESS, communicates_by, leads_to_node, nic_name
+from ganeti.objects.model import Cluster, Instance, Network, NodeGroup
+from ganeti.objects.nic import IP_FROM_POOL, NicMode
+from ganeti.opcodes.instance import OpInstanceCreate, OpInstanceSetParams
 from ganeti.opcodes.network import OpNetworkAdd, OpNetworkConnect, OpNetworkDisconnect
 from ganeti.opcodes.opcode import OpCode
+from ganeti.opcodes.values import LAST_DEVICE, NicChange, NicSettingName
 
 _LINK: Final = "communication_rt"
 CONNECTION: Final[Mapping[str, str]] = {"mode": NicMode.ROUTED.value, "link": _LINK, "vlan": ""}
@@ -35,8 +42,49 @@ def named(networks: Sequence[Network], name: str) -> Network | None:
 
 def _addition(name: str) -> OpNetworkAdd:
     return OpNetworkAdd(
-        network_name=name, network="169.254.0.0/16", network6="fe80::/10", mac_prefix="52:54:00"
+        network_name=name,
+        network="169.254.0.0/16",
+        network6="fe80::/10",
+        mac_prefix="52:54:00",
+        add_reserved_ips=[NODE_ADDRESS],
     )
+
+
+def nic_settings(cluster: Cluster, instance_name: str) -> dict[NicSettingName, str | None]:
+    """Return the settings of the interface by which an instance communicates with its node.
+
+    Raises:
+        OpPrereqError: the cluster has no network for that.
+    """
+    network = cluster.instance_communication_network
+    if not network:
+        raise wrong_state(
+            f"instance {instance_name!r} cannot communicate with its node: the cluster has no"
+            " network for that; make one with 'gnt-cluster modify"
+            " --instance-communication-network=NAME'"
+        )
+    return {"network": network, "ip": IP_FROM_POOL, "name": nic_name(instance_name)}
+
+
+def with_interface(cluster: Cluster, op: OpInstanceCreate, instance_name: str) -> OpInstanceCreate:
+    """Return the opcode with the interface for communication as the last one, if it asks for it."""
+    if not op.instance_communication or any(leads_to_node(nic.get("name")) for nic in op.nics):
+        return op
+    return replace(op, nics=[*op.nics, nic_settings(cluster, instance_name)])
+
+
+def with_change(
+    cluster: Cluster, instance: Instance, op: OpInstanceSetParams
+) -> OpInstanceSetParams:
+    """Return the opcode with the change of that interface among the others, if it asks for one."""
+    way = communicates_by(instance.nics)
+    if op.instance_communication is None or op.instance_communication == (way is not None):
+        return op
+    if way is None:
+        change = NicChange(DeviceAction.ADD, LAST_DEVICE, nic_settings(cluster, instance.name))
+    else:
+        change = NicChange(DeviceAction.REMOVE, way.uuid, {})
+    return replace(op, nics=[*op.nics, change])
 
 
 def jobs_of_change(

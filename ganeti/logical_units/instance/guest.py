@@ -25,6 +25,7 @@ from ganeti.base.errors import (
     wrong_state,
 )
 from ganeti.logical_units.context import JobContext
+from ganeti.logical_units.instance import metadata
 from ganeti.logical_units.instance.storage import disks
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.objects.disk_templates import OS_IMAGE, disk_space_mib, image_problem, traits_of
@@ -114,12 +115,14 @@ def start_on(
     wire: RpcInstance | None = None,
     paused: bool = False,
     ignore_secondaries: bool = False,
+    secret: Mapping[str, object] | None = None,
 ) -> None:
     """Start the instance on a node, which makes the disks ready itself, after their copies.
 
     Args:
         ignore_secondaries: go on without copies that cannot be made ready.
         wire: the instance with parameters for this start alone.
+        secret: parameters of the operating system that the guest is told, and nobody keeps.
 
     Raises:
         OpExecError: it did not start; its disks are closed again.
@@ -127,6 +130,7 @@ def start_on(
     nodes = context.nodes.on(node, f"start instance {view.name!r}")
     try:
         disks.assemble_copies(context, view, node, ignore_secondaries=ignore_secondaries)
+        metadata.bring(context, view, node, secret)
         nodes.instance_start(
             wire or view.wire(node, primary_node=node.uuid), startup_paused=paused, reason=reason
         )

@@ -19,6 +19,7 @@ from ganeti.base.json import dumps
 from ganeti.hypervisor import node
 from ganeti.hypervisor.interface import ConsoleNode, InstanceState
 from ganeti.node_ops.context import NodeHandler, check_instance_name
+from ganeti.node_ops.instances import communication
 from ganeti.node_ops.leftovers import alone
 from ganeti.objects.hypervisors import ConsoleKind, RebootType
 from ganeti.objects.model import InstanceConsole
@@ -128,6 +129,7 @@ class Instances(NodeHandler):
                 raise self._error(instance.name, "still runs")
             self._store_reason(instance.name, reason, "shutdown")
         self.node.unlink_disks(instance.name)
+        communication.forget(self.paths, instance.name)
 
     def instance_reboot(
         self,

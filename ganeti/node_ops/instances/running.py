@@ -15,6 +15,7 @@ from typing import Final
 from ganeti.base.errors import GenericError, HotplugError, HypervisorError
 from ganeti.hypervisor.interface import AssembledDisk, Hotplug, Instant, Migration, Snapshots
 from ganeti.node_ops.context import NodeContext, NodeHandler
+from ganeti.node_ops.instances import communication
 from ganeti.node_ops.leftovers import alone
 from ganeti.objects.disk_templates import DiskFormat, traits_of
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance, RpcNIC
@@ -90,6 +91,7 @@ class RunningInstances(NodeHandler):
         self._migration(instance).finish_source(instance, success=success, live=live)
         if success:
             self.node.unlink_disks(instance.name)
+            communication.forget(self.paths, instance.name)
 
     def instance_finalize_migration_dst(
         self, instance: RpcInstance, info: str, *, success: bool
@@ -97,6 +99,7 @@ class RunningInstances(NodeHandler):
         self._migration(instance).finish_target(instance, info, success=success)
         if not self._runs_here(instance):
             self.node.unlink_disks(instance.name)
+            communication.forget(self.paths, instance.name)
 
     # Snapshots
 

@@ -10,12 +10,13 @@ import shutil
 import threading
 from typing import Final
 
-from ganeti.base.daemons import DAEMONS, NODED, Place
+from ganeti.base.daemons import DAEMONS, METAD, NODED, Place
 from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
 from ganeti.base.versions import PROTOCOL_VERSION
 from ganeti.netdev.taps import ensure_switch
 from ganeti.node_ops.context import NodeHandler
+from ganeti.node_ops.instances import communication
 from ganeti.store import master_facts, watcher_pause
 from ganeti.system import daemon_control, environment, files
 
@@ -23,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 _FLAG_BYTES_MAX: Final = 4096
 # Of 3.0, whose masters order them on and off; here they can only be off.
-_NEVER_HERE: Final = ("ganeti-kvmd", "ganeti-metad")
+_NEVER_HERE: Final = ("ganeti-kvmd",)
 _ON_DEMAND: Final = frozenset(daemon.name for daemon in DAEMONS) - {NODED} | {*_NEVER_HERE}
 _MASTER: Final = frozenset({Place.MASTER})
 _NO_VOTING: Final = ("--no-voting", "--yes-do-it")
@@ -82,6 +83,8 @@ class Node(NodeHandler):
     def node_ensure_daemon(self, daemon: str, *, run: bool) -> bool:
         if daemon not in _ON_DEMAND:
             raise GenericError(f"{daemon!r} is not a daemon that runs on demand")
+        if daemon == METAD:
+            communication.allow(self.paths, run=run)
         if run:
             daemon_control.start_daemon(self.paths, daemon, hostname=self.hostname)
         else:

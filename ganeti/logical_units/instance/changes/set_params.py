@@ -15,11 +15,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, NotSupportedError, OpPrereqError, wrong_state
+from ganeti.base.errors import ErrorCode, OpPrereqError, wrong_state
 from ganeti.logical_units import lookup
 from ganeti.logical_units.allocator.placing import still_usable
+from ganeti.logical_units.cluster import communication
 from ganeti.logical_units.hooks import HookPoint, ObjectType
-from ganeti.logical_units.instance import guest
+from ganeti.logical_units.instance import guest, metadata
 from ganeti.logical_units.instance.base import AnyInstanceUnit, OnInstance, WithTarget
 from ganeti.logical_units.instance.changes.convert_pair import PairPart
 from ganeti.logical_units.instance.changes.modify_disks import (
@@ -47,13 +48,13 @@ from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.disk_templates import DiskTemplate
 from ganeti.objects.fill import fill_beparams, fill_hvparams, fill_ipolicy, fill_osparams_all
+from ganeti.objects.guest_metadata import communicates_by
 from ganeti.objects.instance_policy import violations
 from ganeti.objects.model import AdminState, Disk, Instance, Network, Node
 from ganeti.objects.parameters import apply_changes
 from ganeti.opcodes.instance import OpInstanceSetParams
 from ganeti.protocol.wconfd import ObjectKind
 
-_NOT_YET: Final = ("instance_communication",)
 # Settings that only say how disks are made that come with this change.
 _FOR_NEW_DISKS: Final = ("ext_params", "file_driver", "file_storage_dir")
 
@@ -180,6 +181,7 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
     def resolve(self) -> WithNetworks:
         """Read the instance, its new primary node, and the networks that its NICs are to join."""
         view = self.read_instance()
+        self.op = communication.with_change(view.cluster, view.instance, self.op)
         networks = networks_in(self.context, self.op)
         key = self.op.pnode_uuid or self.op.pnode
         target = None if key is None else lookup.require_node(self.config, key)
@@ -215,12 +217,7 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
 
     def plan(self, found: WithNetworks) -> Modification:
         """Refuse wrong parameters, and changes that the instance's state does not allow."""
-        view, name = found.view, found.view.name
-        for parameter in _NOT_YET:
-            if getattr(self.op, parameter):
-                raise NotSupportedError(
-                    f"instance {name!r}: changing {parameter!r} is not supported yet"
-                )
+        view = found.view
         results: Results = []
         new = self._with_parameters(view.instance, results)
         new = self._with_os(new, results)
@@ -268,7 +265,7 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
     def _asks_for_settings(self) -> bool:
         op = self.op
         given = (op.hvparams, op.beparams, op.osparams, op.osparams_private, op.os_name)
-        return any(given) or op.offline is not None
+        return any(given) or op.offline is not None or op.instance_communication is not None
 
     def _with_parameters(self, instance: Instance, results: Results) -> Instance:
         hvparams = check_hvparams(instance.hypervisor, self.op.hvparams)
@@ -375,7 +372,16 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
             undo.forget()
         for part in parts:
             part.finish()
+        self._tell_guest(plan)
         return [*plan.results, *(row for part in parts for row in part.results)]
+
+    def _tell_guest(self, plan: Modification) -> None:
+        """Bring changed metadata to the node of a guest that runs."""
+        if communicates_by(plan.new.nics) is None or not (plan.fields or plan.parts):
+            return
+        view = self.read_instance()
+        if not view.primary.offline and guest.runs(self.context, view):
+            metadata.bring(self.context, view, view.primary)
 
     def _store(self, plan: Modification, undo: Undo) -> None:
         """Change the instance in the configuration."""

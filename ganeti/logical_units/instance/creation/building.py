@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from msgspec import structs
 
 from ganeti.logical_units.context import JobContext
+from ganeti.logical_units.instance import metadata
 from ganeti.logical_units.instance.creation.sources import (
     Export,
     clear_remains,
@@ -210,5 +211,6 @@ def tell_new_name(
 
 
 def _start(context: JobContext, plan: Creation, view: InstanceView) -> None:
+    metadata.bring(context, view, view.primary)
     nodes = context.nodes.on(view.primary, f"start instance {view.name!r}")
     nodes.instance_start(view.wire(view.primary), startup_paused=False, reason=plan.op.reason or [])

@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from msgspec import structs
 
-from ganeti.base.errors import NotSupportedError, OpPrereqError, TagError, refusing, wrong_state
+from ganeti.base.errors import OpPrereqError, TagError, refusing, wrong_state
 from ganeti.base.ids import InstanceUuid
 from ganeti.logical_units import lookup
 from ganeti.logical_units.allocator.placing import still_usable
 from ganeti.logical_units.base import LogicalUnit
+from ganeti.logical_units.cluster import communication
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance import parameters
 from ganeti.logical_units.instance.base import check_pair, check_takes_instances
@@ -49,9 +49,6 @@ from ganeti.objects.nic import NIC
 from ganeti.objects.record import PrivateParams
 from ganeti.objects.tags import add_tags
 from ganeti.opcodes.instance import InstanceCreateMode, OpInstanceCreate
-
-# Parameters of the opcode for features that are not built yet: name and message.
-_NOT_YET: Final = {"instance_communication": "instance communication is not supported"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +91,6 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
     def resolve(self) -> Wanted:
         """Decide the name, and look the node up if one is named."""
         op = self.op
-        for name, text in _NOT_YET.items():
-            if getattr(op, name):
-                raise NotSupportedError(f"instance {op.instance_name!r}: {text}")
         sources.check_options(op)
         export = planned = None
         if op.commit:
@@ -109,6 +103,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
             name, resolved_ip = planned.instance.name, None
         else:
             name, resolved_ip = new_name(self.context, op, self.op.instance_name)
+        op = communication.with_interface(self.cluster, op, name)
         nodes = self._named_nodes(op, name)
         networks = nics.named_networks(self.config, op.nics)
         return Wanted(op, name, resolved_ip, networks, nodes, export, planned)

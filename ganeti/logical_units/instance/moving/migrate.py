@@ -25,7 +25,7 @@ from typing import Final
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError, wrong_state
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.hooks import HookPoint, ObjectType
-from ganeti.logical_units.instance import guest
+from ganeti.logical_units.instance import guest, metadata
 from ganeti.logical_units.instance.moving.failover import check_failover, clean_up, fail_over
 from ganeti.logical_units.instance.moving.mirrors import BothWrite
 from ganeti.logical_units.instance.moving.target import (
@@ -122,6 +122,7 @@ class Migration:
             raise OpExecError(f"{err}; nothing was changed") from err
 
     def _accept(self) -> str:
+        metadata.bring(self.context, self.view, self.target)
         nodes = self.context.nodes.on(self.target, f"accept instance {self.name!r}")
         address = nodes.accept_instance(
             self.view.wire(self.target), self.info, self.target.secondary_ip

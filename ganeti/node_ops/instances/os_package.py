@@ -1,0 +1,81 @@
+"""The package by which an operating system is installed elsewhere than on the node: a tar archive.
+
+    run             runs the create script in the environment that goes with it
+    environment     lines for a shell, as scripts on a node have them
+    os/             the files of the operating system definition
+
+Source: hooks_os_ext.json, "os_api" (create_untrusted) and "metadata_daemon" (os-install-package).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shlex
+import tarfile
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from ganeti.base.errors import GenericError
+from ganeti.node_ops.instances.os_definitions import CREATE, CREATE_UNTRUSTED, OsDefinition
+from ganeti.system import files
+
+BYTES_MAX: Final = 64 << 20  # definitions are scripts; what is larger belongs into an image
+_FILES_MAX: Final = 1000
+_PROGRAM_MODE: Final = 0o755
+_TEXT_MODE: Final = 0o644
+_RUN: Final = """#!/bin/sh
+cd "$(dirname "$0")/os" && . ../environment && exec ./{script} "$@"
+"""
+
+
+def install_script(definition: OsDefinition) -> str:
+    """Return the kind of the create script that a definition has, the untrusted one first."""
+    return CREATE_UNTRUSTED if CREATE_UNTRUSTED in definition.scripts else CREATE
+
+
+def build(definition: OsDefinition, environment: Mapping[str, str]) -> bytes:
+    """Return the package.
+
+    Raises:
+        GenericError: the files of the definition are too many or too large.
+        OSError: one cannot be read.
+    """
+    target = io.BytesIO()
+    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in environment.items()]
+    with tarfile.open(fileobj=target, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        run = _RUN.format(script=install_script(definition))
+        _add(archive, "run", run.encode(), _PROGRAM_MODE)
+        _add(archive, "environment", "".join(lines).encode(), _TEXT_MODE)
+        for name, data, mode in _read_all(definition):
+            _add(archive, f"os/{name}", data, mode)
+    return target.getvalue()
+
+
+def _read_all(definition: OsDefinition) -> Iterator[tuple[str, bytes, int]]:
+    """Yield name, content and mode of each file."""
+    left_bytes, left_files = BYTES_MAX, _FILES_MAX
+    for name in _names_below(definition.path):
+        path = os.path.join(definition.path, name)
+        if not os.path.isfile(path):  # neither sockets nor links to nowhere
+            continue
+        data = files.read_bytes(path, BYTES_MAX)
+        left_bytes, left_files = left_bytes - len(data), left_files - 1
+        if left_bytes < 0 or left_files < 0:
+            raise GenericError(
+                f"OS {definition.name!r}: {definition.path} has more than {_FILES_MAX} files or"
+                f" {BYTES_MAX >> 20} MiB, which is too much for an installation package"
+            )
+        yield name, data, _PROGRAM_MODE if os.access(path, os.X_OK) else _TEXT_MODE
+
+
+def _names_below(directory: str) -> Iterator[str]:
+    for place, directories, names in os.walk(directory):
+        directories.sort()
+        yield from (os.path.relpath(os.path.join(place, name), directory) for name in sorted(names))
+
+
+def _add(archive: tarfile.TarFile, name: str, data: bytes, mode: int) -> None:
+    member = tarfile.TarInfo(name)
+    member.size, member.mode = len(data), mode
+    archive.addfile(member, io.BytesIO(data))
