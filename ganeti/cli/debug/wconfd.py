@@ -55,9 +55,8 @@ def metad(context: Context, _options: Options, args: list[str]) -> None:
         elif word == "listinstances" and not words:
             match connection.call("listInstances", []):
                 case dict() as found:
-                    context.terminal.write_lines(
-                        f"{name}: {address}" for name, address in found.items()
-                    )
+                    lines = [f"{name}: {address}" for name, address in found.items()]
+                    context.terminal.write_lines(lines)
         else:
             context.write(json.dumps(connection.call(word, _decode(words))).decode())
 

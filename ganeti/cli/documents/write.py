@@ -42,16 +42,8 @@ from ganeti.protocol.wconfd import CLIENT_SHOWN, Need, Rules, WConfCalls, wire_n
 DAEMONS: Final = [
     f"ganeti-{daemon}"
     for daemon in (
-        "noded",
-        "wconfd",
-        "confd",
-        "mond",
-        "metad",
-        "luxid",
-        "rapi",
-        "maintd",
-        "ha",
-        "etcd",
+        *("noded", "wconfd", "confd", "mond", "metad"),
+        *("luxid", "rapi", "maintd", "ha", "etcd"),
     )
 ]
 _CONCEPTS: Final = {
