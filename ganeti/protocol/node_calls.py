@@ -447,6 +447,20 @@ class OsCalls(Service):
     def instance_os_add(self, instance: RpcInstance, *, reinstall: bool, debug: int) -> None:
         """Run the create script of an instance's OS."""
 
+    @rpc.changes(rpc.NORMAL_S)
+    def os_package_write(
+        self, instance: RpcInstance, disk: RpcDisk, *, reinstall: bool, debug: int
+    ) -> None:
+        """Write all that another machine needs to install an instance's OS to a disk.  Ours."""
+
+    @rpc.reads(rpc.FAST_S)
+    def os_package_answer(self, disk: RpcDisk) -> str:
+        """Return what that machine has told last, "" if nothing.  Ours."""
+
+    @rpc.changes(rpc.NORMAL_S)
+    def os_package_log(self, name: str, os_name: str, disk: RpcDisk) -> tuple[str, str]:
+        """Keep the output of that machine in a log file; return its path, and the end.  Ours."""
+
     @rpc.changes(rpc.SLOW_S)
     def instance_run_rename(self, instance: RpcInstance, old_name: str, debug: int) -> None:
         """Run the rename script of an instance's OS, after the instance was renamed."""

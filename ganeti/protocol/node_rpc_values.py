@@ -44,6 +44,10 @@ OS_CHECK_HYPERVISOR = "hypervisor:"
 OS_CHECK_SCRIPT = "script:"
 OS_CHECK_IMAGE = "image:"
 
+# The disk beside those of an instance by which a machine of its own installs it; it begins with the
+# answer of that machine.
+PACKAGE_DISK_MIB = 16
+
 
 # The answer of a receiver when the sender broke off; the sender knows why.
 STREAM_ENDED_EARLY = "the stream ended early"

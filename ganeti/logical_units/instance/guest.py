@@ -207,13 +207,15 @@ def check_os(
     *,
     hypervisor: str = "",
     installs: bool = False,
+    isolates: bool = False,
     force_variant: bool,
 ) -> None:
     """Refuse an operating system that the node does not have, or wrong parameters of it.
 
     Args:
         hypervisor: if given, the operating system must be able to run below it.
-        installs: its image, if it has that parameter, must be there.
+        installs: its image, if it has that parameter, must be there, and a script that may run.
+        isolates: a script that must not run on the node will do, too.
 
     Raises:
         OpPrereqError: the node says why.
@@ -222,6 +224,7 @@ def check_os(
     if image:
         refuse(image_problem(OS_IMAGE, image))
     checks = ["parameters", *([OS_CHECK_HYPERVISOR + hypervisor] if hypervisor else [])]
+    checks += [OS_CHECK_SCRIPT + "create"] if installs and not isolates else []
     checks += [OS_CHECK_IMAGE + image] if posixpath.isabs(image) else []
     nodes = context.nodes.check(node, f"use operating system {os_name!r}")
     nodes.os_validate(True, os_name, checks, osparams.reveal(), force_variant)
@@ -237,7 +240,7 @@ def check_os_scripts(context: JobContext, node: Node, os_name: str, *kinds: str)
     nodes.os_validate(True, os_name, [OS_CHECK_SCRIPT + kind for kind in kinds], {}, True)
 
 
-def _why_failed(
+def why_failed(
     context: JobContext,
     view: InstanceView,
     doing: str,
@@ -269,28 +272,6 @@ def _end_script(context: JobContext, view: InstanceView) -> None:
     context.attempt(doing, call, view.primary, view.wire(view.primary), 0, [])
 
 
-def install_os(
-    context: JobContext,
-    view: InstanceView,
-    osparams: PrivateParams,
-    debug_level: int | None,
-    *,
-    reinstall: bool,
-) -> None:
-    """Run the create script of the operating system.
-
-    Raises:
-        OpExecError: it failed.
-        JobCanceled: canceled while it ran; it does not run any more.
-    """
-    wire = view.wire(view.primary, osp=osparams)
-    call, debug = NodeCalls.instance_os_add, debug_level or 0
-    doing = f"install operating system {view.instance.os!r} for instance {view.name!r}"
-    failure = _why_failed(context, view, doing, call, wire, reinstall=reinstall, debug=debug)
-    if failure is not None:
-        raise OpExecError(failure)
-
-
 def why_os_not_renamed(
     context: JobContext, view: InstanceView, old_name: str, debug_level: int | None
 ) -> str | None:
@@ -302,7 +283,7 @@ def why_os_not_renamed(
     wire, os_name, name = view.wire(view.primary), view.instance.os, view.name
     call, debug = NodeCalls.instance_run_rename, debug_level or 0
     doing = f"run the rename script of operating system {os_name!r} for {name!r}"
-    return _why_failed(context, view, doing, call, wire, old_name, debug)
+    return why_failed(context, view, doing, call, wire, old_name, debug)
 
 
 # Memory.

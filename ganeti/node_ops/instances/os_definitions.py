@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ganeti.base.errors import GenericError, NotSupportedError
+from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
 from ganeti.base.versions import OS_API_VERSIONS
 from ganeti.node_ops import scripts
@@ -36,6 +36,10 @@ RENAME: Final = "rename"
 VERIFY: Final = "verify"
 IMPORT: Final = "import"
 EXPORT: Final = "export"
+_ISOLATED: Final = (
+    "OS {name!r} has only a create script that must not run on a node; set an image that runs it in"
+    " a machine of its own with 'gnt-cluster modify --install-image=PATH'"
+)
 _OPTIONAL: Final = (EXPORT, IMPORT, RENAME)
 _CHECK_PARAMETERS: Final = "parameters"
 _TEXT_BYTES_MAX: Final = 1 << 20
@@ -74,16 +78,12 @@ class OsDefinition:
         """Return the path of a script.
 
         Raises:
-            NotSupportedError: there is only a create script that must not run on the node.
-            GenericError: the definition has no such script.
+            GenericError: the definition has no such script, or one that must not run on the node.
         """
         if kind in self.scripts:
             return self.scripts[kind]
         if kind == CREATE and CREATE_UNTRUSTED in self.scripts:
-            raise NotSupportedError(
-                f"OS {self.name!r} has only an untrusted create script; running it in an isolated"
-                " instance is not supported yet"
-            )
+            raise GenericError(_ISOLATED.format(name=self.name))
         raise GenericError(f"OS {self.name!r} has no {kind} script ({self.path})")
 
     @property
@@ -103,6 +103,8 @@ class OsDefinition:
         pair = {IMPORT, EXPORT}
         if kind in pair and not pair & self.scripts.keys():
             return
+        if kind == CREATE and CREATE not in self.scripts and CREATE_UNTRUSTED in self.scripts:
+            raise GenericError(_ISOLATED.format(name=self.name))
         for needed in sorted(pair) if kind in pair else [kind]:
             if needed not in self.scripts:
                 raise GenericError(

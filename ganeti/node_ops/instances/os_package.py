@@ -4,6 +4,13 @@
     environment     lines for a shell, as scripts on a node have them
     os/             the files of the operating system definition
 
+A machine that has no way to ask its node gets the package on a disk:
+
+    byte 0          one line: "package OFFSET SIZE"; the machine writes "progress TEXT" there, and
+                    at last "exit STATUS"
+    byte 512        the output of the script, as far as the machine writes it there
+    byte 1048576    the package
+
 Source: hooks_os_ext.json, "os_api" (create_untrusted) and "metadata_daemon" (os-install-package).
 """
 
@@ -20,8 +27,13 @@ from ganeti.base.errors import GenericError
 from ganeti.node_ops.instances.os_definitions import CREATE, CREATE_UNTRUSTED, OsDefinition
 from ganeti.system import files
 
-BYTES_MAX: Final = 64 << 20  # definitions are scripts; what is larger belongs into an image
+BYTES_MAX: Final = 14 << 20  # definitions are scripts; what is larger belongs into an image
+OUTPUT_OFFSET: Final = 512
+_PACKAGE_OFFSET: Final = 1 << 20
+_LINE_FIRST: Final = "package"
 _FILES_MAX: Final = 1000
+_TAIL_BYTES: Final = 16 << 10
+_TAIL_LINES: Final = 20
 _PROGRAM_MODE: Final = 0o755
 _TEXT_MODE: Final = 0o644
 _RUN: Final = """#!/bin/sh
@@ -50,6 +62,56 @@ def build(definition: OsDefinition, environment: Mapping[str, str]) -> bytes:
         for name, data, mode in _read_all(definition):
             _add(archive, f"os/{name}", data, mode)
     return target.getvalue()
+
+
+def write_to_disk(path: str, package: bytes, disk_bytes: int) -> None:
+    """Write a package to a disk, with nothing in the place of the answer.
+
+    Raises:
+        GenericError: it does not fit.
+        OSError: the disk cannot be written.
+    """
+    if _PACKAGE_OFFSET + len(package) > disk_bytes:
+        raise GenericError(f"the package has {len(package)} bytes, which is too much for its disk")
+    line = f"{_LINE_FIRST} {_PACKAGE_OFFSET} {len(package)}\n".encode()
+    with open(path, "r+b") as disk:
+        disk.write(line.ljust(_PACKAGE_OFFSET, b"\0"))
+        disk.write(package)
+        disk.flush()
+        os.fsync(disk.fileno())
+
+
+def read_answer(path: str) -> str:
+    """Return the line that a machine has written to the disk last; "" if it has not yet.
+
+    Raises:
+        OSError: the disk cannot be read.
+    """
+    with open(path, "rb") as disk:
+        line = _printable(disk.read(OUTPUT_OFFSET)).partition("\n")[0].strip()
+    return "" if line.startswith(_LINE_FIRST) else line
+
+
+def read_output(path: str) -> bytes:
+    """Return the output that a machine has written to the disk.
+
+    Raises:
+        OSError: the disk cannot be read.
+    """
+    with open(path, "rb") as disk:
+        disk.seek(OUTPUT_OFFSET)
+        return disk.read(_PACKAGE_OFFSET - OUTPUT_OFFSET).partition(b"\0")[0]
+
+
+def _printable(data: bytes) -> str:
+    """Return the text that a guest wrote, without anything that a terminal would obey."""
+    text = data.partition(b"\0")[0].decode("utf-8", "replace")
+    return "".join(each if each.isprintable() or each == "\n" else "?" for each in text)
+
+
+def tail(output: bytes) -> str:
+    """Return the last lines of an output, for people."""
+    return "\n".join(_printable(output[-_TAIL_BYTES:]).strip().splitlines()[-_TAIL_LINES:])
 
 
 def _read_all(definition: OsDefinition) -> Iterator[tuple[str, bytes, int]]:

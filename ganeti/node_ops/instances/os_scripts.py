@@ -4,21 +4,24 @@ Source: hooks_os_ext.json, "os_api", "env_instance_scripts" and "network_env".
 """
 
 from collections.abc import Mapping, Sequence
+from string import ascii_lowercase
 from typing import Final
 
 from ganeti.base.errors import GenericError
 from ganeti.hypervisor.interface import AssembledDisk
 from ganeti.node_ops import scripts
 from ganeti.node_ops.context import NodeContext, NodeHandler, check_instance_name
-from ganeti.node_ops.instances import os_definitions
+from ganeti.node_ops.instances import os_definitions, os_package
 from ganeti.node_ops.leftovers import alone, can_be_ended
 from ganeti.objects.disk_templates import FileDriver
 from ganeti.objects.model import network_variables
 from ganeti.objects.nic import NicMode
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance, RpcNIC
+from ganeti.storage.interface import contents
 from ganeti.system import clock, files
 
 _LOG_DIRECTORY_MODE: Final = 0o750
+_LOG_MODE: Final = 0o640
 
 
 class InstanceOs(NodeHandler):
@@ -27,6 +30,31 @@ class InstanceOs(NodeHandler):
     def instance_os_add(self, instance: RpcInstance, *, reinstall: bool, debug: int) -> None:
         extra = {"INSTANCE_REINSTALL": "1"} if reinstall else {}
         self._run_script(instance, os_definitions.CREATE, "add", debug, extra)
+
+    def os_package_write(
+        self, instance: RpcInstance, disk: RpcDisk, *, reinstall: bool, debug: int
+    ) -> None:
+        definition = os_definitions.load(self.paths, instance.os)
+        definition.check_hypervisor(instance.hypervisor)
+        env = os_environment(self.node, definition, instance, debug)
+        env |= _paths_in_machine(instance)
+        if reinstall:
+            env["INSTANCE_REINSTALL"] = "1"
+        package = os_package.build(definition, env)
+        with contents(self.node.volume(disk)) as path:
+            os_package.write_to_disk(path, package, disk.size << 20)
+
+    def os_package_answer(self, disk: RpcDisk) -> str:
+        with contents(self.node.volume(disk)) as path:
+            return os_package.read_answer(path)
+
+    def os_package_log(self, name: str, os_name: str, disk: RpcDisk) -> tuple[str, str]:
+        check_instance_name(name)
+        with contents(self.node.volume(disk)) as path:
+            output = os_package.read_output(path)
+        log = log_path(self.node, "add", os_definitions.base_name(os_name), name)
+        files.write_atomic(log, output, _LOG_MODE)
+        return self.node.wire_path(log), os_package.tail(output)
 
     def instance_run_rename(self, instance: RpcInstance, old_name: str, debug: int) -> None:
         extra = {"OLD_INSTANCE_NAME": old_name}
@@ -62,6 +90,17 @@ def os_environment(
     core = os_definitions.core_environment(definition, instance.os, params, debug)
     disks = context.assemble_for_programs(instance)
     return core | instance_environment(instance, disks, definition.api_version)
+
+
+def _paths_in_machine(instance: RpcInstance) -> dict[str, str]:
+    """Return the paths of the disks in a machine of its own, whose first disk is its system."""
+    is_virtio = instance.hvparams.get("disk_type", "paravirtual") == "paravirtual"
+    prefix, letters = "/dev/vd" if is_virtio else "/dev/sd", ascii_lowercase[1:]
+    found: dict[str, str] = {}
+    for index, letter in zip(range(len(instance.disks_info)), letters, strict=False):
+        found[f"DISK_{index}_PATH"] = found[f"DISK_{index}_URI"] = prefix + letter
+        found[f"DISK_{index}_BACKEND_TYPE"] = "block"
+    return found
 
 
 def log_path(context: NodeContext, kind: str, os_name: str, instance_name: str) -> str:

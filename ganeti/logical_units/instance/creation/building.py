@@ -15,7 +15,8 @@ from ganeti.logical_units.instance.creation.sources import (
     plan_again,
     restore,
 )
-from ganeti.logical_units.instance.guest import install_os, why_os_not_renamed
+from ganeti.logical_units.instance.guest import why_os_not_renamed
+from ganeti.logical_units.instance.isolated import Limits, install_os
 from ganeti.logical_units.instance.storage import disks
 from ganeti.logical_units.instance.storage.disks import make_directory, make_disk, mirrored
 from ganeti.logical_units.instance.storage.files import directories
@@ -38,6 +39,7 @@ class Creation:
         view: the instance as it is to be.
         op: the opcode, its unset parameters taken from the export or the planned instance.
         osparams: all three kinds, filled.
+        isolated: of the machine of its own that installs its operating system, if one does.
         export: the disks are filled from it, if there is one.
         fill: fills the disks from another source.
         planned: the forthcoming instance whose place it takes.
@@ -49,6 +51,7 @@ class Creation:
     osparams: PrivateParams
     install: bool
     start: bool
+    isolated: Limits | None = None
     export: Export | None = None
     fill: Callable[[JobContext, InstanceView], None] | None = None
     planned: InstanceView | None = None
@@ -184,7 +187,15 @@ def _fill(context: JobContext, plan: Creation, view: InstanceView) -> None:
         context.feedback("* running the instance OS create scripts...")
         slowed = [] if plan.op.wait_for_sync else view.disks
         with disks.sync_paused(context, view, view.primary, slowed, "its system is installed"):
-            install_os(context, view, plan.osparams, plan.op.debug_level, reinstall=False)
+            install_os(
+                context,
+                view,
+                plan.osparams,
+                plan.op.debug_level,
+                reinstall=False,
+                isolated=plan.isolated,
+                reason=plan.op.reason or [],
+            )
     if plan.export is not None:
         _restore(context, plan, view, plan.export)
     if plan.fill is not None:

@@ -23,7 +23,7 @@ from ganeti.logical_units.allocator.placing import still_usable
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.cluster import communication
 from ganeti.logical_units.hooks import HookPoint, ObjectType
-from ganeti.logical_units.instance import parameters
+from ganeti.logical_units.instance import isolated, parameters
 from ganeti.logical_units.instance.base import check_pair, check_takes_instances
 from ganeti.logical_units.instance.changes import nics
 from ganeti.logical_units.instance.creation import sources
@@ -183,8 +183,10 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
         osparams = fill_osparams_all(
             self.cluster, instance.os, instance.osparams, private, op.osparams_secret
         )
+        install = self._decide_install(found, instance, adopted)
+        limits = self._decide_isolated(found, instance) if install else None
         if not op.forthcoming:
-            self._check_on_node(found, instance, disks, osparams)
+            self._check_on_node(found, instance, disks, osparams, boots=start or bool(limits))
             if self.op.ip_check:
                 check_ip_free(found.name, found.resolved_ip)
         settled = nics.settle_addresses(
@@ -203,7 +205,8 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
             ),
             op,
             osparams,
-            install=self._decide_install(found, instance, adopted),
+            install=install,
+            isolated=limits,
             start=start,
             export=found.export,
             planned=found.planned,
@@ -254,7 +257,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
 
     def _decide_install(self, found: Wanted, instance: Instance, adopted: Sequence[str]) -> bool:
         """Tell whether the operating system is installed: never over adopted data."""
-        if not instance.os or self.op.no_install or found.export is not None:
+        if self.op.forthcoming or not instance.os or self.op.no_install or found.export is not None:
             return False
         if adopted:
             self.context.info(
@@ -263,6 +266,16 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
             )
             return False
         return True
+
+    def _decide_isolated(self, found: Wanted, instance: Instance) -> isolated.Limits | None:
+        """Return the limits of the machine that installs it, None if a node's script does."""
+        op = self.op
+        limits = isolated.limits_of(op.helper_startup_timeout, op.helper_shutdown_timeout)
+        cluster, node = self.cluster, found.primary
+        hypervisor = instance.hypervisor
+        if isolated.is_needed(self.context, cluster, node, hypervisor, instance.os):
+            return limits
+        return None
 
     def _plan_disks(self, found: Wanted, group: NodeGroup) -> list[Disk]:
         op, nodes = found.op, found.nodes
@@ -351,7 +364,13 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
         return os_type
 
     def _check_on_node(
-        self, found: Wanted, instance: Instance, disks: Sequence[Disk], osparams: PrivateParams
+        self,
+        found: Wanted,
+        instance: Instance,
+        disks: Sequence[Disk],
+        osparams: PrivateParams,
+        *,
+        boots: bool,
     ) -> None:
         context, node, hypervisor = self.context, found.primary, instance.hypervisor
         check_hvparams_on(context, node, hypervisor, fill_hvparams(self.cluster, instance))
@@ -363,6 +382,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
                 osparams,
                 hypervisor=hypervisor,
                 installs=self.op.mode is InstanceCreateMode.CREATE,
+                isolates=bool(self.cluster.install_image),
                 force_variant=self.op.force_variant,
             )
         if instance.os and self.op.mode is not InstanceCreateMode.CREATE:
@@ -371,7 +391,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
             scripts = ["import"] if exported == found.name else ["import", "rename"]
             check_os_scripts(context, node, instance.os, *scripts)
         nics.check_bridges(context, node, nics.bridges_of(self.cluster, instance.nics))
-        if instance.admin_state is AdminState.UP:
+        if boots:
             reserve_memory(
                 context,
                 found.nodes,

@@ -9,18 +9,18 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError, wrong_state
-from ganeti.logical_units.backup.zeroing import remove_left
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.hooks import HookPoint, ObjectType
-from ganeti.logical_units.instance import guest
+from ganeti.logical_units.instance import guest, isolated
 from ganeti.logical_units.instance.base import InstanceUnit, OnInstance, check_primary_online
 from ganeti.logical_units.instance.guest import (
     check_not_offline,
     check_not_running,
     check_os,
-    install_os,
     why_not_stopped,
 )
+from ganeti.logical_units.instance.helper import remove_left
+from ganeti.logical_units.instance.isolated import install_os
 from ganeti.logical_units.instance.parameters import (
     check_beparams,
     check_filled_beparams,
@@ -317,12 +317,14 @@ class Reinstallation(OnInstance):
     Attributes:
         osparams, private: as they are to be recorded with the instance.
         filled: as the create script gets them: with defaults and secret ones.
+        isolated: of the machine of its own that runs the script, if it must not run on the node.
     """
 
     os_name: str
     osparams: Mapping[str, object]
     private: PrivateParams
     filled: PrivateParams
+    isolated: isolated.Limits | None
 
 
 class LUInstanceReinstall(InstanceUnit[OpInstanceReinstall, Reinstallation]):
@@ -369,9 +371,14 @@ class LUInstanceReinstall(InstanceUnit[OpInstanceReinstall, Reinstallation]):
             filled,
             hypervisor=instance.hypervisor,
             installs=True,
+            isolates=bool(view.cluster.install_image),
             force_variant=self.op.force_variant,
         )
-        return Reinstallation(view, os_name, osparams, private, filled)
+        needed = isolated.is_needed(
+            self.context, view.cluster, view.primary, instance.hypervisor, os_name
+        )
+        limits = isolated.Limits() if needed else None
+        return Reinstallation(view, os_name, osparams, private, filled, limits)
 
     def execute(self, plan: Reinstallation) -> None:
         """Record the choice, then install."""
@@ -380,7 +387,15 @@ class LUInstanceReinstall(InstanceUnit[OpInstanceReinstall, Reinstallation]):
         self.context.feedback("Running the instance OS create scripts...")
         try:
             disks.open_for_script(self.context, view)
-            install_os(self.context, view, plan.filled, self.op.debug_level, reinstall=True)
+            install_os(
+                self.context,
+                view,
+                plan.filled,
+                self.op.debug_level,
+                reinstall=True,
+                isolated=plan.isolated,
+                reason=self.op.reason or [],
+            )
         except GenericError:
             self.context.warn(
                 f"instance {instance.name} has no usable operating system now; install it"
