@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from ganeti.base.json import dumps
-from ganeti.objects.guest_metadata import GuestMetadata, GuestNic, leads_to_node
+from ganeti.objects.nic import leads_to_node
+from ganeti.protocol.node_rpc_values import GuestMetadata, GuestNic
 
 OURS: Final = "ganeti"
 _LATEST: Final = "latest"

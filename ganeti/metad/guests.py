@@ -15,7 +15,7 @@ from ganeti.base.json import dumps, loads
 from ganeti.base.paths import Paths
 from ganeti.metad.answers import Pages, pages
 from ganeti.node_ops.context import check_instance_name
-from ganeti.objects.guest_metadata import GuestMetadata
+from ganeti.protocol.node_rpc_values import GuestMetadata
 from ganeti.system import files
 
 logger = logging.getLogger(__name__)

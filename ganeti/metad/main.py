@@ -27,8 +27,9 @@ from ganeti.daemon.options import NetworkOptions, Port
 from ganeti.metad.answers import OfDefinition, page_at
 from ganeti.metad.guests import METADATA_BYTES_MAX, Guests
 from ganeti.node_ops.instances import os_definitions, os_package
-from ganeti.objects.guest_metadata import NODE_ADDRESS, PORT, GuestMetadata
+from ganeti.objects.nic import NODE_ADDRESS
 from ganeti.protocol.envelope import Request, RequestError
+from ganeti.protocol.node_rpc_values import GuestMetadata
 from ganeti.system import files
 from ganeti.transport.http_message import JSON_TYPE, TEXT_TYPE, HttpRequest, HttpResponse
 from ganeti.transport.http_server import HttpLimits, serve_http
@@ -36,6 +37,7 @@ from ganeti.transport.unix_server import Connection, UnixLimits, serve_unix
 
 logger = logging.getLogger(__name__)
 
+PORT: Final = 80
 VIRTUAL_PORT: Final = 1817  # of a virtual node, whose user may lack the right to the real one
 _SOCKET_MODE: Final = 0o600
 _HTTP: Final = HttpLimits(
@@ -183,7 +185,7 @@ async def _serve(context: DaemonContext) -> None:
     address, port = NODE_ADDRESS, options.port
     if context.opened is None:
         address = listen_address(context)
-        port = VIRTUAL_PORT if port == PORT else port
+        port = VIRTUAL_PORT if port == PORT and not options.bind else port
     async with (
         serve_http(
             address,

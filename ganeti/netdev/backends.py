@@ -12,9 +12,8 @@ from enum import StrEnum
 from typing import Final
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
-from ganeti.objects.guest_metadata import leads_to_node
 from ganeti.objects.model import network_variables
-from ganeti.objects.nic import NicMode
+from ganeti.objects.nic import NicMode, leads_to_node
 from ganeti.objects.rpc_instance import RpcInstance, RpcNIC
 
 MAIN_TABLES: Final = frozenset({"", "main", "default", "local"})  # they are the machine's own

@@ -32,8 +32,7 @@ from typing import Final
 
 from ganeti.base.errors import CommandError, GenericError, HypervisorError, failing_as
 from ganeti.netdev.backends import MAIN_TABLES, NetworkAbilities, NicBackend
-from ganeti.objects.guest_metadata import NODE_ADDRESS
-from ganeti.objects.nic import NicMode, Vlan, parse_vlan
+from ganeti.objects.nic import NODE_ADDRESS, NicMode, Vlan, parse_vlan
 from ganeti.objects.rpc_instance import RpcNIC
 from ganeti.system import process
 from ganeti.system.programs import is_runnable

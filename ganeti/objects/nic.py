@@ -1,5 +1,8 @@
 """Network interfaces of an instance: as stored, how they are attached, their VLANs.
 
+An instance that communicates with its node has an interface for that, in a network of link-local
+addresses.  At the other end is the node, at one address, the same on all nodes.
+
 The values of parameter ``vlan``:
 
     10          access: frames are untagged for the guest, in VLAN 10 outside; stored as ``.10``
@@ -14,9 +17,9 @@ gnt-instance(8), "--net".
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeVar
 
 from msgspec import Struct
 
@@ -54,6 +57,27 @@ DEFAULT_MAC_PREFIX: Final = "aa:00:00"
 IP_FROM_POOL: Final = "pool"
 MAC_AUTO: Final = "auto"
 MAC_GENERATE: Final = "generate"
+
+
+# Instance communication.
+NODE_ADDRESS: Final = "169.254.169.254"
+_TO_NODE_PREFIX: Final = "ganeti:communication:"
+NicType = TypeVar("NicType", bound=NIC)
+
+
+def name_to_node(instance_name: str) -> str:
+    """Return the name of the interface by which an instance communicates with its node."""
+    return _TO_NODE_PREFIX + instance_name
+
+
+def leads_to_node(name: str | None) -> bool:
+    """Tell whether an interface of that name leads to the node."""
+    return (name or "").startswith(_TO_NODE_PREFIX)
+
+
+def communicates_by(nics: Iterable[NicType]) -> NicType | None:
+    """Return the interface by which an instance communicates with its node; None without one."""
+    return next((nic for nic in nics if leads_to_node(nic.name)), None)
 
 
 VLAN_MAX: Final = 4094  # IEEE 802.1Q; 0 and 4095 mean something else

@@ -26,6 +26,7 @@ from ganeti.protocol.node_rpc_values import (
     CopySide,
     DrainResult,
     FileDetails,
+    GuestMetadata,
     NodeFacts,
     PackedText,
     QueueListing,
@@ -426,12 +427,8 @@ class OsCalls(Service):
     """Operating systems and their scripts."""
 
     @rpc.changes(rpc.URGENT_S)
-    def instance_metadata_modify(self, instance: Params) -> None:
-        """Tell the metadata daemon what it may tell the guest of an instance, and start it.
-
-        Args:
-            instance: as `GuestMetadata.to_wire` gives it.
-        """
+    def instance_metadata_modify(self, instance: GuestMetadata) -> None:
+        """Tell the metadata daemon what it may tell the guest of an instance, and start it."""
 
     @rpc.reads(rpc.FAST_S)
     def os_diagnose(self) -> list[list[object]]:

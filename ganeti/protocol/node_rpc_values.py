@@ -9,7 +9,7 @@ Source: node_rpc.json (encoders, encodings, result_objects); ARCHITECTURE, invar
 import base64
 import binascii
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum, StrEnum
 from typing import NamedTuple, Self
 
@@ -355,3 +355,70 @@ class DrainResult(msgspec.Struct, frozen=True, kw_only=True):
 
     left: tuple[int, ...] = ()
     was_drained: bool = False
+
+
+class Visibility(StrEnum):
+    """A parameter of an operating system: stored, stored and hidden, or never stored."""
+
+    PUBLIC = "public"
+    PRIVATE = "private"
+    SECRET = "secret"  # noqa: S105 - a word
+
+
+class GuestNic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An interface, as its guest is told."""
+
+    mac: str
+    ip: str = ""
+    name: str = ""
+    network: str = ""
+    gateway: str = ""
+
+
+class GuestMetadata(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a guest may ask its node for.
+
+    Attributes:
+        address: of the guest, in the network for communication.
+        memory: in MiB.
+        disks: the sizes, in MiB.
+        parameters: of the operating system: value and visibility.
+    """
+
+    name: str
+    uuid: str
+    address: str
+    os: str = ""
+    hypervisor: str = ""
+    memory: int = 0
+    vcpus: int = 0
+    tags: Sequence[str] = ()
+    nics: Sequence[GuestNic] = ()
+    disks: Sequence[int] = ()
+    parameters: Mapping[str, tuple[str, Visibility]] = {}
+
+    @classmethod
+    def from_wire(cls, value: object) -> Self:
+        """Read it from JSON.
+
+        Raises:
+            ProtocolError: it is none; says why.
+        """
+        try:
+            return msgspec.convert(value, cls)
+        except msgspec.ValidationError as err:
+            raise ProtocolError(f"metadata of an instance cannot be used: {err}") from err
+
+    def to_wire(self) -> dict[str, object]:
+        """Return it as JSON."""
+        found: dict[str, object] = msgspec.to_builtins(self)
+        return found
+
+    def without_secrets(self) -> Self:
+        """Return it without the parameters that may not be stored."""
+        kept = {
+            name: parameter
+            for name, parameter in self.parameters.items()
+            if parameter[1] is not Visibility.SECRET
+        }
+        return msgspec.structs.replace(self, parameters=kept)

@@ -25,7 +25,7 @@ from ganeti.metad.main import VIRTUAL_PORT
 from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.instances import communication
 from ganeti.node_ops.machine.node import Node
-from ganeti.objects.guest_metadata import GuestMetadata, GuestNic, Visibility
+from ganeti.protocol.node_rpc_values import GuestMetadata, GuestNic, Visibility
 from ganeti.system import clock, daemon_control, process
 from ganeti.transport.unix_client import UnixClient
 
@@ -56,7 +56,7 @@ class MetadNode:
     def bring(self, guest: GuestMetadata) -> None:
         """Bring metadata as the master has it brought."""
         handler = communication.Communication(NodeContext(self.paths, NAME))
-        handler.instance_metadata_modify(guest.to_wire())
+        handler.instance_metadata_modify(guest)
 
     def get(self, source: str, path: str, method: str = "GET") -> tuple[int, bytes]:
         """Ask from an address."""

@@ -83,6 +83,7 @@ class FakeNode(Paths):
         self.records: dict[str, set[str]] = {}  # instance -> points since which writes are known
         self.snapshots: dict[str, dict[str, str]] = {}  # instance -> disk's UUID -> its path
         self.files: dict[str, object] = {}
+        self.guests: dict[str, Any] = {}  # by name: what they may be told
         self.sides: dict[int, Side] = {}  # by minor
         self.metadata: dict[str, Metadata] = {}  # by volume
         self.broken: set[str] = set()  # volumes that give I/O errors
@@ -450,6 +451,7 @@ class FakeRpc(NodeClient):
         self.transfer_error: str | None = None
         self.providers: list[Any] = []
         self.devices: dict[str, int] = {}
+        self.package_answers = [""]  # of a machine that installs, look by look; the last one stays
         self.images: dict[str, int] = {}  # files of all nodes: path -> bytes
         self.ends_by_itself: Callable[[RpcInstance], bool] = lambda _instance: False
         self.shared: set[str] = set()  # disks on storage that all nodes see
@@ -657,6 +659,21 @@ class FakeRpc(NodeClient):
 
     def do_impexp_cleanup(self, _node: FakeNode, name: str) -> None:
         del self.transfers[name]
+
+    def do_instance_metadata_modify(self, node: FakeNode, guest: Any) -> None:
+        node.guests[guest["name"]] = guest
+
+    def do_node_ensure_daemon(self, _node: FakeNode, _daemon: str, _run: bool) -> bool:
+        return True
+
+    def do_os_package_write(self, node: FakeNode, _instance: Any, disk: Any, *_args: Any) -> None:
+        node.data[_device(node, disk)] = "package"
+
+    def do_os_package_answer(self, _node: FakeNode, _disk: Any) -> str:
+        return self.package_answers.pop(0) if self.package_answers[1:] else self.package_answers[0]
+
+    def do_os_package_log(self, _node: FakeNode, *_args: Any) -> list[str]:
+        return ["/var/log/ganeti/os/add.log", "last words"]
 
     def do_instance_os_add(self, node: FakeNode, instance: Any, _again: bool, _debug: int) -> None:
         _run_script(node, instance)

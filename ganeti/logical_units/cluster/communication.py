@@ -16,9 +16,15 @@ from msgspec.structs import replace
 from ganeti.base.errors import wrong_state
 from ganeti.logical_units.networks import check_name
 from ganeti.objects.disk_templates import DeviceAction
-from ganeti.objects.guest_metadata import NODE_ADDRESS, communicates_by, leads_to_node, nic_name
 from ganeti.objects.model import Cluster, Instance, Network, NodeGroup
-from ganeti.objects.nic import IP_FROM_POOL, NicMode
+from ganeti.objects.nic import (
+    IP_FROM_POOL,
+    NODE_ADDRESS,
+    NicMode,
+    communicates_by,
+    leads_to_node,
+    name_to_node,
+)
 from ganeti.opcodes.instance import OpInstanceCreate, OpInstanceSetParams
 from ganeti.opcodes.network import OpNetworkAdd, OpNetworkConnect, OpNetworkDisconnect
 from ganeti.opcodes.opcode import OpCode
@@ -63,7 +69,7 @@ def nic_settings(cluster: Cluster, instance_name: str) -> dict[NicSettingName, s
             " network for that; make one with 'gnt-cluster modify"
             " --instance-communication-network=NAME'"
         )
-    return {"network": network, "ip": IP_FROM_POOL, "name": nic_name(instance_name)}
+    return {"network": network, "ip": IP_FROM_POOL, "name": name_to_node(instance_name)}
 
 
 def with_interface(cluster: Cluster, op: OpInstanceCreate, instance_name: str) -> OpInstanceCreate:

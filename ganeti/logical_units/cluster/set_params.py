@@ -8,6 +8,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
+from ganeti.base.daemons import METAD
 from ganeti.base.errors import ConfigurationError, OpExecError, OpPrereqError, wrong_state
 from ganeti.base.text import is_plugin_name, shown
 from ganeti.logical_units import lookup, node_files
@@ -413,7 +414,7 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
             refill_pool(self.context, [])
         if set(node_files.files_of(after)) - set(node_files.files_of(self.cluster)):
             node_files.distribute(self.context, after, nodes)
-        return self._see_to_network(after.instance_communication_network)
+        return self._see_to_network(after.instance_communication_network, nodes)
 
     def _set_maintenance(self) -> None:
         """Set up the maintenance daemon, whose state is no part of the cluster object."""
@@ -427,12 +428,16 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
         if any(each is not None for each in duties):
             self.config.set_maintd_duties(*duties)
 
-    def _see_to_network(self, name: str) -> dict[str, object] | None:
+    def _see_to_network(self, name: str, nodes: Sequence[Node]) -> dict[str, object] | None:
         """Submit the jobs that make, connect and disconnect networks for communication."""
         if self.op.instance_communication_network is None:
             return None
         networks, groups = lookup.all_networks(self.config), lookup.all_groups(self.config)
         before = self.cluster.instance_communication_network
+        for node in nodes if before and not name else ():
+            if not node.offline:
+                doing = f"stop the metadata daemon of node {node.name!r}"
+                self.context.attempt(doing, NodeCalls.node_ensure_daemon, node, METAD, run=False)
         jobs = communication.jobs_of_change(before, name, networks, groups)
         ids = self.context.submit_jobs(jobs)
         for ops, job_id in zip(jobs, ids, strict=True):

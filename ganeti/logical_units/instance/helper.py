@@ -29,9 +29,9 @@ from ganeti.logical_units.instance.storage.files import directories, file_place
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.disk_templates import Adoption, DiskTemplate
-from ganeti.objects.guest_metadata import communicates_by
 from ganeti.objects.hypervisors import HVPARAMS
 from ganeti.objects.model import Cluster, Disk, Node
+from ganeti.objects.nic import communicates_by
 from ganeti.protocol.node_calls import NodeCalls
 
 LOOK_S: Final = 1.0

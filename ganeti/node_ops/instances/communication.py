@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
 from typing import Final
 
 from ganeti.base.daemons import METAD
 from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
 from ganeti.node_ops.context import NodeHandler
+from ganeti.protocol.node_rpc_values import GuestMetadata
 from ganeti.system import daemon_control, files
 from ganeti.transport.unix_client import UnixClient
 
@@ -27,10 +27,10 @@ _FLAG_MODE: Final = 0o644
 class Communication(NodeHandler):
     """Metadata of instances."""
 
-    def instance_metadata_modify(self, instance: Mapping[str, object]) -> None:
+    def instance_metadata_modify(self, instance: GuestMetadata) -> None:
         allow(self.paths, run=True)
         daemon_control.start_daemon(self.paths, METAD, hostname=self.hostname)
-        _ask(self.paths, "updateConfig", instance)
+        _ask(self.paths, "updateConfig", instance.to_wire())
 
 
 def allow(paths: Paths, *, run: bool) -> None:

@@ -26,6 +26,8 @@ OURS = {
     *("/var/log/ganeti/maintenance-daemon.log", "/var/log/ganeti/ha-agent.log"),
     *("/var/log/ganeti/etcd.log", "/var/lib/ganeti/etcd", "/var/lib/ganeti/etcd.member"),
     "/var/lib/ganeti/high-availability-member",
+    *("/var/log/ganeti/meta-daemon.log", "/var/run/ganeti/metadata"),
+    "/var/lib/ganeti/instance-communication",
     *("/var/log/ganeti/jobs.log", "/var/log/ganeti/rapi-access.log"),
     "/var/log/ganeti/lxc",
     *("/var/log/ganeti/audit.log", "/var/log/ganeti/rapi-audit.log"),

@@ -70,6 +70,16 @@ def test_a_route_in_the_main_table() -> None:
     ]
 
 
+def test_a_way_to_the_node_alone() -> None:
+    assert lines("routed", ip="169.254.0.9", to_node=True) == [
+        "/proc/sys/net/ipv4/conf/gnt0/forwarding=0",
+        "/proc/sys/net/ipv4/conf/gnt0/rp_filter=1",
+        "ip -4 address replace 169.254.169.254/32 dev gnt0",
+        "ip link set dev gnt0 up",
+        "ip -4 route replace 169.254.0.9/32 dev gnt0 proto static src 169.254.169.254",
+    ]
+
+
 @pytest.mark.shows("2.1/routed/routed-link")
 def test_a_route_in_a_table_of_its_own() -> None:
     found = lines("routed", link="7", ip="2001:db8::1", is_table=True)

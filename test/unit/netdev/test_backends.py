@@ -12,7 +12,7 @@ from ganeti.netdev.backends import (
     NicBackend,
     choose_backends,
     ssh_forward,
-    tap_name,
+    tap_names,
 )
 from ganeti.netdev.taps import is_bridge, is_routing_table, missing_bridges
 from ganeti.objects.rpc_instance import RpcInstance
@@ -21,14 +21,18 @@ UUID = "a8ea3c51-895c-49a4-ba49-3cf1863fbc41"
 
 
 def instance(
-    mode: str = "bridged", link: str = "br0", vlan: str = "", ip: str | None = None
+    mode: str = "bridged",
+    link: str = "br0",
+    vlan: str = "",
+    ip: str | None = None,
+    name: str = "inner",
 ) -> RpcInstance:
     nic = {
         "mac": "aa:00:00:00:00:01",
         "uuid": UUID,
         "nicparams": {"mode": mode, "link": link, "vlan": vlan},
         "ip": ip,
-        "name": "inner",
+        "name": name,
         "netinfo": {"name": "net1", "network": "192.0.2.0/24", "uuid": "n1", "serial_no": 1},
     }
     bare = make_instance().to_wire()
@@ -56,7 +60,8 @@ def test_what_is_there_is_used(virtual: bool) -> None:
     backend = choose(instance(), node("br0", virtual=virtual))
     assert (backend.kind, backend.mode, backend.link) == (BackendKind.TAP, "bridged", "br0")
     assert backend.tap == "gnt3cf1863fbc41"
-    assert len(tap_name(UUID)) <= 15
+    assert tap_names(UUID) == (backend.tap, "gnt.com.63fbc41")
+    assert {len(name) for name in tap_names(UUID)} == {15}
     assert backend.variables == {}
 
 
@@ -155,6 +160,20 @@ def test_the_script_of_the_administrator_knows_better() -> None:
         "NETWORK_SUBNET": "192.0.2.0/24",
     }
     assert choose(instance(), node(has_script=True)).variables["BRIDGE"] == "br0"
+
+
+def test_the_way_to_the_node_needs_neither_link_nor_script() -> None:
+    wanted = instance("routed", "communication_rt", ip="169.254.0.9", name="ganeti:communication:x")
+    backend = choose(wanted, node(has_script=True))
+    assert backend == NicBackend(
+        UUID, BackendKind.TAP, tap="gnt.com.63fbc41", mode="routed", ip="169.254.0.9", to_node=True
+    )
+    assert choose(wanted, node(virtual=True)).kind is BackendKind.USER
+    with pytest.raises(OpPrereqError, match="no right to make a tap for instance comm"):
+        choose(wanted, node(taps=False))
+    without = instance("routed", "communication_rt", name="ganeti:communication:x")
+    with pytest.raises(OpPrereqError, match="needs an IP address"):
+        choose(without, node())
 
 
 def test_names_that_lead_elsewhere_are_no_bridges() -> None:

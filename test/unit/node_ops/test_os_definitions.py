@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ganeti.base.errors import GenericError, NotSupportedError
+from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
 from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.instances import os_definitions
@@ -179,8 +179,9 @@ def test_an_untrusted_create_script_is_not_run_on_the_node(os_dir: Path) -> None
         "a", str(make_os(os_dir / "a", scripts=scripts, ganeti_api_version="10"))
     )
     assert not found.is_trusted
-    with pytest.raises(NotSupportedError, match="isolated"):
-        found.script("create")
+    for refused in (found.script, found.check_script):
+        with pytest.raises(GenericError, match="gnt-cluster modify --install-image=PATH"):
+            refused("create")
 
 
 def test_diagnosing_lists_good_and_bad_in_search_order(paths: Paths, os_dir: Path) -> None:

@@ -61,6 +61,7 @@ OWN_CALLS = {
     *("master_drain", "master_facts", "ssh_authorize", "ssh_next_key", "ssh_root_key"),
     *("ssh_take_key", "jobqueue_write", "kept_snapshots", "kept_snapshot_take"),
     *("kept_snapshot_restore", "kept_snapshot_remove", "repair_command", "image_size"),
+    *("os_package_write", "os_package_answer", "os_package_log"),
 }
 
 

@@ -48,9 +48,9 @@ from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.disk_templates import DiskTemplate
 from ganeti.objects.fill import fill_beparams, fill_hvparams, fill_ipolicy, fill_osparams_all
-from ganeti.objects.guest_metadata import communicates_by
 from ganeti.objects.instance_policy import violations
 from ganeti.objects.model import AdminState, Disk, Instance, Network, Node
+from ganeti.objects.nic import communicates_by
 from ganeti.objects.parameters import apply_changes
 from ganeti.opcodes.instance import OpInstanceSetParams
 from ganeti.protocol.wconfd import ObjectKind

@@ -1,0 +1,110 @@
+"""Two guests on the interfaces that lead to their node, which has the metadata daemon (root).
+
+Node and guests are network namespaces; a virtual cable is in the place of each tap.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from fakes import lan
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(not lan.is_possible(), reason="needs root and network namespaces"),
+]
+
+TIMEOUT_S = 120
+
+SCRIPT = """
+import json, os, subprocess, sys, tempfile
+from pathlib import Path
+from ganeti.base.paths import Paths
+from ganeti.netdev import taps
+from ganeti.netdev.backends import BackendKind, NicBackend
+from ganeti.objects.nic import NODE_ADDRESS
+from ganeti.protocol.node_rpc_values import GuestMetadata
+from ganeti.system import daemon_control
+from ganeti.transport.unix_client import UnixClient
+
+NAME, ONE, TWO = "node1.example.com", "169.254.1.1", "169.254.1.2"
+ASK = '''
+import http.client, sys
+source, target = sys.argv[1:]
+connection = http.client.HTTPConnection(target, 80, timeout=2, source_address=(source, 0))
+connection.request("GET", "/latest/meta-data/local-hostname")
+print(connection.getresponse().read().decode())
+'''
+
+def run(*words, check=True):
+    return subprocess.run(words, capture_output=True, text=True, check=check)
+
+def make_guest(number, address):
+    tap = f"gnt.com.{number}"
+    process = subprocess.Popen(
+        ["unshare", "--net", "sh", "-c", "echo; exec sleep 300"], stdout=subprocess.PIPE)
+    process.stdout.readline()
+    run("ip", "link", "add", tap, "type", "veth", "peer", "name", "guest0")
+    run("ip", "link", "set", "guest0", "netns", str(process.pid))
+    inside = ["nsenter", "-t", str(process.pid), "-n"]
+    run(*inside, "ip", "addr", "add", address + "/16", "dev", "guest0")
+    run(*inside, "ip", "link", "set", "guest0", "up")
+    backend = NicBackend("u", BackendKind.TAP, tap=tap, mode="routed", ip=address, to_node=True)
+    for step in taps.attach_steps(backend):
+        taps._run(step)
+    return process, inside
+
+run("mount", "-t", "sysfs", "sysfs", "/sys")  # that of the namespace
+run("ip", "link", "set", "lo", "up")
+Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+guests = [make_guest(0, ONE), make_guest(1, TWO)]
+insides = [inside for _process, inside in guests]
+
+def ask(inside, source, target=NODE_ADDRESS):
+    return run(*inside, sys.executable, "-c", ASK, source, target, check=False)
+
+with tempfile.TemporaryDirectory(prefix="gnt") as base:
+    paths = Paths(f"{base}/{NAME}")
+    for path in (paths.data_dir, paths.lock_dir, paths.conf_dir):
+        os.makedirs(path)
+    Path(paths.etc_hosts).write_text(f"127.0.0.1 {NAME}\\n")
+    daemon_control.start_daemon(
+        paths, "ganeti-metad", ["--bind", NODE_ADDRESS, "--port", "8080"], hostname=NAME)
+    daemon_control.stop_daemon(paths, "ganeti-metad")
+    # Port 80 stands for one of its own on a virtual node, unless an address is given.
+    daemon_control.start_daemon(paths, "ganeti-metad", ["--bind", NODE_ADDRESS], hostname=NAME)
+    try:
+        with UnixClient(paths.metad_socket) as client:
+            for name, address in (("one", ONE), ("two", TWO)):
+                guest = GuestMetadata(name=name, uuid=name, address=address)
+                client.call("updateConfig", [guest.to_wire()])
+        assert ask(insides[0], ONE).stdout == "one\\n", ask(insides[0], ONE)
+        assert ask(insides[1], TWO).stdout == "two\\n"
+
+        # Nobody gets an answer for another's address, or reaches another.
+        run(*insides[0], "ip", "addr", "add", TWO + "/32", "dev", "guest0")
+        assert "imed out" in ask(insides[0], TWO).stderr, ask(insides[0], TWO)
+        assert ask(insides[1], TWO).stdout == "two\\n"
+        run(*insides[0], "ip", "addr", "del", TWO + "/32", "dev", "guest0")
+        run(*insides[0], "ip", "route", "add", TWO + "/32", "via", NODE_ADDRESS, "dev", "guest0")
+        assert run(*insides[0], "ping", "-c1", "-W1", TWO, check=False).returncode
+        assert ask(insides[0], ONE).stdout == "one\\n"
+
+        # An interface that goes takes its address and route with it.
+        taps.remove_tap("gnt.com.0", "routed")
+        assert ONE not in run("ip", "route").stdout
+        assert ask(insides[1], TWO).stdout == "two\\n"
+    finally:
+        daemon_control.stop_daemon(paths, "ganeti-metad")
+        for process, _inside in guests:
+            process.kill()
+            process.wait()
+"""
+
+
+def test_guests_reach_their_node_and_nobody_else() -> None:
+    argv = ["unshare", "--net", "--mount", sys.executable, "-c", SCRIPT]
+    said = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert said.returncode == 0, said.stdout + said.stderr
