@@ -354,7 +354,7 @@ def connecting_script(backend: NicBackend, script: str = "") -> str:
         script: where the administrator's script would be, as for `create_tap`.
     """
     lines = ["#!/bin/sh", "set -e", f"export PATH={_SCRIPT_PATH}"]
-    if is_runnable(script):
+    if is_runnable(script) and not backend.to_node:
         lines += [f"export {key}={shlex.quote(value)}" for key, value in backend.variables.items()]
         return "\n".join([*lines, f"exec {shlex.quote(script)}", ""])
     for step in attach_steps(backend, _bridge_setting(backend.link, "default_pvid")):
