@@ -224,8 +224,8 @@ def check_os(
     if image:
         refuse(image_problem(OS_IMAGE, image))
     checks = ["parameters", *([OS_CHECK_HYPERVISOR + hypervisor] if hypervisor else [])]
-    checks += [OS_CHECK_SCRIPT + "create"] if installs and not isolates else []
     checks += [OS_CHECK_IMAGE + image] if posixpath.isabs(image) else []
+    checks += [OS_CHECK_SCRIPT + "create"] if installs and not isolates else []
     nodes = context.nodes.check(node, f"use operating system {os_name!r}")
     nodes.os_validate(True, os_name, checks, osparams.reveal(), force_variant)
 

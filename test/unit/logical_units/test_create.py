@@ -182,7 +182,7 @@ def test_the_primary_node_looks_for_an_image(
 ) -> None:
     create(cluster, osparams={"os-image": image})
     [(node, args)] = cluster.rpc.called("os_validate")
-    assert (node, args[2]) == ("node2", ["parameters", "hypervisor:fake", *asked])
+    assert (node, args[2]) == ("node2", ["parameters", "hypervisor:fake", *asked, "script:create"])
 
 
 def test_secret_parameters_reach_the_script_and_nothing_else(cluster: FakeCluster) -> None:

@@ -186,7 +186,8 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
         install = self._decide_install(found, instance, adopted)
         limits = self._decide_isolated(found, instance) if install else None
         if not op.forthcoming:
-            self._check_on_node(found, instance, disks, osparams, boots=start or bool(limits))
+            boots = start or limits is not None
+            self._check_on_node(found, instance, disks, osparams, installs=install, boots=boots)
             if self.op.ip_check:
                 check_ip_free(found.name, found.resolved_ip)
         settled = nics.settle_addresses(
@@ -370,6 +371,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
         disks: Sequence[Disk],
         osparams: PrivateParams,
         *,
+        installs: bool,
         boots: bool,
     ) -> None:
         context, node, hypervisor = self.context, found.primary, instance.hypervisor
@@ -382,7 +384,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
                 osparams,
                 hypervisor=hypervisor,
                 installs=self.op.mode is InstanceCreateMode.CREATE,
-                isolates=bool(self.cluster.install_image),
+                isolates=not installs or bool(self.cluster.install_image),
                 force_variant=self.op.force_variant,
             )
         if instance.os and self.op.mode is not InstanceCreateMode.CREATE:
