@@ -89,7 +89,10 @@ def tree(top: str, target: str) -> list[tuple[str, list[str]]]:
 
 NOT_INSTALLED = {"tools/demo", "tools/make-docs", "tools/launcher"}  # they need a checkout
 NOT_INSTALLED |= {f"tools/{name}" for name in PLACEMENT}
-EXAMPLES = ("cloud-image", "ganeti.cron", "ganeti.logrotate", "node-diagnose", "oob-helper")
+EXAMPLES = (
+    *("cloud-image", "ganeti.cron", "ganeti.logrotate", "node-diagnose", "oob-helper"),
+    "run-install",
+)
 DATA_FILES = [
     ("share/man/man1", sorted(glob("man/*.1"))),
     ("share/man/man7", sorted(glob("man/*.7"))),

@@ -12,7 +12,7 @@ from ganeti.base.errors import GenericError
 from ganeti.node_ops.instances import os_definitions, os_package
 
 DISK_BYTES = 16 << 20
-RUNNER = Path(__file__).parents[3] / "doc/examples/install-image/run-install"
+RUNNER = Path(__file__).parents[3] / "doc/examples/run-install"
 
 
 @pytest.fixture
