@@ -96,6 +96,7 @@ class FakeHands:
     was_condemned: bool = False
     jump_s: float = 0.0
     published: State | None = None
+    was_there: bool = False
 
     def now(self) -> float:
         return time.monotonic()
@@ -110,6 +111,7 @@ class FakeHands:
         return self.is_master()
 
     def arm(self, timeout_s: float) -> Watchdog | None:
+        self.was_there = self.world.agents[self.own].shelf is not None
         if self.has_watchdog:
             self.dog = Dog(timeout_s)
         return self.dog
@@ -370,6 +372,24 @@ def test_a_disk_that_hangs_keeps_nobody_waiting_and_comes_back(
                 await world.until(lambda: proof_of(world, "n4") is Proof.WATCHDOG)
             await world.until(lambda: is_on_disk(world, ("n1", "n2", "n3", "n5")))
             assert not any(world.hands[n].dog.has_reset for n in ("n1", "n2", "n3", "n5"))  # type: ignore[union-attr]
+
+    run(play())
+
+
+def test_an_agent_that_is_suspected_shows_itself_before_its_watchdog_runs(
+    three: Sequence[Member],
+) -> None:
+    """Its death may be proved while it arms one, which would run for longer than is known then."""
+
+    async def play() -> None:
+        async with five(three) as world:
+            assert not world.hands["n5"].was_there
+            world.kill("n5")
+            await world.until(lambda: loss_of(world, "n5") is not None)
+            if proof_of(world, "n5") is None:  # a busy machine is slower than that
+                await world.start("n5", "n5.1")
+                await world.until(lambda: world.hands["n5"].dog or world.hands["n5"].was_condemned)
+                assert world.hands["n5"].was_there or world.hands["n5"].was_condemned
 
     run(play())
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -126,6 +128,36 @@ def test_what_somebody_needs_is_not_made_a_lease_disk(paths: Paths) -> None:
         file.write(b"_BHRfS_M")
     with pytest.raises(OpPrereqError, match="lease disk /disk"):
         lease_disk.prepare(paths, PATH, "cluster", "lease", SLOTS)
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Iterator[str]:
+    """A block device of 8 MiB."""
+    image = tmp_path / "image"
+    image.touch()
+    os.truncate(image, 8 << 20)
+    made = subprocess.run(
+        ["losetup", "--find", "--show", str(image)], capture_output=True, text=True, check=False
+    )
+    if made.returncode != 0:
+        pytest.skip("needs a loop device, as root")
+    yield made.stdout.strip()
+    subprocess.run(["losetup", "--detach", made.stdout.strip()], check=True)
+
+
+def test_on_a_block_device(device: str) -> None:
+    real = Paths("")
+    lease_disk.prepare(real, device, "cluster", "lease", SLOTS)
+    assert lease_disk.problem(real, device, "cluster", "lease") == ""
+    place = Place(device, False, "cluster", "lease", 0)
+    one = SlotWriter(place, Slot(lease="lease", node="one", boot_id="boot"))
+    assert one.round().trouble == one.round().trouble == ""
+    holder = os.open(device, os.O_RDWR | os.O_EXCL)  # as what is mounted
+    with pytest.raises(OpPrereqError, match="it is in use"):
+        lease_disk.prepare(real, device, "cluster", "lease", SLOTS)
+    os.close(holder)
+    lease_disk.clear(real, device, "cluster")
+    assert "never prepared" in one.round().trouble
 
 
 def test_a_real_node_takes_a_block_device_only(tmp_path: Path) -> None:
