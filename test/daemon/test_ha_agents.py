@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes.hung_file import hung
+from fakes.hung_file import hung_meanwhile
 from rig import etcd
 from rig.etcd import Member
 
@@ -50,6 +50,8 @@ pytestmark = pytest.mark.skipif(not etcd.is_there(), reason="needs etcd")
 
 TIMING = Timing(lease_s=2.0, beat_s=0.25, answer_s=1.0, watchdog_s=1.0, margin_s=0.5, retry_s=1.0)
 LONGER = Timing(lease_s=4.0, beat_s=0.5, answer_s=1.5, watchdog_s=3.0, margin_s=1.0, retry_s=1.0)
+# For what is to live on while machines under test are busy.
+ROOMY = Timing(lease_s=5.0, beat_s=0.5, answer_s=3.0, watchdog_s=3.0, margin_s=1.0, retry_s=1.0)
 DEADLINE_S = 60.0
 NAMES = ("n1", "n2", "n3", "n4", "n5")
 PREFIX = "/ganeti/test/"
@@ -326,7 +328,7 @@ def test_a_node_that_is_cut_off_says_on_the_disk_that_it_gives_up(
     three: Sequence[Member], disk: Path
 ) -> None:
     async def play() -> None:
-        async with five(three, disk=disk) as world:
+        async with five(three, disk=disk, timing=ROOMY) as world:
             await world.until(lambda: is_on_disk(world, NAMES))
             dog = world.hands["n5"].dog
             world.cut_off("n5")
@@ -342,11 +344,11 @@ def test_a_node_that_is_cut_off_says_on_the_disk_that_it_gives_up(
 
 def test_without_any_network_nodes_live_on_by_the_disk(three: Sequence[Member], disk: Path) -> None:
     async def play() -> None:
-        async with five(three, disk=disk) as world:
+        async with five(three, disk=disk, timing=ROOMY) as world:
             await world.until(lambda: is_on_disk(world, NAMES))
             for name in NAMES:
                 world.cut_off(name)
-            await asyncio.sleep(2 * (TIMING.lease_s + TIMING.watchdog_s))
+            await asyncio.sleep(1.5 * (ROOMY.lease_s + ROOMY.watchdog_s))
             assert not any(hands.dog and hands.dog.has_reset for hands in world.hands.values())
             told = [hands.published for hands in world.hands.values()]
             assert all(state is not None and state.etcd and state.disk == "" for state in told)
@@ -360,9 +362,9 @@ def test_a_disk_that_hangs_keeps_nobody_waiting_and_comes_back(
     three: Sequence[Member], disk: Path
 ) -> None:
     async def play() -> None:
-        async with five(three, disk=disk) as world:
+        async with five(three, disk=disk, timing=ROOMY) as world:
             await world.until(lambda: is_on_disk(world, NAMES))
-            with hung(disk / "disk"):
+            async with hung_meanwhile(disk / "disk"):
                 await world.until(lambda: not any(is_on_disk(world, [name]) for name in NAMES))
                 await world.until(lambda: is_present(world, NAMES))
                 told = world.hands["n1"].published
