@@ -78,10 +78,13 @@ async def look_after(context: DaemonContext, own: str, partner: str) -> None:
 
 def _look(pid_file: str) -> Sight | None:
     pid = filelock.running_pid(pid_file)
-    facts = None if pid is None else process_facts.read(pid)
-    if pid is None or facts is None:
-        return None
-    return Sight(pid, os.stat(pid_file).st_mtime_ns, facts.cpu_s, facts.state)
+    return None if pid is None else look(pid, os.stat(pid_file).st_mtime_ns)
+
+
+def look(pid: int, touched_ns: int = 0) -> Sight | None:
+    """Look at a process; None if it is gone."""
+    facts = process_facts.read(pid)
+    return None if facts is None else Sight(pid, touched_ns, facts.cpu_s, facts.state)
 
 
 def _replace(context: DaemonContext, name: str, pid: int) -> None:

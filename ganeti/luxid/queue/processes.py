@@ -29,6 +29,7 @@ import msgspec
 import ganeti
 from ganeti.base.errors import GenericError, ProtocolError, TransportError
 from ganeti.base.paths import Paths
+from ganeti.daemon.partner import LOOK_S, Patience, look
 from ganeti.luxid.tasks import Tasks
 from ganeti.protocol import job_start
 from ganeti.protocol.envelope import ETX, MessageSplitter
@@ -266,13 +267,22 @@ class Template:
         self._pid = child.pid
         self._exits.watch(child.pid, lambda: self._on_template_end(child))
         asyncio.get_running_loop().add_reader(ours, self.take_reports)
-        asyncio.get_running_loop().call_later(READY_S_MAX, self._check_ready, ours)
+        self._look_soon(ours, Patience(), asyncio.get_running_loop().time() + READY_S_MAX)
         return ours
 
-    def _check_ready(self, control: socket.socket) -> None:
-        if control is self._control and not self._is_ready:
+    def _look_soon(self, control: socket.socket, patience: Patience, until: float) -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_later(LOOK_S, self._check_ready, control, patience, until)
+
+    def _check_ready(self, control: socket.socket, patience: Patience, until: float) -> None:
+        """Kill a template that does nothing before it is ready, or takes too long."""
+        if control is not self._control or self._is_ready:
+            return
+        if patience.ends(look(self._pid)) or asyncio.get_running_loop().time() >= until:
             logger.warning("The template of job processes does not get ready, it is killed")
             self._exits.signal(self._pid, signal.SIGKILL)
+        else:
+            self._look_soon(control, patience, until)
 
     def _on_template_end(self, child: process.Child) -> None:
         status = child.poll()

@@ -62,7 +62,7 @@ def test_a_process_that_never_gets_ready_is_hung_up_on(
 def test_a_template_that_hangs_before_it_is_ready_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_closing: bool
 ) -> None:
-    monkeypatch.setattr(processes, "READY_S_MAX", 60.0 if by_closing else 0.0)
+    monkeypatch.setattr(processes, "LOOK_S", 0.01)
 
     async def run() -> int:
         loop, lost = asyncio.get_running_loop(), asyncio.Event()
