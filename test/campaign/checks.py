@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from campaign.work import Groups, Lives, Worker, remove_instance
@@ -23,17 +23,19 @@ from ganeti.store.job_files import JobFiles
 from ganeti.system import files
 
 
-def check_world(world: World, workers: Sequence[Worker], ran_path: str) -> list[str]:
-    """Check everything; returns lines about it."""
+def check_world(world: World, workers: Sequence[Worker], ran_path: str) -> Iterator[str]:
+    """Check everything; yields lines about it."""
     wait_settled(world.cluster)
-    lines = [_check_jobs(world, workers, ran_path), _check_histories(workers)]
-    lines.append(_check_instances(world, [each for each in workers if isinstance(each, Lives)]))
+    yield _check_jobs(world, workers, ran_path)
+    yield _check_histories(workers)
+    lives = [each for each in workers if isinstance(each, Lives)]
+    yield from sorted({f"  {failure}"[:200] for each in lives for failure in each.failures})
+    yield _check_instances(world, lives)
     check_nothing_left(world.cluster)
     _check_copies(world)
     _check_rest(world)
     verified = world.cluster.run("gnt-cluster verify")
     assert verified.status == 0, verified
-    return lines
 
 
 def _check_jobs(world: World, workers: Sequence[Worker], ran_path: str) -> str:
@@ -78,9 +80,31 @@ def _check_instances(world: World, lives: Sequence[Lives]) -> str:
     for name in sorted(names):
         with world.client() as client:
             assert remove_instance(client, name) == Status.SUCCESS, name
-    left = {node: _volumes(world, node) for node in world.nodes}
-    named = {volume for volumes in left.values() for volume in volumes}
-    return f"{len(made)} instances made; volumes that broken creations left: {len(named)}"
+    left = sum(_clean_up(world, node, tried) for node in world.nodes)
+    return f"{len(made)} instances made; volumes that broken jobs left: {left}"
+
+
+def _clean_up(world: World, node: str, broken: set[str]) -> int:
+    """Remove what broken jobs left on a node, as an operator does; returns how many volumes.
+
+    Nothing else may be left.
+
+    Args:
+        broken: the instances whose jobs did not all succeed.
+    """
+    root = world.cluster.paths_of(node).root
+    volumes = lvm_programs._load(root)["volumes"]
+    for each in volumes.values():
+        owners = {tag.partition("+")[2] for tag in each["tags"] if tag.startswith("originst")}
+        assert owners <= broken, f"{node} has volumes of {owners}"
+    told = world.cluster.run("gnt-cluster verify").out if volumes else ""
+    for name in list(world.drivers.kernels[root].resources):
+        assert world.cluster.run(["drbdsetup", "down", name], node=node).status == 0
+    for name in volumes:
+        assert name in told, f"verify does not tell of {name} on {node}: {told}"
+        removed = world.cluster.run(["lvremove", "--force", name], node=node)
+        assert removed.status == 0, removed
+    return len(volumes)
 
 
 def _runs(world: World, node: str, name: str) -> bool:
@@ -88,10 +112,6 @@ def _runs(world: World, node: str, name: str) -> bool:
         book = Path(world.cluster.paths_of(node).fake_dir, name).read_bytes()
         return Phase.DOWN.encode() not in book
     return False
-
-
-def _volumes(world: World, node: str) -> list[str]:
-    return list(lvm_programs._load(world.cluster.paths_of(node).root)["volumes"])
 
 
 def _check_copies(world: World) -> None:

@@ -90,6 +90,8 @@ def play(seed: int, seconds: float, directory: Path, tell: Tell) -> Times:
             for worker in workers:
                 worker.join(180)
             keeper.stop()
+        tell("the faults are over")
+        begun = time.monotonic()
         world.mend()
         world.wait_works()
         _raise_failures(workers)
@@ -98,6 +100,7 @@ def play(seed: int, seconds: float, directory: Path, tell: Tell) -> Times:
         for kind in dict.fromkeys(made):
             done = sum((each.done for each in workers if type(each) is kind), Counter[str]())
             tell(f"{kind.__name__}: {dict(done)}")
+        tell(f"checked in {time.monotonic() - begun:.0f} s")
     return times
 
 

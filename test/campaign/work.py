@@ -241,11 +241,9 @@ class Lives(Worker):
 
     def step(self) -> None:
         if not self._instance:
-            self._instance = f"life{next(self._numbers)}.example.com"
-            if self._job("OP_INSTANCE_CREATE", **self._disks()):
-                self.made[self._instance] = False
-            else:
-                self._instance = ""
+            name = f"life{next(self._numbers)}.example.com"
+            if self._job("OP_INSTANCE_CREATE", name, **self._disks()):
+                self._instance, self.made[name] = name, False
             return
         kind, params = self.chance.choice(self._rows())
         if kind == "OP_INSTANCE_REMOVE":
