@@ -1,9 +1,9 @@
 """LuxiD and WConfD look after each other: one that hangs is replaced within seconds.
 
-Each touches its pid file again and again, from its event loop.  The other one counts its own looks
-at that file, so after a machine stood still as a whole nobody is taken to hang.  A process that
-computes, waits for the disk or is traced by a debugger is left alone.  Where the daemons are units
-of systemd, its watchdog does this.
+Each touches its pid file again and again, from its event loop, also while it starts and asks for
+votes.  The other one counts its own looks at that file, so after a machine stood still as a whole
+nobody is taken to hang.  A process that computes, waits for the disk or is traced by a debugger is
+left alone.  Where the daemons are units of systemd, its watchdog does this.
 """
 
 from __future__ import annotations
@@ -57,17 +57,26 @@ class Patience:
         return self._looks >= LOOKS_MAX
 
 
-async def look_after(context: DaemonContext, own: str, partner: str) -> None:
-    """Give signs of life for ever, and replace the partner when it gives none."""
-    own_file, its_file = (context.paths.pid_file(name) for name in (own, partner))
+async def give_signs_of_life(context: DaemonContext, own: str) -> None:
+    """Touch the daemon's own pid file for ever; to be begun as the first thing."""
+    path = context.paths.pid_file(own)
+    while True:
+        try:
+            os.utime(path)
+        except OSError as err:
+            logger.warning("Cannot touch %s: %s; ignoring", path, err)
+        await asyncio.sleep(LOOK_S)
+
+
+async def look_after(context: DaemonContext, partner: str) -> None:
+    """Replace the partner, for ever, when it gives no sign of life."""
     if systemd.unit_of(context.paths, partner) is not None:
         return
-    patience = Patience()
+    patience, pid_file = Patience(), context.paths.pid_file(partner)
     while True:
         await asyncio.sleep(LOOK_S)
         try:
-            os.utime(own_file)
-            sight = _look(its_file)
+            sight = _look(pid_file)
             if patience.ends(sight):
                 assert sight is not None
                 patience = Patience()

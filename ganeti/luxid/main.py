@@ -31,7 +31,7 @@ from ganeti.daemon.context import DaemonContext
 from ganeti.daemon.main import DaemonSpec
 from ganeti.daemon.master_watch import MasterWatch, confirm, poll_everybody
 from ganeti.daemon.options import MasterOptions, option
-from ganeti.daemon.partner import look_after
+from ganeti.daemon.partner import give_signs_of_life, look_after
 from ganeti.jobs.scheduler import LimitChanged, QuorumChanged, tracked_limit
 from ganeti.jobs.votes import Poll, Standing, highest_job_id, judge, newer_jobs
 from ganeti.luxid.cluster_methods import ClusterMethods
@@ -169,7 +169,7 @@ class LuxiDaemon:
         asks_nobody = self._context.options_as(Options).no_voting
         watch = self._watch.only_report() if asks_nobody else self._watch.run()
         self._tasks.create_task(watch, name="watch over the master role")
-        partner = look_after(self._context, SPEC.name, "ganeti-wconfd")
+        partner = look_after(self._context, "ganeti-wconfd")
         self._tasks.create_task(partner, name="watch over WConfD")
 
     async def stop(self) -> None:
@@ -425,12 +425,13 @@ def remove_dead_locks(livelock_dir: str) -> None:
 async def serve(context: DaemonContext) -> None:
     """Run LuxiD until it is to stop."""
     paths = context.paths
+    context.spawn(give_signs_of_life(context, SPEC.name), "signs of life for WConfD")
     poll = await confirm(context)
     JobFiles(paths).prepare()
     files.ensure_directory(paths.livelock_dir, _LIVELOCK_MODE)
     files.ensure_directory(paths.luxid_message_dir, _LIVELOCK_MODE)
     queue_lock = JobFiles(paths).lock()
-    queue_lock.acquire(timeout_s=QUEUE_LOCK_TIMEOUT_S)
+    await asyncio.to_thread(queue_lock.acquire, timeout_s=QUEUE_LOCK_TIMEOUT_S)
     await asyncio.to_thread(catch_up, paths, poll)
     remove_dead_locks(paths.livelock_dir)
     limits = UnixLimits(message_bytes_max=MESSAGE_BYTES_MAX)

@@ -30,7 +30,7 @@ from ganeti.daemon.context import DaemonContext
 from ganeti.daemon.main import DaemonSpec
 from ganeti.daemon.master_watch import MasterWatch, check_self, confirm, poll_everybody
 from ganeti.daemon.options import MasterOptions, option
-from ganeti.daemon.partner import look_after
+from ganeti.daemon.partner import give_signs_of_life, look_after
 from ganeti.jobs.votes import SERIAL_LEAP
 from ganeti.locking import serialisation
 from ganeti.locking.serialisation import decode_locks
@@ -176,6 +176,7 @@ class Options(MasterOptions, frozen=True, kw_only=True):
 async def serve(context: DaemonContext) -> None:
     """Run WConfD until it is told to stop."""
     paths = context.paths
+    context.spawn(give_signs_of_life(context, SPEC.name), "signs of life for LuxiD")
     if context.options_as(Options).force_node:
         logger.warning("Not asking whether this node is the master, as was wished")
         contents = read_files(paths)
@@ -221,7 +222,7 @@ async def serve(context: DaemonContext) -> None:
                 async with serve_unix(paths.wconfd_socket, SOCKET_MODE, dispatcher, limits):
                     distributor.start()
                     _watch_masters(context, keeper, rpc, watch)
-                    partner = look_after(context, SPEC.name, "ganeti-luxid")
+                    partner = look_after(context, "ganeti-luxid")
                     context.spawn(partner, "watch over LuxiD")
                     context.ready()
                     await context.stopping.wait()

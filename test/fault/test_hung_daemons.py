@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,6 +76,25 @@ def test_the_new_one_has_the_options_of_the_old_one(one: FailingCluster) -> None
     daemon_control.start_daemon(one.paths, "ganeti-wconfd", options, hostname=one.master)
     pid = wait_replaced(one, "ganeti-wconfd", hang(one, "ganeti-wconfd"))
     assert process_facts.arguments(pid)[-2:] == options
+
+
+def test_one_that_asks_for_votes_is_left_alone() -> None:
+    """It starts while most nodes are silent, and waits for them in pauses of five seconds."""
+    with failing_cluster(3) as three:
+        daemon_control.stop_daemon(three.paths, "ganeti-wconfd")
+        three.stop_noded(*three.others)
+        log = Path(three.paths.log_file("ganeti-wconfd"))
+        starts = log.read_text().count("Starting on")
+        starting = threading.Thread(target=three.run, args=["ganeti-wconfd"])
+        starting.start()
+        wait_until(
+            lambda: "asking again in 5 s" in log.read_text(), "a pause longer than its looks"
+        )
+        three.start_noded(*three.others)
+        starting.join()
+        assert log.read_text().count("Starting on") == starts + 1
+        assert "hangs" not in Path(three.paths.log_file("ganeti-luxid")).read_text()
+        assert pid_of(three, "ganeti-wconfd") is not None
 
 
 def test_one_that_is_stopped_by_its_operator_stays_stopped(one: FailingCluster) -> None:
