@@ -406,10 +406,16 @@ def _device(node: FakeNode, disk: Mapping[str, object]) -> str:
 def _run_script(node: FakeNode, instance: Mapping[str, Any]) -> None:
     """Write the disks as a script of an operating system does."""
     for disk in instance["disks_info"]:
-        path = _device(node, disk)
-        side = node.sides.get(int(path.removeprefix("/dev/drbd"))) if "/dev/drbd" in path else None
-        if side is not None and not side.is_primary:
-            raise BlockDeviceError(f"{path}: Read-only file system")
+        _open_device(node, disk)
+
+
+def _open_device(node: FakeNode, disk: Mapping[str, object]) -> str:
+    """Return the name of a disk that can be read and written."""
+    path = _device(node, disk)
+    side = node.sides.get(int(path.removeprefix("/dev/drbd"))) if "/dev/drbd" in path else None
+    if side is not None and not side.is_primary:
+        raise BlockDeviceError(f"{path}: Wrong medium type")
+    return path
 
 
 _DRIVERS: Final = (
@@ -628,7 +634,7 @@ class FakeRpc(NodeClient):
         if kind == "snapshot":
             found = {uuid: path for kept in node.snapshots.values() for uuid, path in kept.items()}
             return found[args[0]]
-        return _device(node, args[0])
+        return _open_device(node, args[0])
 
     def do_export_start(self, node: FakeNode, *args: Any) -> str:
         _opts, _host, port, _instance, _component, source = args

@@ -347,6 +347,8 @@ class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
         if plan.point is not None:
             plan.point.tell_what_is_read(context, view, recorded)
         try:
+            if frozen is view and not (plan.goes_on or plan.kept):
+                disks.open_for_script(context, view)
             for index, disk in enumerate(view.disks):
                 context.check_canceled()
                 source, target = self._ends(plan, frozen, index, is_recorded=disk.uuid in recorded)
@@ -508,6 +510,7 @@ class LUBackupExportRemote(AnyExport[OnInstance, Sending]):
         doing = f"send instance {view.name!r} to another cluster"
         names: list[str] = []
         try:
+            disks.open_for_script(context, view)
             for index, (disk, awaited) in enumerate(zip(view.disks, plan.awaited, strict=True)):
                 context.check_canceled()
                 names.append(self._start_sending(plan, index, awaited))

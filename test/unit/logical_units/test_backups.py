@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from fakes.fake_cluster import FakeCluster, uuid_of
-from fakes.pairs import UP, nodes_of, sides, volumes
+from fakes.pairs import UP, add_pair, nodes_of, sides, volumes
 from msgspec.structs import replace
 
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
@@ -472,3 +472,20 @@ def test_who_is_to_blame(
     assert why_failed(states, patient=True) == expected
     if any(status for _, state in states if (status := state["exit_status"])):
         assert why_failed(states, patient=False) is not None
+
+
+@pytest.mark.parametrize("params", [{}, {"shutdown": False}, {"incremental": True}])
+@pytest.mark.parametrize("is_up", [False, True], ids=["stopped", "should run"])
+def test_disks_with_copies_are_exported_of_an_instance_that_does_not_run(
+    pairs: FakeCluster, params: dict[str, Any], is_up: bool
+) -> None:
+    """After a power cut nothing has opened them; they are as before afterwards."""
+    add_pair(pairs, name="web1", start=is_up)
+    if is_up:
+        for node in ("node1", "node2"):
+            pairs.rpc.node(node).cut_power()
+            pairs.rpc.node(node).boot()
+    assert sides(pairs) == {}
+    export(pairs, **params)
+    assert len(pairs.rpc.called("export_start")) == 1
+    assert sides(pairs) == (UP if is_up else {})

@@ -76,7 +76,7 @@ def activate(
 
 
 def open_for_script(context: JobContext, view: InstanceView) -> None:
-    """Let the primary node write disks with copies; others are opened by the node itself."""
+    """Let the primary node use disks with copies; others are opened by the node itself."""
     if mirrored(view):
         activate(context, view, view.primary)
 
