@@ -117,7 +117,7 @@ class OpClusterRenewCrypto(OpCode, frozen=True, kw_only=True):
     """Replace the certificates and SSH keys of the nodes."""
 
     node_certificates: bool = False
-    etcd_certificates: bool = False
+    etcd_certificates: bool | None = None
     """Those of the etcd that the cluster runs itself, and its authority."""
     renew_ssh_keys: bool = False
     ssh_key_type: SshKeyType | None = None

@@ -45,7 +45,7 @@ OUR_OPTIONS = {
     ),
     *("--gluster-storage-dir", "--iallocators-for"),
     *("--max-disk-transfers", "--point", "-n --target-node", "--quiesce", "--snapshot"),
-    "--silent-node-tries",
+    *("--silent-node-tries", "--new-etcd-certificates"),
 }
 OURS = {
     "gnt-cluster": {

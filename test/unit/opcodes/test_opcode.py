@@ -22,6 +22,7 @@ GOLDEN: dict[str, dict[str, Any]] = load_sample("opcodes")
 OURS = {
     "OP_BACKUP_EXPORT": {"incremental", "quiesce", "snapshot"},
     "OP_BACKUP_REMOVE": {"before"},
+    "OP_CLUSTER_RENEW_CRYPTO": {"etcd_certificates"},
     "OP_CLUSTER_SET_PARAMS": {
         *("diagnose_data_collector_filename", "max_disk_transfers", "default_iallocators"),
         *("maint_round_delay", "maint_balance", "maint_balance_threshold"),
