@@ -89,6 +89,8 @@ _WELL_KNOWN: Final = {
     "fake_dir": "/var/run/ganeti/fake-hypervisor",
     "chroot_dir": "/var/run/ganeti/chroot-hypervisor",
     "lxc_dir": "/var/run/ganeti/lxc-hypervisor",
+    "xen_dir": "/var/run/ganeti/xen-hypervisor",
+    "xen_config_dir": "/etc/xen",
     "gluster_storage_dir": "/var/run/ganeti/gluster",
     "gluster_uses_dir": "/var/run/ganeti/gluster-uses",
     "ceph_conf": "/etc/ceph/ceph.conf",

@@ -20,7 +20,7 @@ from ganeti.logical_units.instance.parameters import (
 from ganeti.logical_units.parameters import check_ndparams, enforced
 from ganeti.objects import parameters as tables
 from ganeti.objects.disk_templates import IMAGES, DiskTemplate, image_problem, supported_templates
-from ganeti.objects.hypervisors import HVPARAMS, SUPPORTED_HYPERVISORS, Hypervisor
+from ganeti.objects.hypervisors import HVPARAMS, Hypervisor
 from ganeti.objects.instance_policy import policy_problems
 from ganeti.objects.model import COLLECTOR_INTERVAL_US, COLLECTORS_OF_3_0, INITIAL_GROUP_NAME
 from ganeti.objects.nic import DEFAULT_MAC_PREFIX, mac_prefix_problem
@@ -112,7 +112,7 @@ def check_request(request: ClusterRequest) -> None:
         OpPrereqError: names the wrong value and a right one.
     """
     hypervisors, templates = request.enabled_hypervisors, request.enabled_disk_templates
-    _check_names("hypervisor", hypervisors, tuple(Hypervisor), SUPPORTED_HYPERVISORS)
+    _check_names("hypervisor", hypervisors, tuple(Hypervisor), tuple(Hypervisor))
     _check_names("disk template", templates, tuple(DiskTemplate), supported_templates())
     refuse(mac_prefix_problem(request.mac_prefix))
     if request.primary_ip_version not in _IP_FAMILY:

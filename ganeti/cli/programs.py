@@ -94,6 +94,7 @@ PROGRAMS: Final = (
         "Creates, starts, stops, moves, shows and removes the virtual machines of the cluster.",
         _LISTS,
         "instance.creation: add batch-create",
+        "instance.adopt: adopt",
         "instance.modify: modify rename",
         "instance.life: startup start shutdown stop reboot remove reinstall",
         "instance.moves: failover migrate move change-group",

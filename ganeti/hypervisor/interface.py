@@ -23,7 +23,9 @@ only in ``finish_target(success=True)``.  So after a cut, ask both nodes for
   the waiting guest, then finish_source(False) on the source;
 - the target says "running" and the source does not: finish_source(True) on the source.
 
-A source that has sent all its memory says "shutdown" (it is stopped, and still listed).
+A source that has sent all its memory says "shutdown" (it is stopped, and still listed).  A driver
+that hands over (`Hypervisor.migration_hands_over`) leaves all this to its hypervisor in a live
+migration: once it is completed the target says "running" and the source knows no such instance.
 
 Source: node_rpc.json, "result_objects" and calls instance_*, migration_*; constants.json,
 "hypervisors".
@@ -41,13 +43,13 @@ from typing import Protocol, cast
 
 import msgspec
 
-from ganeti.base.errors import GenericError, HypervisorError, NotSupportedError, OpPrereqError
+from ganeti.base.errors import GenericError, HypervisorError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.hypervisor import node
 from ganeti.objects import hypervisors as objects
 from ganeti.objects import parameters
 from ganeti.objects.disk_templates import DiskFormat, DiskMode
-from ganeti.objects.hypervisors import HVPARAMS, SUPPORTED_HYPERVISORS, ConsoleKind, RebootType
+from ganeti.objects.hypervisors import HVPARAMS, ConsoleKind, RebootType
 from ganeti.objects.model import Guest, InstanceConsole
 from ganeti.objects.rpc_instance import RpcInstance, RpcNIC
 from ganeti.protocol.node_rpc_values import KeptSnapshot
@@ -328,11 +330,12 @@ class Hypervisor(ABC):
 
     Attributes:
         migration, hotplug, snapshots: None where the hypervisor cannot do it.
-        migration_blocks: `Migration.send` returns only when all memory has left.
+        migration_hands_over: after a live migration is completed the guest runs on the target, not
+            only after its `finish_target`.
     """
 
     migration: Migration | None = None
-    migration_blocks: bool = False
+    migration_hands_over: bool = False
     hotplug: Hotplug | None = None
     snapshots: Snapshots | None = None
 
@@ -444,13 +447,12 @@ class Hypervisor(ABC):
 
 def driver_modules() -> list[str]:
     """Return the modules of all drivers, for a process that wants them imported beforehand."""
-    targets = (each.traits.driver for each in SUPPORTED_HYPERVISORS)
-    return sorted({target.partition(":")[0] for target in targets if target})
+    return sorted({each.traits.driver.partition(":")[0] for each in objects.Hypervisor})
 
 
 def mend(env: NodeEnv) -> None:
     """Put right what processes that died have left of their work, for all hypervisors."""
-    for each in SUPPORTED_HYPERVISORS:
+    for each in objects.Hypervisor:
         _driver(str(each))[0].mend(env)
 
 
@@ -462,7 +464,6 @@ def get_hypervisor(name: str, env: NodeEnv, hvparams: Mapping[str, object]) -> H
 
     Raises:
         OpPrereqError: there is no hypervisor of that name.
-        NotSupportedError: it has no driver.
     """
     factory, defaults = _driver(name)
     return factory(name, env, {**defaults, **hvparams})
@@ -473,10 +474,5 @@ def _driver(name: str) -> tuple[type[Hypervisor], dict[str, object]]:
     """Return the class of a driver, and the defaults of its parameters."""
     if name not in HVPARAMS:
         raise OpPrereqError(f"unknown hypervisor {name!r}; known are {', '.join(HVPARAMS)}")
-    target = objects.Hypervisor(name).traits.driver
-    if target is None:
-        raise NotSupportedError(
-            f"hypervisor {name!r} is not supported; use one of {', '.join(SUPPORTED_HYPERVISORS)}"
-        )
-    factory = cast("type[Hypervisor]", resolve_name(target))
+    factory = cast("type[Hypervisor]", resolve_name(objects.Hypervisor(name).traits.driver))
     return factory, parameters.defaults_of(HVPARAMS[name])

@@ -280,7 +280,12 @@ _XEN: Final[ParamTable] = {
     "reboot_behavior": _KVM["reboot_behavior"],
     "soundhw": text("", "The sound card that the guest sees."),
     "vif_script": path("", "The script that connects network interfaces."),
-    "xen_cmd": text("xm", "The command that drives Xen.", choices=("xl", "xm"), cluster_wide=True),
+    "xen_cmd": text(
+        "xm",
+        "The command that drives Xen; xm stands for xl, which has taken its place.",
+        choices=("xl", "xm"),
+        cluster_wide=True,
+    ),
 }
 _XEN_HVM: Final[ParamTable] = {
     **_XEN,
@@ -345,7 +350,7 @@ class HypervisorTraits(Struct, frozen=True):
     """One hypervisor, for everybody but its driver.
 
     Attributes:
-        driver: ``module:class``; None where there is no driver yet.
+        driver: ``module:class``.
         needs_network_port: instances get a TCP port for their graphical console.
         reads_images: it opens files of QEMU's formats as disks, not only raw ones.
         boots_disks: an instance starts from the system on its first disk.
@@ -353,7 +358,7 @@ class HypervisorTraits(Struct, frozen=True):
     """
 
     parameters: ParamTable
-    driver: str | None = None
+    driver: str
     needs_network_port: bool = False
     reads_images: bool = False
     boots_disks: bool = False
@@ -396,13 +401,20 @@ class Hypervisor(Row):
     )
     XEN_HVM = (
         "xen-hvm",
-        HypervisorTraits(_XEN_HVM, needs_network_port=True, files=(*_XEN_FILES, _VNC_PASSWORD)),
+        HypervisorTraits(
+            _XEN_HVM,
+            "ganeti.hypervisor.xen.driver:XenHypervisor",
+            needs_network_port=True,
+            files=(*_XEN_FILES, _VNC_PASSWORD),
+        ),
     )
-    XEN_PVM = "xen-pvm", HypervisorTraits(_XEN_PVM, files=_XEN_FILES)
+    XEN_PVM = (
+        "xen-pvm",
+        HypervisorTraits(_XEN_PVM, "ganeti.hypervisor.xen.driver:XenHypervisor", files=_XEN_FILES),
+    )
 
 
 HVPARAMS: Final[Mapping[str, ParamTable]] = {
     str(hypervisor): hypervisor.traits.parameters for hypervisor in Hypervisor
 }
-SUPPORTED_HYPERVISORS: Final = tuple(each for each in Hypervisor if each.traits.driver)
 USUAL_HYPERVISOR: Final = Hypervisor.KVM

@@ -200,7 +200,6 @@ def test_settings_are_changed_and_shown(
         ("--drbd-usermode-helper=true", "'true' is not an absolute path"),
         ("--zeroing-image=x", "'x' is neither an absolute path nor a URL"),
         ("--instance-communication-network=a/b", "cannot be the name of a network"),
-        ("--enabled-hypervisors=xen-pvm", "'xen-pvm' is not supported yet"),
         ("--enabled-hypervisors=nonsense", "enabled_hypervisors"),
         ("--enabled-disk-templates=file", "instance policy of the cluster allows"),
         ("-H fake:migration_mode=x", "migration_mode"),

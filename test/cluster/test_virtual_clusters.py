@@ -218,7 +218,7 @@ def test_failed_init_leaves_the_machine_as_it_was(base: str) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ("--enabled-hypervisors=xen-pvm cluster", "not supported yet"),
+        ("--enabled-hypervisors=nonsense cluster", "nonsense"),
         (
             "--enabled-hypervisors=fake --vg-name=a/b cluster",
             "cannot be the name of a volume group",

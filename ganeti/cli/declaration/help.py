@@ -10,7 +10,6 @@ from ganeti.cli.declaration.parameters import tables_of, takes_names
 from ganeti.cli.declaration.parser import options_of, usage_line
 from ganeti.cli.declaration.program import Action, ArgKind, Command, Option, Program, sort_key
 from ganeti.cli.declaration.values import Int
-from ganeti.objects.hypervisors import HVPARAMS, SUPPORTED_HYPERVISORS
 from ganeti.objects.parameters import ParamTable
 from ganeti.protocol.service import text_form_of
 
@@ -106,8 +105,6 @@ def _parameters(options: Iterable[Option]) -> Iterator[tuple[str, ParamTable]]:
     for option in options:
         flag = option.flags[0]
         for name, table in tables_of(option).items():
-            if name in HVPARAMS and name not in SUPPORTED_HYPERVISORS:
-                continue
             if takes_names(option):
                 yield f"Parameters of {flag} {name}:...", table
             else:

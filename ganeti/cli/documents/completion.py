@@ -24,14 +24,14 @@ from ganeti.cli.node.storage import (
 from ganeti.collectors.registry import COLLECTORS
 from ganeti.objects import parameters
 from ganeti.objects.disk_templates import DeviceAction, supported_templates
-from ganeti.objects.hypervisors import HVPARAMS, SUPPORTED_HYPERVISORS
+from ganeti.objects.hypervisors import HVPARAMS, Hypervisor
 from ganeti.objects.parameters import ParamSpec, ParamTable, ValueType
 from ganeti.objects.query_words import QueryResource
 from ganeti.query.engine import resource_of
 
 _YES_NO: Final = "=yes|no"
 _TEMPLATES: Final = supported_templates()
-_HYPERVISORS: Final = [str(each) for each in SUPPORTED_HYPERVISORS]
+_HYPERVISORS: Final = [str(each) for each in Hypervisor]
 
 # Candidates that no type, kind or table of an option names: its long flag -> source
 _SOURCES: Final[Mapping[str, str]] = {

@@ -30,7 +30,7 @@ from ganeti.objects import model
 from ganeti.objects.allocation_modes import EVERY_KIND
 from ganeti.objects.disk_templates import IMAGES, DiskTemplate, image_problem, supported_templates
 from ganeti.objects.fill import fill_beparams
-from ganeti.objects.hypervisors import HVPARAMS, SUPPORTED_HYPERVISORS
+from ganeti.objects.hypervisors import HVPARAMS
 from ganeti.objects.model import Cluster
 from ganeti.objects.nic import NicMode, mac_prefix_problem
 from ganeti.objects.parameters import NICPARAMS, apply_changes, defaults_of
@@ -154,25 +154,18 @@ def _checked(field: str, check: Callable[[Any], object] = lambda value: value) -
 
 def _enabled_hypervisors(cluster: Cluster, value: Sequence[str]) -> Fields:
     names = some_names("enabled_hypervisors", value)
-    added = set(names) - set(cluster.enabled_hypervisors)
-    _refuse_without_driver("hypervisor", added, SUPPORTED_HYPERVISORS)
     unset = {name: defaults_of(HVPARAMS[name]) for name in names if name not in cluster.hvparams}
     return {"enabled_hypervisors": names, "hvparams": {**cluster.hvparams, **unset}}
 
 
 def _enabled_disk_templates(cluster: Cluster, value: Sequence[DiskTemplate]) -> Fields:
     names = some_names("enabled_disk_templates", value)
-    added = set(names) - set(cluster.enabled_disk_templates)
-    _refuse_without_driver("disk template", added, supported_templates())
-    return {"enabled_disk_templates": names}
-
-
-def _refuse_without_driver(what: str, added: set[str], supported: Sequence[str]) -> None:
-    missing = sorted(added - set(supported))
+    missing = sorted(set(names) - set(cluster.enabled_disk_templates) - set(supported_templates()))
     if missing:
-        raise NotSupportedError(
-            f"{what} {missing[0]!r} is not supported yet; supported are: {', '.join(supported)}"
-        )
+        known = ", ".join(supported_templates())
+        text = f"disk template {missing[0]!r} is not supported yet; supported are: {known}"
+        raise NotSupportedError(text)
+    return {"enabled_disk_templates": names}
 
 
 def _hvparams(cluster: Cluster, value: Mapping[str, Mapping[str, object]]) -> Fields:

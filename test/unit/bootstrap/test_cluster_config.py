@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ganeti.base import json
-from ganeti.base.errors import NotSupportedError, OpPrereqError
+from ganeti.base.errors import OpPrereqError
 from ganeti.bootstrap.cluster_config import (
     Birth,
     ClusterRequest,
@@ -19,7 +19,7 @@ from ganeti.bootstrap.cluster_config import (
 from ganeti.config.config_data import ConfigData
 from ganeti.config.ssconf_values import ssconf_values
 from ganeti.config.state import ConfigState
-from ganeti.objects.disk_templates import DiskTemplate, supported_templates
+from ganeti.objects.disk_templates import supported_templates
 
 NODE = FirstNode(
     name="node1.example.com",
@@ -145,22 +145,6 @@ def test_wrong_requests_are_refused(changes: dict[str, Any], text: str) -> None:
 
 def test_every_template_that_instances_may_have_can_be_enabled_at_once() -> None:
     check_request(request(enabled_disk_templates=supported_templates()))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"enabled_hypervisors": ["xen-pvm"]},
-        *(
-            {"enabled_disk_templates": [str(each)]}
-            for each in DiskTemplate
-            if not each.traits.is_supported
-        ),
-    ],
-)
-def test_what_is_not_built_is_said_to_be_so(changes: dict[str, Any]) -> None:
-    with pytest.raises(NotSupportedError, match="not supported yet"):
-        check_request(request(**changes))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from ganeti.collectors import instance_status, xen
 from ganeti.collectors.cluster_facts import ClusterFacts, InstanceFacts, NodeInstances
 from ganeti.collectors.collector import NodeView
 from ganeti.collectors.instance_status import ActualState, Found
-from ganeti.collectors.xen import XenInstanceLoad, XenInstanceStatus, toolstack
+from ganeti.collectors.xen import XenInstanceLoad, XenInstanceStatus
 from ganeti.objects.model import AdminState
 from ganeti.system.process import CommandResult
 
@@ -49,7 +49,7 @@ class Tools:
 
     def __call__(self, argv: Sequence[str], **_limits: Any) -> CommandResult:
         self.called.append(" ".join(argv))
-        word = argv[1] if argv[0] in ("xl", "xm") else "top"
+        word = argv[1] if argv[0] == "xl" else "top"
         if word not in self.outputs:
             raise CommandError(f"cannot run {argv[0]!r}: No such file", tuple(argv), None, "")
         return CommandResult(tuple(argv), 0, self.outputs[word].encode(), b"")
@@ -60,7 +60,7 @@ def instance(name: str, admin_state: AdminState = AdminState.UP) -> InstanceFact
 
 
 def test_domains_and_what_they_do() -> None:
-    assert xen.parse_list(LIST, xen.parse_uptime(UPTIME)) == {
+    assert xen.states(LIST, xen.parse_uptime(UPTIME)) == {
         "inst1.example.com": Found(ActualState.BLOCKED, "20:23:16"),
         "inst2.example.com": Found(ActualState.RUNNING, "1 day,  0:00:01"),
         "inst3.example.com": Found(ActualState.SHUTDOWN),
@@ -70,7 +70,7 @@ def test_domains_and_what_they_do() -> None:
 
 def test_lines_that_are_not_understood_are_shown() -> None:
     with pytest.raises(GenericError, match="Xen's list of domains: 'broken line'"):
-        xen.parse_list(LIST + "broken line\n", {})
+        xen.states(LIST + "broken line\n", {})
     with pytest.raises(GenericError, match="the output of xentop: 'inst1 --b--- n/a'"):
         xen.parse_xentop("  NAME STATE CPU(sec)\ninst1 --b--- n/a\n")
 
@@ -104,16 +104,6 @@ def test_the_report_on_instances(tmp_path: Path) -> None:
     assert codes == {"inst1": 0, "inst2": 4, "inst4": 4, "gone": 4}
     assert found["status"]["code"] == 4
     assert "inst3.example.com: The instance runs on its secondary" in found["status"]["message"]
-
-
-def test_the_tool_is_the_one_of_the_cluster(tmp_path: Path) -> None:
-    paths = Paths(str(tmp_path))
-    Path(paths.data_dir).mkdir(parents=True)
-    assert toolstack(NodeView(paths, "n")) == "xl"
-    Path(paths.ssconf_file("hvparams_xen-pvm")).write_text("bridge=x\nxen_cmd=xm\n")
-    assert toolstack(NodeView(paths, "n")) == "xm"
-    Path(paths.ssconf_file("hvparams_xen-pvm")).write_text("xen_cmd=rm -rf\n")
-    assert toolstack(NodeView(paths, "n")) == "xl"
 
 
 def test_the_load_of_domains(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from guests.instances import make_instance
 
-from ganeti.base.errors import HypervisorError, NotSupportedError, OpPrereqError
+from ganeti.base.errors import HypervisorError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.fake import FakeHypervisor
 from ganeti.hypervisor.interface import (
@@ -148,7 +148,5 @@ def test_console_is_a_message(source: Hypervisor) -> None:
 def test_registry(tmp_path: Path) -> None:
     env = NodeEnv(Paths(str(tmp_path)), "n", "a")
     assert isinstance(get_hypervisor("fake", env, {}), FakeHypervisor)
-    with pytest.raises(NotSupportedError, match="xen-pvm"):
-        get_hypervisor("xen-pvm", env, {})
     with pytest.raises(OpPrereqError, match="unknown hypervisor"):
         get_hypervisor("vmware", env, {})

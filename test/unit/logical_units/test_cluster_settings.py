@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fakes.fake_cluster import GROUP, FakeCluster
 
-from ganeti.base.errors import GenericError, NotSupportedError, OpExecError, OpPrereqError
+from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
 from ganeti.clients.node_rpc import RpcResult, Target
 from ganeti.logical_units.cluster import settings
 from ganeti.logical_units.processor import execute_opcode
@@ -87,17 +87,6 @@ def refused(cluster: FakeCluster, text: str, **params: Any) -> None:
 def test_wrong_values_are_refused(cluster: FakeCluster, params: dict[str, Any], text: str) -> None:
     cluster.config.cluster["data_collectors"] = {"lv": {"active": True, "interval": 5000000}}
     refused(cluster, text, **params)
-
-
-@pytest.mark.parametrize(
-    ("params", "text"),
-    [({"enabled_hypervisors": ["kvm", "xen-pvm"]}, "'xen-pvm' is not supported yet")],
-)
-def test_what_needs_a_later_step_says_so(
-    cluster: FakeCluster, params: dict[str, Any], text: str
-) -> None:
-    with pytest.raises(NotSupportedError, match=text):
-        modify(cluster, **params)
 
 
 @pytest.fixture

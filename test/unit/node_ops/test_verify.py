@@ -111,7 +111,10 @@ def test_hypervisors(context: NodeContext) -> None:
         ],
     )
     assert found["hypervisor"]["fake"] is None
-    assert "not supported" in found["hypervisor"]["xen-pvm"]
+    assert (
+        "needs the node daemon" in found["hypervisor"]["xen-pvm"]
+        or "Xen" in found["hypervisor"]["xen-pvm"]
+    )
     assert "unknown" in found["hypervisor"]["odd"]
     assert found["instancelist"] == []
     assert found["hvinfo"]["memory_total"] > 0
