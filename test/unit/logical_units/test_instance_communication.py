@@ -139,6 +139,15 @@ def test_a_guest_starts_although_nobody_can_tell_it_anything(talking: FakeCluste
     assert talking.said("cannot tell node 'node1.example.com' the metadata of instance")
 
 
+def test_the_name_of_the_interface_follows_that_of_the_instance(talking: FakeCluster) -> None:
+    talking.add_instance(instance_communication=True, start=False)
+    new = "web9.example.com"
+    talking.execute(
+        "OP_INSTANCE_RENAME", instance_name="web1", new_name=new, name_check=False, ip_check=False
+    )
+    assert [nic.get("name") for nic in nics(talking, new)] == [None, f"ganeti:communication:{new}"]
+
+
 def test_instances_without_it_cost_nothing(talking: FakeCluster) -> None:
     talking.add_instance()
     talking.execute("OP_INSTANCE_REBOOT", instance_name="web1", reboot_type="full")

@@ -30,10 +30,11 @@ from ganeti.logical_units.instance.storage.files import (
     own_directories,
     renamed_directories,
 )
-from ganeti.logical_units.instance.view import InstanceView
+from ganeti.logical_units.instance.view import InstanceView, changed_fields
 from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.model import Disk, listed_directories
+from ganeti.objects.nic import leads_to_node, name_to_node
 from ganeti.opcodes.instance import OpInstanceRename
 from ganeti.protocol.node_rpc_values import STORED_DISKS_CHECK
 from ganeti.protocol.wconfd import ObjectKind
@@ -152,18 +153,27 @@ class LUInstanceRename(AnyInstanceUnit[OpInstanceRename, NewName, Renaming]):
     def _rename(self, plan: Renaming) -> InstanceView:
         """Rename files and configuration; returns the instance as it is then."""
         view, instance = plan.view, plan.view.instance
+        new = structs.replace(
+            instance,
+            name=plan.name,
+            nics=[
+                structs.replace(nic, name=name_to_node(plan.name))
+                if leads_to_node(nic.name)
+                else nic
+                for nic in instance.nics
+            ],
+        )
         with Undo(self.context) as undo:
             renamed = self._rename_directories(plan, undo)
             changes = [
                 (ObjectKind.DISK, disk.uuid, {"logical_id": disk.logical_id}) for disk in renamed
             ]
-            self.config.modify_objects(
-                [(ObjectKind.INSTANCE, instance.uuid, {"name": plan.name}), *changes]
-            )
+            fields = changed_fields(instance, new)
+            self.config.modify_objects([(ObjectKind.INSTANCE, instance.uuid, fields), *changes])
             undo.forget()
         by_uuid = {disk.uuid: disk for disk in renamed}
         disks_now = [by_uuid.get(disk.uuid, disk) for disk in view.disks]
-        return view.with_instance(structs.replace(instance, name=plan.name), disks_now)
+        return view.with_instance(new, disks_now)
 
     def _rename_directories(self, plan: Renaming, undo: Undo) -> list[Disk]:
         """Rename the directories of the files; returns the disks that have new places."""
