@@ -1,15 +1,20 @@
-"""Two guests on the interfaces that lead to their node, which has the metadata daemon (root).
+"""Guests on the interfaces that lead to their node, which has the metadata daemon (root).
 
-Node and guests are network namespaces; a virtual cable is in the place of each tap.
+Node and guests are network namespaces, with a virtual cable in the place of each tap; then a real
+Linux guest asks over a real tap.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from fakes import lan
+from guests import images
+from guests.nodes import QEMU
 
 pytestmark = [
     pytest.mark.root,
@@ -17,6 +22,7 @@ pytestmark = [
 ]
 
 TIMEOUT_S = 120
+LINUX_TIMEOUT_S = 300
 
 SCRIPT = """
 import json, os, subprocess, sys, tempfile
@@ -108,3 +114,78 @@ def test_guests_reach_their_node_and_nobody_else() -> None:
     argv = ["unshare", "--net", "--mount", sys.executable, "-c", SCRIPT]
     said = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert said.returncode == 0, said.stdout + said.stderr
+
+
+LINUX = """
+import os, subprocess, sys, tempfile
+from pathlib import Path
+from fakes.waiting import wait_until
+from guests.instances import make_instance
+from guests.nodes import kvm_nodes
+from ganeti.base.paths import Paths
+from ganeti.hypervisor.interface import NodeEnv
+from ganeti.netdev.taps import can_make_taps
+from ganeti.objects.rpc_instance import RpcInstance
+from ganeti.protocol.node_rpc_values import GuestMetadata
+from ganeti.system import daemon_control
+from ganeti.transport.unix_client import UnixClient
+
+kernel, initrd = sys.argv[1:]
+WAIT_S = 200
+NAME, GUEST, ADDRESS = "node1.example.com", "asks.example.com", "169.254.169.9"
+PAGE = "169.254.169.254/latest/meta-data/local-hostname"
+subprocess.run(["mount", "-t", "sysfs", "sysfs", "/sys"], check=True)  # that of the namespace
+if not can_make_taps():
+    sys.exit(77)
+subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+NodeEnv.is_virtual = property(lambda _self: False)  # it has its network for itself
+nic = {"mac": "52:54:00:00:00:01", "uuid": "a8ea3c51-895c-49a4-ba49-3cf1863fbc11", "ip": ADDRESS,
+       "name": "ganeti:communication:" + GUEST,
+       "nicparams": {"mode": "routed", "link": "communication_rt", "vlan": ""}}
+bare = make_instance(GUEST, memory_mib=128, network_port=None, kernel_path=kernel, root_path="",
+    initrd_path=initrd, kvm_flag="disabled",
+    kernel_args=f"quiet panic=1 tiny_ip={ADDRESS} tiny_get={PAGE}")
+instance = RpcInstance.from_wire(bare.to_wire() | {"nics": [nic]})
+with kvm_nodes() as nodes, tempfile.TemporaryDirectory(prefix="gnt") as base:
+    paths = Paths(f"{base}/{NAME}")
+    for path in (paths.data_dir, paths.lock_dir, paths.conf_dir):
+        os.makedirs(path)
+    Path(paths.etc_hosts).write_text(f"127.0.0.1 {NAME}\\n")
+    node = nodes.nodes[0]
+    node.driver.start(instance, [])
+    assert "gnt.com.63fbc11" in subprocess.run(["ip", "link"], capture_output=True, text=True).stdout
+    daemon_control.start_daemon(paths, "ganeti-metad", ["--bind", "169.254.169.254"], hostname=NAME)
+    try:
+        with UnixClient(paths.metad_socket) as client:
+            guest = GuestMetadata(name=GUEST, uuid="u", address=ADDRESS)
+            client.call("updateConfig", [guest.to_wire()])
+        said = lambda: node.serial(GUEST)
+        try:
+            wait_until(lambda: f"GET {GUEST}" in said(), "the answer", timeout_s=WAIT_S)
+        except AssertionError as err:
+            raise SystemExit(f"{err}: {said()[-2000:]}") from err
+    finally:
+        daemon_control.stop_daemon(paths, "ganeti-metad")
+        node.driver.stop(GUEST, force=True)
+print("all well")
+"""
+
+
+@pytest.mark.qemu
+@pytest.mark.skipif(QEMU is None, reason="needs qemu-system-x86_64")
+def test_a_linux_guest_asks_over_its_tap() -> None:
+    found = images.tiny_linux()
+    if found is None:
+        pytest.skip(f"no Linux guest: {images.why_no_linux}")
+    tests = Path(__file__).resolve().parents[1]
+    done = subprocess.run(
+        ["unshare", "--net", "--mount", sys.executable, "-c", LINUX, *found],
+        env={**os.environ, "PYTHONPATH": f"{tests}:{tests.parent}"},
+        capture_output=True,
+        text=True,
+        timeout=LINUX_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode == 77:
+        pytest.skip("no right to make taps here")
+    assert done.stdout == "all well\n", done.stderr

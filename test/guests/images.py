@@ -22,7 +22,7 @@ from ganeti.hypervisor.kvm.qemu import boot_sector
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "guests"
 MODULES = ("virtio_pci", "virtio_blk", "virtio_net", "virtio_balloon", "evdev", "button")
-INITRD_VERSION = 2  # raised when INIT or MODULES change
+INITRD_VERSION = 3  # raised when INIT or MODULES change
 LINUX_MEMORY_MIB = 128  # the cloud kernel does not boot with 64
 
 INIT = """\
@@ -34,7 +34,8 @@ while read -r module; do insmod "$module" || echo "insmod $module failed"; done 
 uptime() { cut -d' ' -f1 /proc/uptime; }
 devices() { echo disks=$(ls /sys/block | tr '\\n' ',') nics=$(ls /sys/class/net | tr '\\n' ','); }
 for word in $(cat /proc/cmdline); do
-  case $word in tiny_ip=*) ADDRESS=${word#*=};; tiny_ping=*) TARGETS=${word#*=};; esac
+  case $word in tiny_ip=*) ADDRESS=${word#*=};; tiny_ping=*) TARGETS=${word#*=};;
+    tiny_get=*) URL=${word#*=};; esac
 done
 address() {  # an interface that comes anew gets it again
   [ -n "$ADDRESS" ] && [ -e /sys/class/net/eth0 ] || return
@@ -57,6 +58,9 @@ while :; do
     if ping -c 1 -W 1 $target >/dev/null 2>&1; then echo "PING $target ok";
     else echo "PING $target no"; fi
   done
+  # Its wget does not survive being linked statically.
+  [ -z "$URL" ] || echo "GET $(printf 'GET /%s HTTP/1.0\\r\\n\\r\\n' ${URL#*/} |
+    nc -w 2 ${URL%%/*} 80 | tail -n 1)"
   sleep 0.2
 done
 """
