@@ -34,14 +34,7 @@ COMMANDS = [
 # Options and commands that 3.0 does not have (there).
 OUR_OPTIONS = {
     *("--before", "--depend", "--diagnose-data-collector-filename", "--incremental"),
-    *(
-        "--explain",
-        "--iallocators-for",
-        "--limit",
-        "--new-etcd-certificates",
-        "--wait-for",
-        "--wait-timeout",
-    ),
+    *("--explain", "--iallocators-for", "--limit", "--wait-for", "--wait-timeout"),
     *(
         "--auto-balance-cluster",
         "--auto-balance-threshold",
