@@ -185,8 +185,8 @@ listinstances, the addresses at which instances ask.  Any other method is called
 its arguments as JSON; the answer is printed as JSON.""",
         examples="""
 gnt-debug metad echo hello  # see that it answers
-gnt-debug metad listinstances
-gnt-debug metad forgetInstance '"web1.example.com"'""",
+gnt-debug metad listinstances  # who it knows
+gnt-debug metad forgetInstance '"web1.example.com"'  # answer it no more""",
     ),
     command(
         wconfd,
