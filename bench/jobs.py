@@ -257,9 +257,9 @@ def grow(paths: Paths, instances: int) -> None:
     """Put so many instances into the configuration."""
     from query import start_masters, stop_masters, with_instances
 
+    stop_masters(paths)  # first: with a journal the file is complete only then
     with open(paths.config_data, "rb") as file:
         config = json.load(file)
-    stop_masters(paths)
     content = json.dumps(with_instances(config, instances), separators=(",", ":")).encode()
     files.write_durable(paths.config_data, content)
     start_masters(paths)

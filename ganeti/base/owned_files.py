@@ -59,7 +59,7 @@ OWNED: Final = (
     *_rows(DIRECTORY, 0o750, ROOT, ROOT, "log_cleaner_dir"),
     *_rows(DIRECTORY, 0o750, MASTERD, MASTERD, "log_master_cleaner_dir"),
     # The cluster and its secrets.
-    *_rows(FILE, 0o640, MASTERD, CONFD, "config_data"),
+    *_rows(FILE, 0o640, MASTERD, CONFD, "config_data", "config_journal"),
     *_rows(FILE, 0o600, MASTERD, MASTERD, "locks_data", "tempres_data"),
     *_rows(FILE, 0o640, MASTERD, MASTERD, "cluster_domain_secret"),
     *_rows(FILE, 0o644, MASTERD, MASTERD, "known_hosts", "watcher_pause"),

@@ -29,6 +29,7 @@ _LOG_NAMES: Final = {daemon.name: daemon.log_name for daemon in DAEMONS}
 _WELL_KNOWN: Final = {
     "data_dir": "/var/lib/ganeti",
     "config_data": "/var/lib/ganeti/config.data",
+    "config_journal": "/var/lib/ganeti/config.journal",
     "locks_data": "/var/lib/ganeti/locks.data",
     "tempres_data": "/var/lib/ganeti/tempres.data",
     "locks_own_data": "/var/lib/ganeti/locks-own.data",

@@ -21,7 +21,8 @@ READABLE_MODE: Final = 0o644
 
 # The files that a cluster leaves on a node, as well-known paths; ssconf and the queue are below.
 _FILES: Final = (
-    *("config_data", "locks_data", "tempres_data", "locks_own_data", "tempres_own_data"),
+    *("config_data", "config_journal"),
+    *("locks_data", "tempres_data", "locks_own_data", "tempres_own_data"),
     *("server_pem", "client_pem", "rapi_pem", "spice_pem", "spice_ca_pem", "hmac_key"),
     *("cluster_domain_secret", "known_hosts", "ssh_pub_keys", "ssh_managed", "watcher_pause"),
     "upgrade_under_way",

@@ -23,6 +23,7 @@ from ganeti.config.index import CLUSTER, MAINTENANCE, MAINTENANCE_ID, ObjectId
 from ganeti.config.overlay import Stored
 from ganeti.config.transaction import Transaction
 from ganeti.config.views import Base, Layer, View
+from ganeti.protocol.node_rpc_values import ConfigVersion
 
 T = TypeVar("T")
 
@@ -162,11 +163,17 @@ def parts_since(before: Sequence[bytes], now: Sequence[bytes]) -> list[tuple[int
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """The write to be made now."""
+    """The write to be made now: from which version to which, and the objects that changed."""
 
     pieces: list[bytes]
-    serial_no: int
+    base: ConfigVersion
+    version: ConfigVersion
     changed: Mapping[ObjectId, Stored | None]
+
+    @property
+    def serial_no(self) -> int:
+        """The serial number that it gives the configuration."""
+        return self.version.serial_no
 
 
 class ConfigState:
@@ -186,7 +193,7 @@ class ConfigState:
         self._flush: Flush | None = None
         self._open = Layer(self._base)
         self.serial_no = _top_value(int, split.top, "serial_no", 0)
-        self.mtime = _top_value(float, split.top, "mtime", 0.0)
+        self.version = ConfigVersion(self.serial_no, _top_value(float, split.top, "mtime", 0.0))
         self._pieces = self._encoder.pieces(self._base.stored, self._top(self._base))
 
     @property
@@ -198,6 +205,11 @@ class ConfigState:
     def head(self) -> View:
         """The view that the next change starts from."""
         return self._open
+
+    @property
+    def mtime(self) -> float:
+        """The time of the durable configuration."""
+        return self.version.mtime
 
     @property
     def pieces(self) -> list[bytes]:
@@ -227,8 +239,7 @@ class ConfigState:
         serial_no = self.serial_no + 1
         top = self._top(layer) | {"serial_no": dumps(serial_no), "mtime": dumps(now)}
         pieces = self._encoder.pieces(layer.stored, top)
-        self._flush = Flush(pieces, serial_no, layer.objects)
-        self._flush_mtime = now
+        self._flush = Flush(pieces, self.version, ConfigVersion(serial_no, now), layer.objects)
         return self._flush
 
     def flush_done(self) -> None:
@@ -239,9 +250,10 @@ class ConfigState:
         self._open.below = self._base
         self._flushing = None
         self._pieces = self._flush.pieces
-        self.serial_no, self.mtime = self._flush.serial_no, self._flush_mtime
-        self._base.top["serial_no"] = Raw(dumps(self.serial_no))
-        self._base.top["mtime"] = Raw(dumps(self.mtime))
+        self.version = self._flush.version
+        self.serial_no = self.version.serial_no
+        self._base.top["serial_no"] = Raw(dumps(self.version.serial_no))
+        self._base.top["mtime"] = Raw(dumps(self.version.mtime))
 
     def flush_failed(self) -> None:
         """Drop the changes being written, and all that were accepted on top of them."""

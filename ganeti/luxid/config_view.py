@@ -1,4 +1,4 @@
-"""The configuration in LuxiD's memory, following ``config.data``.
+"""The configuration in LuxiD's memory, following ``config.data`` and its journal.
 
 The file is split into one raw value per object; an object is decoded when it is first looked at,
 and stays decoded as long as its text stays the same.  WConfD replaces the file in one step; its
@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from ganeti.base.errors import ConfigurationError, ErrorCode, OpPrereqError
 from ganeti.base.ids import NodeUuid
 from ganeti.base.paths import Paths
-from ganeti.config.deltas.following import ConfigFollower
 from ganeti.config.index import WHAT
 from ganeti.config.tables import NO_TABLES, Table, Tables
 from ganeti.objects.model import Cluster, FilterRule, Node
@@ -25,7 +24,7 @@ from ganeti.objects.record import Record
 from ganeti.query.engine import prepare
 from ganeti.query.kept_rows import KeptRows
 from ganeti.query.view import View
-from ganeti.store import config_file
+from ganeti.store.config_reader import ConfigReader
 
 logger = logging.getLogger(__name__)
 
@@ -38,17 +37,16 @@ class ConfigView:
     """
 
     def __init__(self, paths: Paths, on_changed: Callable[[], None] = lambda: None) -> None:
-        self._paths = paths
         self._is_stale = True
         self._error = "no configuration loaded"
-        self._follower = ConfigFollower()
+        self._reader = ConfigReader(paths)
         self.kept_rows = KeptRows()
         self._on_changed = on_changed
 
     @property
     def tables(self) -> Tables:
         """The configuration as it was read last."""
-        return self._follower.tables
+        return self._reader.tables
 
     @property
     def cluster(self) -> Cluster:
@@ -79,8 +77,8 @@ class ConfigView:
         return self.tables.filters
 
     def on_file_event(self, name: str, _kind: str) -> None:
-        """Take note that the file was replaced (or that events were lost)."""
-        if name in ("config.data", ""):
+        """Take note that the file or its journal has changed (or that events were lost)."""
+        if name in ("config.data", "config.journal", ""):
             self._is_stale = True
 
     def refresh(self) -> bool:
@@ -92,7 +90,7 @@ class ConfigView:
             return False
         self._is_stale = False
         try:
-            self._take(self._follower.read(config_file.read_config(self._paths)))
+            self._take(self._reader.read())
         except ConfigurationError as err:
             self._error = err.message
             logger.warning("Cannot read the configuration: %s; going on with the old one", err)
@@ -104,7 +102,7 @@ class ConfigView:
         """Take over a new version, as a whole or not at all."""
         assert tables.cluster is not None  # it can be decoded
         kept_rows = self.kept_rows.after(self.tables, tables)
-        self._follower.take(tables)
+        self._reader.take(tables)
         self.kept_rows = kept_rows
 
     def prepared(self) -> Iterator[None]:

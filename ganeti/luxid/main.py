@@ -152,7 +152,9 @@ class LuxiDaemon:
         Args:
             poll: the answers of the nodes to the question for the master.
         """
-        self._watcher.watch(self._paths.data_dir, ("moved_to",), self._on_config_event)
+        self._watcher.watch(
+            self._paths.data_dir, ("moved_to", "close_write"), self._on_config_event
+        )
         self._watcher.watch(self._paths.queue_dir, ("moved_to",), self._on_queue_event)
         self._watcher.watch(self._paths.luxid_message_dir, ("modify",), self._follower.on_log_event)
         self._watcher.watch(self._paths.livelock_dir, ("delete",), self._follower.on_livelock_event)
@@ -200,7 +202,7 @@ class LuxiDaemon:
     def _on_config_event(self, name: str, kind: Kind) -> None:
         if name.startswith("ssconf_") or not name:
             self._replication.on_candidates_changed()
-        if name not in ("config.data", ""):
+        if name not in ("config.data", "config.journal", ""):
             return  # locks.data changes with every job
         self._view.on_file_event(name, kind)
         asyncio.get_running_loop().call_later(_CONFIG_DELAY_S, self._view.refresh)

@@ -119,6 +119,17 @@ class FileCalls(Service):
             Whether it has that one; else it wants the whole file.
         """
 
+    @rpc.changes(rpc.URGENT_S, rpc.Place.DAEMON)
+    def config_append(self, lines: CompressedText) -> bool:
+        """Add changes to the journal of the configuration; durable when this returns.  Ours.
+
+        Args:
+            lines: records as of `config.journal`; those that the node has are passed over.
+
+        Returns:
+            Whether they belong to its configuration; else it wants the whole file.
+        """
+
     @rpc.changes(rpc.NORMAL_S, rpc.Place.DAEMON)
     def write_ssconf_files(self, values: Mapping[str, str]) -> None:
         """Write values of the simple configuration."""

@@ -322,7 +322,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
         running_jobs: jobs whose processes live here.
         takes_many_files: it knows the call ``jobqueue_write``.
         fails_over: a fail-over that is to make it the master is at work there.
-        patches_config: it knows the call ``config_patch``.
+        patches_config: it knows the calls ``config_patch`` and ``config_append``.
     """
 
     master_name: str

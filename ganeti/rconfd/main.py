@@ -21,13 +21,14 @@ from typing import Final
 
 from ganeti.base.errors import ConfigurationError, InotifyError, ProtocolError
 from ganeti.base.paths import Paths
-from ganeti.config.deltas.following import ConfigFollower
 from ganeti.daemon.context import DaemonContext
 from ganeti.daemon.main import DaemonSpec
 from ganeti.daemon.options import NetworkOptions, Port
 from ganeti.protocol.confd import DATAGRAM_BYTES_MAX, DEFAULT_PORT, Signer
 from ganeti.rconfd.answers import Answerer
-from ganeti.store import config_file, ssconf
+from ganeti.store import config_reader, ssconf
+from ganeti.store.config_file import Identity
+from ganeti.store.config_reader import ConfigReader
 from ganeti.system import clock, environment, files
 from ganeti.system.inotify import Kind, Watcher
 from ganeti.transport.udp_server import serve_udp
@@ -37,7 +38,9 @@ logger = logging.getLogger(__name__)
 SWEEP_S: Final = 17.0  # CONFD_CONFIG_RELOAD_TIMEOUT
 RATE_LIMIT_S: Final = 0.25  # CONFD_CONFIG_RELOAD_RATELIMIT
 _KINDS: Final[tuple[Kind, ...]] = ("moved_to", "moved_from", "close_write", "delete")
-_FILES: Final = frozenset({"config.data", "hmac.key", "ssconf_master_candidates", ""})
+_FILES: Final = frozenset(
+    {"config.data", "config.journal", "hmac.key", "ssconf_master_candidates", ""}
+)
 
 
 class Desk:
@@ -72,7 +75,7 @@ class _Source:
     """The key and the files that answers are made with."""
 
     key: bytes
-    config: config_file.Identity
+    config: tuple[Identity, Identity | None]
 
 
 class Follower:
@@ -83,7 +86,7 @@ class Follower:
         self._hostname = hostname
         self._desk = desk
         self._source: _Source | None = None
-        self._config = ConfigFollower()
+        self._config = ConfigReader(self._paths)
         self._silence = ""
         self._watcher: Watcher | None = None
         self._looked_s = float("-inf")
@@ -145,7 +148,7 @@ class Follower:
             self._be_silent(err.message)
             return
         try:
-            self._refresh(_Source(key, config_file.identity(self._paths)))
+            self._refresh(_Source(key, config_reader.identity(self._paths)))
         except ConfigurationError as err:
             self._keep_old(err.message)
 
@@ -168,7 +171,7 @@ class Follower:
         if source == self._source and before is not None:
             return
         started_s = clock.monotonic()
-        config = self._config.read(config_file.read_config(self._paths))
+        config = self._config.read()
         config.check()
         self._config.take(config)
         self._desk.answerer = Answerer(config, Signer(source.key))
@@ -193,7 +196,7 @@ class Follower:
     def _be_silent(self, reason: str) -> None:
         self._desk.answerer = None
         self._source = None
-        self._config = ConfigFollower()
+        self._config = ConfigReader(self._paths)
         if reason != self._silence:
             logger.info("Not answering: %s", reason)
             self._silence = reason

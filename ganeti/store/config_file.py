@@ -1,18 +1,31 @@
-"""The configuration file, as bytes; `ganeti.objects` and `ganeti.config` know their meaning.
+"""The configuration file, with its journal if there is one, as bytes.
+
+One process writes the journal: WConfD on the master, the node daemon on a candidate.
+
+`ganeti.objects` and `ganeti.config` know their meaning.
 
 Source: config.json, "file"; ARCHITECTURE, invariant 4.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
 from ganeti.base.errors import ConfigurationError
 from ganeti.base.paths import Paths
+from ganeti.config.deltas import journal
+from ganeti.config.deltas.journal import Record
+from ganeti.protocol.node_rpc_values import ConfigVersion
 from ganeti.system import files
+from ganeti.system.failpoints import reached
+from ganeti.system.files import NotSyncedError
+
+logger = logging.getLogger(__name__)
 
 FILE_MODE: Final = 0o640
 NAMES_PER_SECOND_MAX: Final = 100  # a second name is needed only if somebody tries in a loop
@@ -20,11 +33,49 @@ SIZE_BYTES_MAX: Final = 1 << 30  # 200 times the 5,000 instances that 3.0 can be
 
 
 def read_config(paths: Paths) -> bytes:
-    """Return the content of the configuration file.
+    """Return the configuration: the content of its file, with the changes of its journal made.
 
     Raises:
         ConfigurationError: there is none, or it cannot be read.
     """
+    data, records = read_state(paths)
+    if not records:
+        return data
+    folded = journal.replay(data, records)
+    if folded is None:
+        logger.warning("%s does not belong to the configuration here", paths.config_journal)
+        return data
+    return folded
+
+
+def read_state(paths: Paths) -> tuple[bytes, list[Record]]:
+    """Return the content of the configuration file, and all records of its journal.
+
+    Raises:
+        ConfigurationError: there is no file, or it cannot be read.
+    """
+    while True:
+        before = identity(paths) if has_config(paths) else None
+        data = _read_file(paths)
+        records = read_journal(paths)
+        # The file is replaced before its journal is trimmed.
+        if not records or before is None or before == identity(paths):
+            return data, records
+
+
+def read_journal(paths: Paths) -> list[Record]:
+    """Return the records of the journal.
+
+    Raises:
+        ConfigurationError: it cannot be read.
+    """
+    try:
+        return journal.records_in(files.read_bytes_or_none(paths.config_journal) or b"")
+    except OSError as err:
+        raise ConfigurationError(f"cannot read {paths.config_journal}: {err.strerror}") from err
+
+
+def _read_file(paths: Paths) -> bytes:
     path = paths.config_data
     try:
         return files.read_bytes(path, SIZE_BYTES_MAX)
@@ -59,17 +110,43 @@ def has_config(paths: Paths) -> bool:
 
 
 def write_config(paths: Paths, data: bytes) -> None:
-    """Replace the configuration file; returns once that survives a power cut.
+    """Replace the configuration; returns once that survives a power cut.  Its journal goes.
 
     Raises:
         OSError: the old configuration stays.
     """
     files.write_durable(paths.config_data, data, FILE_MODE)
+    files.remove_if_exists(paths.config_journal)
 
 
 def write_config_pieces(paths: Paths, pieces: Sequence[bytes]) -> None:
-    """As `write_config`, from pieces that need not be joined first."""
+    """Replace the file alone, from pieces that need not be joined first; as `write_config`."""
     files.write_durable(paths.config_data, pieces, FILE_MODE)
+
+
+def fold_journal(paths: Paths, now: float) -> int:
+    """Bring the changes of the journal into the file, and remove it; returns how many there were.
+
+    A journal of another configuration is set aside.  Nobody else may write either of them.
+
+    Raises:
+        ConfigurationError: the file cannot be read.
+        OSError: the new file could not be written; both stay as they are.
+    """
+    if not os.path.exists(paths.config_journal):
+        return 0
+    data, records = read_state(paths)
+    folded = journal.replay(data, records)
+    if folded is None:
+        path = free_name(paths.config_journal, "aside", now)
+        os.rename(paths.config_journal, path)
+        logger.warning("The journal did not belong to the configuration here; it is now %s", path)
+        return 0
+    if folded is data:
+        files.remove_if_exists(paths.config_journal)
+        return 0
+    write_config(paths, folded)
+    return len(records)
 
 
 def free_name(path: str, label: str, now: float) -> str:
@@ -85,3 +162,97 @@ def free_name(path: str, label: str, now: float) -> str:
         if not os.path.exists(candidate):
             return candidate
     raise ConfigurationError(f"{name} and {NAMES_PER_SECOND_MAX} names like it exist already")
+
+
+class JournalFile:
+    """The journal of this node, to be written by this process."""
+
+    def __init__(self, paths: Paths) -> None:
+        self._paths = paths
+        self._path = paths.config_journal
+        self._mutex = threading.Lock()
+        self._end: tuple[int, int] | None = None  # inode and size after the last record
+
+    def append(self, lines: Sequence[bytes]) -> None:
+        """Add records; returns once they survive a power cut, and readers may see them.
+
+        Raises:
+            OSError: they are not there.
+            NotSyncedError: it is not known whether they are.
+        """
+        with self._mutex:
+            descriptor, is_new = self._open()
+            with files.closing(descriptor):
+                self._append(descriptor, lines, is_new=is_new)
+
+    def _open(self) -> tuple[int, bool]:
+        flags = os.O_RDWR | os.O_CLOEXEC
+        try:
+            return os.open(self._path, flags), False
+        except FileNotFoundError:
+            descriptor = os.open(self._path, flags | os.O_CREAT | os.O_EXCL, FILE_MODE)
+            beside = os.stat(self._paths.config_data)
+            files.give_to(descriptor, beside.st_uid, beside.st_gid)
+            os.fchmod(descriptor, FILE_MODE)
+            return descriptor, True
+
+    def _append(self, descriptor: int, lines: Sequence[bytes], *, is_new: bool) -> None:
+        end = self._end_of(descriptor)
+        data = memoryview(b"".join(lines))
+        try:
+            reached("before_write", self._path)
+            written = 0
+            while written < len(data):
+                written += os.pwrite(descriptor, data[written:], end + written)
+            reached("before_fsync", self._path)
+            os.fdatasync(descriptor)
+            if is_new:
+                files.fsync_directory(os.path.dirname(self._path))
+        except OSError as err:
+            self._end = None
+            _take_back(descriptor, end, err)
+            raise
+        at = end
+        try:
+            reached("after_fsync", self._path)
+            for line in lines:
+                os.pwrite(descriptor, journal.SYNCED, at)
+                at += len(line)
+        except OSError as err:
+            raise NotSyncedError(err.errno, err.strerror) from err  # it is there, and not known
+        self._end = (os.fstat(descriptor).st_ino, at)
+
+    def _end_of(self, descriptor: int) -> int:
+        """Return where the next record goes; half a record there is taken away."""
+        status = os.fstat(descriptor)
+        if (status.st_ino, status.st_size) == self._end:
+            return status.st_size
+        data = os.pread(descriptor, status.st_size, 0)
+        end = sum(len(record.line) for record in journal.records_in(data))
+        if end < status.st_size:
+            logger.warning("%s ends in half a record, which is dropped", self._path)
+            os.ftruncate(descriptor, end)
+        return end
+
+    def trim(self, version: ConfigVersion) -> None:
+        """Drop the records that the configuration file has, as it is of this version and durable.
+
+        Raises:
+            OSError: they stay.
+        """
+        with self._mutex:
+            data = files.read_bytes_or_none(self._path) or b""
+            left = journal.after(version, journal.records_in(data)) or []
+            if left:
+                files.write_durable(self._path, [record.line for record in left], FILE_MODE)
+            else:
+                files.remove_if_exists(self._path)
+
+
+def _take_back(descriptor: int, end: int, error: OSError) -> None:
+    """Take back what was written; raises NotSyncedError if that is not possible."""
+    try:
+        os.ftruncate(descriptor, end)
+        os.fsync(descriptor)
+    except OSError:
+        raise NotSyncedError(error.errno, error.strerror) from error

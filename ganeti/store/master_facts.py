@@ -233,6 +233,7 @@ def set_config_aside(paths: Paths, *, now: float) -> str | None:
         files.remove_if_exists(claim_path(paths))
         if not config_file.has_config(paths):
             return None
+        config_file.fold_journal(paths, now)
         label = f"aside-{_config_head(paths).serial_no}"
         path = config_file.free_name(paths.config_data, label, now)
         os.rename(paths.config_data, path)

@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 
 from ganeti.base.errors import ConfigurationError, GenericError, OpPrereqError
 from ganeti.base.paths import Paths
+from ganeti.config.ssconf_values import VALUE_BYTES_MAX
 from ganeti.system import files
 from ganeti.system.filelock import FileLock
 
-VALUE_BYTES_MAX: Final = 131072
 FILE_MODE: Final = 0o444
 LOCK_TIMEOUT_S: Final = 10.0  # as long as the job queue's lock is waited for
 

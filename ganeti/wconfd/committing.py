@@ -5,37 +5,50 @@ once the file that contains it survives a power cut, and only then do readers se
 fails fails everything that was accepted since the last good one, and leaves the old file.  If the
 disk fails between the two, with the new file there and not known to be safe, nobody is answered:
 the daemon ends, and goes on from the file on the disk when it is started again.
+
+Where a journal is kept, a change is durable once its record is (`store.config_file`).  The file
+follows within a second of the first change that it lacks, and at the end of the daemon; then its
+records leave the journal.  While the file cannot be written, the journal grows, and nothing is
+lost.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from ganeti.base.errors import GenericError
+from ganeti.base.paths import Paths
+from ganeti.config.deltas.journal import record_of
 from ganeti.config.state import ConfigState, Flush
 from ganeti.config.transaction import Transaction
+from ganeti.protocol.node_rpc_values import ConfigVersion
+from ganeti.store.config_file import JournalFile, write_config_pieces
 from ganeti.system.files import NotSyncedError
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+DELAY_S: Final = 0.5  # and a file that is written in half a second is there within one
+_RETRY_S: Final = 1.0
+
 
 class Committer:
     """Applies changes and writes them; `run` must be running.
 
     Args:
-        write: writes the pieces of the file durably; called in a thread; raises OSError.
+        write: makes a change durable; called in a thread; raises OSError.
         written: called after each good write, once the waiting callers have been answered.
     """
 
     def __init__(
         self,
         state: ConfigState,
-        write: Callable[[list[bytes]], None],
+        write: Callable[[Flush], None],
         written: Callable[[Flush], None],
         now: Callable[[], float],
     ) -> None:
@@ -91,7 +104,7 @@ class Committer:
         self._flushing, self._accepted = self._accepted, None
         flush = self.state.start_flush(self._now())
         try:
-            await asyncio.to_thread(self._write, flush.pieces)
+            await asyncio.to_thread(self._write, flush)
         except NotSyncedError as err:
             logger.critical("The disk failed with the new configuration written: %s; ending", err)
             raise
@@ -119,3 +132,69 @@ class Committer:
                 future.set_exception(GenericError(text))
                 future.exception()  # the caller may be gone
         self._flushing = self._accepted = None
+
+
+class Checkpoints:
+    """Writes records at once and the file later; `run` must be running.
+
+    Args:
+        on_file: hears that the file has a new version.
+    """
+
+    def __init__(self, paths: Paths, state: ConfigState, on_file: Callable[[], None]) -> None:
+        self._paths = paths
+        self._state = state
+        self._journal = JournalFile(paths)
+        self._on_file = on_file
+        self._wanted = asyncio.Event()
+        self._is_failing = False
+        self._mutex = threading.Lock()
+        self._written_no = state.version.serial_no
+        self.file_version = state.version
+
+    def append(self, flush: Flush) -> None:
+        """Make a change durable by its record; errors as of `JournalFile.append`."""
+        self._journal.append([record_of(flush.base, flush.version, flush.changed).line])
+
+    def follow(self, _flush: Flush) -> None:
+        """Note that the file lacks a change."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Let the file follow, until cancelled."""
+        while True:
+            await self._wanted.wait()
+            await asyncio.sleep(DELAY_S)
+            self._wanted.clear()
+            if not await self.write():
+                self._wanted.set()
+                await asyncio.sleep(_RETRY_S)
+
+    async def write(self) -> bool:
+        """Bring the file to the newest version; returns whether it has that."""
+        version = self._state.version
+        if version == self.file_version:
+            return True
+        try:
+            await asyncio.to_thread(self._write, self._state.pieces, version)
+        except OSError as err:
+            self._failed(err)
+            return False
+        if self._is_failing:
+            logger.info("The configuration file can be written again")
+            self._is_failing = False
+        self.file_version = version
+        self._on_file()
+        return True
+
+    def _failed(self, error: OSError) -> None:
+        if not self._is_failing:
+            logger.error("Cannot write the configuration file: %s; its journal has all", error)
+            self._is_failing = True
+
+    def _write(self, pieces: list[bytes], version: ConfigVersion) -> None:
+        with self._mutex:
+            if version.serial_no > self._written_no:  # one that was given up may end late
+                write_config_pieces(self._paths, pieces)
+                self._written_no = version.serial_no
+            self._journal.trim(version)

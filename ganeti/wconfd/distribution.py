@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Concatenate, Final, ParamSpec, TypeVar
@@ -22,6 +23,7 @@ from ganeti.clients import master_poll
 from ganeti.clients.async_node_rpc import AsyncNodeRpcClient
 from ganeti.clients.couriers import Courier, Couriers, Delivery, NodeSilentError, Spawn
 from ganeti.clients.node_rpc import RpcResult, Target
+from ganeti.config.deltas.journal import Record, record_of
 from ganeti.config.index import NODES
 from ganeti.config.ssconf_values import SsconfComposer
 from ganeti.config.state import Flush, parts_since
@@ -42,11 +44,14 @@ logger = logging.getLogger(__name__)
 P = ParamSpec("P")
 R = TypeVar("R")
 
-CONFIG: Final = "config"  # the whole; its versions are its serial numbers
+CONFIG: Final = "config"  # its versions are its serial numbers
+FILE: Final = "config.data"  # where a journal is kept: the file as such, which follows later
 SSCONF: Final = "ssconf"
 
 FLUSH_S_MAX: Final = 10.0  # the time for enough candidates
+FINISH_S_MAX: Final = 2.0
 TRIP_S_MAX: Final = 60.0  # a large configuration over a slow line
+RECORDS_MAX: Final = 256  # that a candidate may lack; one that lacks more is sent the file
 RECENT_MAX: Final = 16  # versions that a patch may start from
 _CANDIDATE_DELAY_S_MAX: Final = 1.5  # it is to have everything soon after it is back
 _OTHERS_DELAY_S_MAX: Final = 60.0
@@ -81,21 +86,26 @@ class Distributor:
         self._watch = watch
         self._nodes: dict[str, Node] = {}  # by name
         self._strangers: dict[str, int] = {}  # node -> serial number that was told
-        self._couriers = Couriers(self, spawn, files_max=2, trip_s_max=TRIP_S_MAX)
+        self._couriers = Couriers(self, spawn, files_max=3, trip_s_max=TRIP_S_MAX)
         self._ssconf = SsconfComposer(keeper.durable)
         self._ssconf_version = 1
         self._packed: tuple[int, CompressedText] | None = None  # serial number, content
         self._packing = asyncio.Lock()
         self._recent: dict[int, Content] = {}  # by serial number
+        self._file_no: dict[str, int] = {}  # node -> serial number of the file that it took last
+        self._records: deque[Record] = deque(maxlen=RECORDS_MAX)
         self._patched: dict[str, bool] = {}  # node -> whether it knows the call for that
         self._write_own_ssconf({})
         self._renew_nodes()
         keeper.on_flush(self.changed)
+        keeper.on_file(self.start)
 
     # The files, and the nodes that should have them.
 
     def changed(self, flush: Flush) -> None:
         """Note that the configuration was written."""
+        if self._keeper.checkpoints is not None:
+            self._records.append(record_of(flush.base, flush.version, flush.changed))
         before = self._ssconf.values
         if self._ssconf.follow(flush.changed):
             self._ssconf_version += 1
@@ -104,11 +114,28 @@ class Distributor:
             self._renew_nodes()
         self.start()
 
+    async def finish(self) -> None:
+        """Wait a little until the candidates that answer have the whole file, not its journal."""
+        assert self._keeper.checkpoints is not None
+        serial_no = self._keeper.checkpoints.file_version.serial_no
+
+        def is_done() -> bool:
+            return all(
+                each.copies.is_missing
+                or each.target.offline
+                or each.copies.has_version(FILE, serial_no)
+                for each in self._candidates()
+            )
+
+        await self._couriers.wait_until(FILE, is_done, FINISH_S_MAX)
+
     def start(self) -> None:
         """Bring every node the files that it lacks."""
         for courier in self._couriers:
             if self._nodes[courier.name].master_candidate:
                 courier.copies.want(CONFIG, self._keeper.state.serial_no)
+                if self._keeper.checkpoints is not None:
+                    courier.copies.want(FILE, self._keeper.checkpoints.file_version.serial_no)
             courier.copies.want(SSCONF, self._ssconf_version)
         self._couriers.start_soon()
 
@@ -116,7 +143,7 @@ class Distributor:
         """Bring everything to every node, also the versions that it has."""
         self._write_own_ssconf({})
         for courier in self._couriers:
-            courier.copies.forget([CONFIG, SSCONF])
+            courier.copies.forget([CONFIG, FILE, SSCONF])
         self._couriers.hurry()
         self.start()
 
@@ -141,13 +168,13 @@ class Distributor:
             courier = self._couriers.get(name)
             if courier is None:
                 courier = self._couriers.add(target, NodeCopies(trips_max=1))
-            courier.takes_many = True  # there are two files, and each has its own call
+            courier.takes_many = True  # there are few files, and each has its own call
             courier.is_known = True
             courier.target = target
             if before is not None and before.offline and not node.offline:
                 courier.copies.forget([SSCONF])  # it may have been reinstalled meanwhile
             if not node.master_candidate or node.offline:
-                courier.copies.forget([CONFIG])
+                courier.copies.forget([CONFIG, FILE])
             courier.copies.silent_delay_s_max = (
                 _CANDIDATE_DELAY_S_MAX if node.master_candidate else _OTHERS_DELAY_S_MAX
             )
@@ -222,13 +249,18 @@ class Distributor:
     async def deliver(self, courier: Courier, versions: Versions) -> Delivery:
         """As declared; the whole configuration first, and without it nothing."""
         taken: dict[str, int] = {}
-        if CONFIG in versions:
-            serial_no, error = await self._bring_config(courier)
+        if CONFIG in versions or FILE in versions:
+            appended = None if FILE in versions else await self._append(courier)
+            serial_no, error = (
+                (appended, None) if appended is not None else await self._bring_file(courier)
+            )
             if error is not None:
                 if self._watch is not None:
                     self._watch.prompt()  # it may follow another master
                 return Delivery({}, {CONFIG: error})
             taken[CONFIG] = serial_no
+            if appended is None:
+                taken[FILE] = serial_no
         if SSCONF in versions:
             version, values = self._ssconf_version, self._ssconf.values
             error = await self._call(NodeCalls.write_ssconf_files, courier.target, values)
@@ -237,30 +269,56 @@ class Distributor:
             taken[SSCONF] = version
         return Delivery(taken)
 
-    async def _bring_config(self, courier: Courier) -> tuple[int, str | None]:
+    async def _append(self, courier: Courier) -> int | None:
+        """Send the changes that a node lacks, for its journal.
+
+        Returns:
+            The serial number that it has now; None if it needs the whole file.
+        """
+        has = courier.copies.has.get(CONFIG)
+        records = list(self._records)
+        first = next((n for n, r in enumerate(records) if r.change.base.serial_no == has), None)
+        if first is None or not await self._takes_patches(courier):
+            return None
+        lines = b"".join(record.line for record in records[first:]).decode()
+        result = await self._ask(NodeCalls.config_append, courier.target, CompressedText(lines))
+        if result.error is not None or not result.payload:
+            return None
+        return records[-1].change.version.serial_no
+
+    async def _bring_file(self, courier: Courier) -> tuple[int, str | None]:
         """Send the newest configuration, if possible as the parts that the node has not.
 
         Returns:
             The serial number of the version sent, and why the node refused it.
         """
-        base = self._recent.get(courier.copies.has.get(CONFIG, 0))
-        if base is not None and await self._takes_patches(courier):
-            newest = self._newest()
-            patch = ConfigPatch(
-                base.version, newest.version, parts_since(base.pieces, newest.pieces)
-            )
-            result = await self._ask(
-                NodeCalls.config_patch, courier.target, patch, *self._file_details()
-            )
-            if result.error is None and result.payload:
-                return newest.version.serial_no, None
-        self._newest()  # the base of the next one
+        newest = self._newest()
+        if await self._patch(courier, newest):
+            return newest.version.serial_no, None
         serial_no, content = await self._config()
         path = self._keeper.paths.globalize(self._keeper.paths.config_data)
         error = await self._call(
             NodeCalls.upload_file_single, courier.target, path, content, *self._file_details()
         )
+        if error is None:
+            self._file_no[courier.name] = serial_no
         return serial_no, error
+
+    async def _patch(self, courier: Courier, newest: Content) -> bool:
+        """Send parts of the file; returns whether the node took them."""
+        base = self._recent.get(self._file_no.pop(courier.name, 0))
+        is_known = base is not None and CONFIG in courier.copies.has
+        if base is None or not is_known or not await self._takes_patches(courier):
+            return False
+        parts = parts_since(base.pieces, newest.pieces)
+        patch = ConfigPatch(base.version, newest.version, parts)
+        result = await self._ask(
+            NodeCalls.config_patch, courier.target, patch, *self._file_details()
+        )
+        if result.error is not None or not result.payload:
+            return False
+        self._file_no[courier.name] = newest.version.serial_no
+        return True
 
     async def _takes_patches(self, courier: Courier) -> bool:
         known = self._patched.get(courier.name)
@@ -316,8 +374,11 @@ class Distributor:
     # Which nodes have it.
 
     def wanted(self) -> Wanted:
-        """Return what other nodes should have and have not."""
-        return self._couriers.wanted()
+        """Return what other nodes should have and have not; files that follow do not count."""
+        return {
+            name: {file: version for file, version in versions.items() if file != FILE}
+            for name, versions in self._couriers.wanted().items()
+        }
 
     def lacking(self, wanted: Wanted) -> list[str]:
         """Return the nodes that do not answer, or still lack some of that."""

@@ -27,7 +27,7 @@ from ganeti.config.views import Base
 from ganeti.protocol.wconfd import ClientId, LockMode
 from ganeti.store.config_file import write_config_pieces
 from ganeti.system import clock
-from ganeti.wconfd.committing import Committer
+from ganeti.wconfd.committing import Checkpoints, Committer
 from ganeti.wconfd.lock_service import LockService
 from ganeti.wconfd.owners import Owners
 from ganeti.wconfd.signalling import Signals
@@ -50,9 +50,13 @@ class StateFiles:
 
 
 class Keeper:
-    """Configuration, locks and reservations."""
+    """Configuration, locks and reservations.
 
-    def __init__(self, paths: Paths, contents: StateFiles) -> None:
+    Args:
+        has_journal: changes of the configuration go into a journal first.
+    """
+
+    def __init__(self, paths: Paths, contents: StateFiles, *, has_journal: bool = False) -> None:
         self.paths = paths
         self.owners = Owners(paths)
         self.state = contents.config
@@ -64,8 +68,14 @@ class Keeper:
         )
         self.locks.allocation.set_jobs_max(self.durable.cluster.max_running_jobs)
         self.locks.allocation.set_sharers_max(self.durable.cluster.max_disk_transfers or None)
-        self.committer = Committer(self.state, self._write, self._written, clock.now)
         self._listeners: list[Callable[[Flush], None]] = []
+        self._file_listeners: list[Callable[[], None]] = []
+        self.checkpoints: Checkpoints | None = None
+        if has_journal:
+            self.checkpoints = Checkpoints(paths, self.state, self._file_written)
+            self.on_flush(self.checkpoints.follow)
+        write = self._write if self.checkpoints is None else self.checkpoints.append
+        self.committer = Committer(self.state, write, self._written, clock.now)
         self._own_file = VolatileFile(
             paths.tempres_own_data,
             contents.own_reservations,
@@ -95,8 +105,8 @@ class Keeper:
         """Return the whole durable configuration as one object."""
         return Raw(b"".join(self.state.pieces))
 
-    def _write(self, pieces: list[bytes]) -> None:
-        write_config_pieces(self.paths, pieces)
+    def _write(self, flush: Flush) -> None:
+        write_config_pieces(self.paths, flush.pieces)
 
     def _written(self, flush: Flush) -> None:
         self.locks.set_jobs_max(self.durable.cluster.max_running_jobs)
@@ -105,8 +115,16 @@ class Keeper:
             listener(flush)
 
     def on_flush(self, listener: Callable[[Flush], None]) -> None:
-        """Call a function after every write of the configuration."""
+        """Call a function after every change of the configuration."""
         self._listeners.append(listener)
+
+    def _file_written(self) -> None:
+        for listener in self._file_listeners:
+            listener()
+
+    def on_file(self, listener: Callable[[], None]) -> None:
+        """Call a function after every write of the file, where a journal is kept."""
+        self._file_listeners.append(listener)
 
     async def change(self, change: Callable[[Transaction], T], owner: ClientId | None = None) -> T:
         """Change the configuration; waits while somebody else holds the lock on all of it.

@@ -36,6 +36,7 @@ from ganeti.locking import serialisation
 from ganeti.locking.serialisation import decode_locks
 from ganeti.protocol.wconfd import MESSAGE_BYTES_MAX, SOCKET_MODE, ClientId
 from ganeti.store import ssconf
+from ganeti.store.config_file import fold_journal
 from ganeti.store.config_upgrade import load_and_upgrade
 from ganeti.store.lease import CopiesReporter
 from ganeti.system import clock, files
@@ -84,13 +85,16 @@ def read_files(paths: Paths) -> StateFiles:
 
 def _read_config(paths: Paths) -> ConfigState:
     try:
+        count = fold_journal(paths, clock.now())
+        if count:
+            logger.info("Changes that the journal had, and the file had not: %d", count)
         data = load_and_upgrade(paths, new_uuid=clock.new_uuid, tell=logger.info)
         return ConfigState(data)
     except ConfigVersionMismatch:
         raise
     except OSError as err:
         raise ConfigurationError(
-            f"cannot upgrade {paths.config_data}: {err.strerror}; it stays as it was"
+            f"cannot write {paths.config_data}: {err.strerror}; it stays as it was"
         ) from err
     except GenericError as err:
         raise ConfigurationError(
@@ -168,6 +172,9 @@ class Options(MasterOptions, frozen=True, kw_only=True):
     """The options of WConfD."""
 
     force_node: Annotated[bool, option("run even if this node is not the master")] = False
+    config_journal: Annotated[
+        bool, option("make changes durable by a journal; the whole file follows within a second")
+    ] = False
     changes_without_owner: Annotated[
         bool, option("allow the calls of Ganeti 3.0 that change things and name no owner")
     ] = False
@@ -184,7 +191,7 @@ async def serve(context: DaemonContext) -> None:
         await check_self(context)  # before any file is touched
         contents = read_files(paths)
         await confirm(context)
-    keeper = Keeper(paths, contents)
+    keeper = Keeper(paths, contents, has_journal=context.options_as(Options).config_journal)
     files.ensure_directory(paths.livelock_dir, _LIVELOCK_MODE)
     with _own_livelock(paths) as livelock:
         async with AsyncNodeRpcClient(paths) as rpc:
@@ -215,6 +222,8 @@ async def serve(context: DaemonContext) -> None:
                 changes_without_owner=context.options_as(Options).changes_without_owner,
             )
             context.spawn(keeper.committer.run(), "writer of the configuration")
+            if keeper.checkpoints is not None:
+                context.spawn(keeper.checkpoints.run(), "writer of the whole file")
             try:
                 await deaths.sweep()  # before anybody asks, and before locks go to the dead
                 context.spawn(deaths.run(), "watch over owners")
@@ -226,6 +235,9 @@ async def serve(context: DaemonContext) -> None:
                     context.spawn(partner, "watch over LuxiD")
                     context.ready()
                     await context.stopping.wait()
+                if keeper.checkpoints is not None:
+                    await keeper.checkpoints.write()
+                    await distributor.finish()
             finally:
                 deaths.close()
                 keeper.close()

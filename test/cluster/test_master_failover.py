@@ -28,7 +28,7 @@ from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import DrainResult
 from ganeti.store import master_facts, ssconf
 from ganeti.store.job_files import JobFiles
-from ganeti.system import files
+from ganeti.system import daemon_control, files
 
 EXIT_NOTMASTER = 11
 
@@ -359,6 +359,21 @@ def test_the_newest_configuration_is_taken_from_another_candidate(three: Failing
     assert str(job_id) in taken
     assert three.gnt("cluster list-tags").lines == ["late"]
     assert three.statuses()[job_id] == "success"
+
+
+def test_what_only_journals_have_survives_a_dead_master(three: FailingCluster) -> None:
+    old, new, _third = three.nodes
+    daemon_control.stop_daemon(three.paths, "ganeti-wconfd")
+    daemon_control.start_daemon(three.paths, "ganeti-wconfd", ["--config-journal"], hostname=old)
+    tags = [f"tag{number}" for number in range(4)]
+    for tag in tags:
+        three.gnt(f"cluster add-tags {tag}")
+    three.kill_node(old)  # sooner than the files follow
+    three.fail_over(new)
+    assert three.gnt("cluster list-tags").lines == tags
+    assert not os.path.exists(three.paths.config_journal)
+    three.gnt("cluster add-tags more")  # here WConfD runs without one
+    assert three.gnt("cluster list-tags").lines == sorted([*tags, "more"])
 
 
 @pytest.mark.shows("2.0/startup/refused")

@@ -14,9 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.large_config import large_config_bytes
 from fakes.old_configs import OLD_VERSIONS, config_bytes, load_config
 
 from ganeti.base.paths import Paths
+from ganeti.config import changes
+from ganeti.config.deltas.journal import record_of
+from ganeti.config.state import ConfigState
 from ganeti.config.upgrade.upgrading import needs_upgrade
 from ganeti.system.filelock import PidFile
 
@@ -208,6 +212,26 @@ def test_downgrade(node: Node) -> None:
     assert len(node.backups) == 1
     node.put(config_bytes("2.12"))
     assert "of version 2.12" in node.bad(1, "cfgupgrade", "--downgrade", "--force")
+
+
+def test_a_journal_that_a_killed_daemon_left_is_brought_into_the_file(node: Node) -> None:
+    path = node.paths.config_data
+    Path(path).write_bytes(large_config_bytes(1))
+    state = ConfigState(large_config_bytes(1))
+    change = state.begin(1.5)
+    changes.add_tags(change, "cluster", "", ["kept"])
+    state.accept(change)
+    flush = state.start_flush(2.5)
+    line = record_of(flush.base, flush.version, flush.changed).line
+    Path(node.paths.config_journal).write_bytes(line + line[:50])
+    assert "they are brought into it" in node.good("cfgupgrade", "--dry-run")
+    assert json.loads(Path(path).read_bytes())["cluster"]["tags"] == []
+    node.good("cfgupgrade", "--downgrade")
+    assert json.loads(Path(path).read_bytes()) == json.loads(b"".join(flush.pieces))
+    assert not os.path.exists(node.paths.config_journal)
+    Path(path).write_bytes(json.dumps({**load_config("3.0"), "serial_no": 999}).encode())
+    Path(node.paths.config_journal).write_bytes(line)
+    assert "it is left alone" in node.good("cfgupgrade")
 
 
 @pytest.mark.parametrize("tool", ["cfgupgrade", "query-config"])

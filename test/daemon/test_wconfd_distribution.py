@@ -16,13 +16,13 @@ import pytest
 from fakes.large_config import uuid_of
 from fakes.noded_node import NodedNode, short_directory
 from fakes.waiting import wait_until
-from fakes.wconfd_node import WconfdNode
+from fakes.wconfd_node import ALONE, WconfdNode
 from msgspec.structs import replace
 
 from ganeti.base.errors import OpExecError
 from ganeti.base.paths import Paths
 from ganeti.protocol.wconfd import ObjectKind
-from ganeti.store import ssconf
+from ganeti.store import config_file, ssconf
 from ganeti.store.availability import State, read_state, write_state
 from ganeti.system import certificates, clock, files
 
@@ -126,6 +126,37 @@ def test_a_candidate_is_sent_what_changed(cluster: Cluster) -> None:
     client.flush_config()
     wait_until(lambda: config_of(cluster.candidate) == cluster.master.config(), "the whole file")
     assert log.read_text().count("upload_file_single") == 2
+
+
+def test_a_killed_master_with_a_journal_leaves_all_on_the_candidate(cluster: Cluster) -> None:
+    def on_candidate() -> Any:
+        return json.loads(config_file.read_config(cluster.candidate.paths))
+
+    options = (*ALONE, "--config-journal")
+    client = cluster.master.start(*options).owner().hold_everything().client
+    client.flush_config()
+    wait_until(lambda: on_candidate() == cluster.master.config(), "the first copy")
+    log = Path(cluster.candidate.paths.log_file("ganeti-noded"))
+    for number in range(10):
+        client.add_tags("cluster", "", [f"t{number}"])
+        client.flush_config()
+        wait_until(lambda: on_candidate() == cluster.master.config(), "the change")
+    assert "config_append" in log.read_text()
+    cluster.master.kill()
+    assert len(cluster.master.config()["cluster"]["tags"]) == 10
+    assert on_candidate() == cluster.master.config()
+    cluster.master.start(*options)
+    assert not os.path.exists(cluster.master.paths.config_journal)
+    client.add_tags("cluster", "", ["last"])
+    wait_until(
+        lambda: (
+            json.loads(files.read_bytes(cluster.candidate.paths.config_data))
+            == cluster.master.config()
+        ),
+        "the file to follow",
+    )
+    wait_until(lambda: not os.path.exists(cluster.candidate.paths.config_journal), "it to be empty")
+    assert log.read_text().count("upload_file_single") == 2, "one for each start of WConfD"
 
 
 @pytest.mark.shows("2.12/noded/from-wconfd")
@@ -246,7 +277,9 @@ def test_everything_is_sent_again_when_asked_for(cluster: Cluster) -> None:
     client = cluster.master.start().owner().hold_everything().client
     client.flush_config()
     for node in (cluster.candidate, cluster.other):
-        os.remove(node.paths.ssconf_file("master_node"))
+        path = node.paths.ssconf_file("master_node")
+        wait_until(lambda path=path: os.path.exists(path), f"the values on {node.name}")
+        os.remove(path)
     os.remove(cluster.candidate.paths.config_data)
     os.remove(cluster.master.paths.ssconf_file("node_list"))
     client.flush_config()  # all have been served, as far as anybody knows

@@ -18,7 +18,7 @@ from ganeti.base.errors import TransportError
 from ganeti.base.paths import Paths
 from ganeti.clients.wconfd import WConfClient
 from ganeti.protocol.wconfd import ClientId
-from ganeti.store import ssconf
+from ganeti.store import config_file, ssconf
 from ganeti.system import files
 from ganeti.system.filelock import LiveLock
 
@@ -143,4 +143,4 @@ class WconfdNode:
             return log.read()
 
     def config(self) -> Any:
-        return json.loads(files.read_bytes(self.paths.config_data))
+        return json.loads(config_file.read_config(self.paths))

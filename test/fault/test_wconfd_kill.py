@@ -19,12 +19,13 @@ import pytest
 from fakes import wconfd_traffic
 from fakes.chance import seed
 from fakes.waiting import wait_until
-from fakes.wconfd_node import WconfdNode
+from fakes.wconfd_node import ALONE, WconfdNode
 
 from ganeti.clients.wconfd import WConfClient
 from ganeti.protocol.wconfd import ClientId, ObjectKind
+from ganeti.system import files
 
-ROUNDS = int(os.environ.get("GANETI_TEST_ROUNDS", "20"))
+ROUNDS = int(os.environ.get("GANETI_TEST_ROUNDS", "12"))
 SEED = seed()
 ROUND_SECONDS_MAX = 30
 CLIENTS = 8
@@ -118,7 +119,8 @@ def replace_worker(node: WconfdNode, workers: list[Worker], index: int, state: A
 
 
 @pytest.mark.shows("2.12/wconfd-details/any-point")
-def test_nothing_acknowledged_is_lost_when_wconfd_is_killed() -> None:
+@pytest.mark.parametrize("options", [(), ("--config-journal",)], ids=["file", "journal"])
+def test_nothing_acknowledged_is_lost_when_wconfd_is_killed(options: tuple[str, ...]) -> None:
     faulthandler.cancel_dump_traceback_later()
     faulthandler.dump_traceback_later(
         120 + ROUNDS * ROUND_SECONDS_MAX, exit=True, file=sys.__stderr__
@@ -126,7 +128,7 @@ def test_nothing_acknowledged_is_lost_when_wconfd_is_killed() -> None:
     print(f"GANETI_TEST_SEED={SEED}")  # shown when the test fails
     chance = random.Random(SEED)
     with WconfdNode() as node:
-        node.start()
+        node.start(*ALONE, *options)
         reader = WConfClient(node.paths, ClientId("reader", "", os.getpid()))
         workers = [Worker(node, number) for number in range(1, CLIENTS + 1)]
         calls, serial_no = 0, 0
@@ -137,7 +139,7 @@ def test_nothing_acknowledged_is_lost_when_wconfd_is_killed() -> None:
                 for _ in range(chance.randint(1, 2)):
                     time.sleep(chance.uniform(0.0, 0.4))  # a random moment is the point here
                     node.kill()
-                    node.start()
+                    node.start(*ALONE, *options)
                 for worker in workers:
                     worker.send("stop")
                 states = [worker.state() for worker in workers]
@@ -152,3 +154,7 @@ def test_nothing_acknowledged_is_lost_when_wconfd_is_killed() -> None:
             for worker in workers:
                 worker.kill()
         assert calls > ROUNDS * CLIENTS
+        wanted = node.config()
+        assert node.stop() == 0
+        assert not os.path.exists(node.paths.config_journal)
+        assert json.loads(files.read_bytes(node.paths.config_data)) == wanted

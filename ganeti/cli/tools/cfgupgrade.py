@@ -18,6 +18,7 @@ from ganeti.base.text import listed_paths
 from ganeti.cli.command import Context, Options, confirm, opt
 from ganeti.cli.declaration.program import DEBUG, single_program
 from ganeti.cli.run.failures import explain, told_by
+from ganeti.config.deltas.journal import records_in, replay
 from ganeti.config.state import problems_in
 from ganeti.config.upgrade.downgrade import downgrade_config
 from ganeti.config.upgrade.upgrading import Upgraded, decode_config, upgrade_config
@@ -27,7 +28,7 @@ from ganeti.store.config_upgrade import read_config_at, replace_with_backup
 from ganeti.system import clock
 from ganeti.system.daemon_control import running_pid
 from ganeti.system.environment import own_hostname
-from ganeti.system.files import read_bytes_or_none
+from ganeti.system.files import read_bytes_or_none, remove_if_exists, write_durable
 
 NAME = "cfgupgrade"
 
@@ -60,7 +61,8 @@ def upgrade(context: Context, options: Options, _args: list[str]) -> None:
     obstacle = _obstacle(paths, data_dir, options)
     if obstacle is not None and not options.dry_run:
         raise obstacle
-    data = read_config_at(path)
+    journal = os.path.join(data_dir, os.path.basename(paths.config_journal))
+    data = _fold(context, path, journal, is_dry=options.dry_run)
     now = clock.now()
     plan = _plan(data, options, now)
     if not plan.notes:
@@ -79,6 +81,23 @@ def upgrade(context: Context, options: Options, _args: list[str]) -> None:
         confirm(context, f"Write this to {path}?")
     backup = replace_with_backup(path, data, result, version=plan.version, now=now)
     context.write(f"{path} is written. The file as it was: {backup}")
+
+
+def _fold(context: Context, path: str, journal: str, *, is_dry: bool) -> bytes:
+    """Bring the changes of a journal into the file beside it; returns the configuration."""
+    present = read_config_at(path)
+    records = records_in(read_bytes_or_none(journal) or b"")
+    data = replay(present, records)
+    if data is None:
+        context.write(f"{journal} does not belong to {path}; it is left alone.")
+        return present
+    if data is not present:
+        context.write(f"{journal} has changes that {path} has not; they are brought into it.")
+    if records and not is_dry:
+        if data is not present:
+            write_durable(path, data)
+        remove_if_exists(journal)
+    return data
 
 
 def _paths_of(context: Context, options: Options) -> Paths:
@@ -203,6 +222,10 @@ should be is left alone, so the program may be run again at any time.
 
 ganeti-wconfd does the same by itself when it finds an old file; this program shows beforehand what
 will happen (--dry-run) and prepares a file that lies somewhere else (--path).
+
+Where ganeti-wconfd was killed while it kept a journal (its --config-journal), the last changes lie
+in config.journal beside the file.  This program brings them into the file first, with or without
+--downgrade, so Ganeti 3.0 finds them there.
 
 With --downgrade it takes keys out that Ganeti 3.0 does not know and would refuse to load, so that
 3.0 itself can go on with the file.  That is refused if anything would be lost.

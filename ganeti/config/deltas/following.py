@@ -7,11 +7,15 @@ short *mark* takes its place; what is left is a small configuration, which is sp
 and then the objects of the runs stand where their marks do.  So a change costs a comparison of
 bytes, and the decoding of the runs that it touched.  A file that looks different (blanks between
 objects, tables in another order) is only read more slowly.
+
+Where a journal is kept, its records lie on top: the objects that they changed count as touched
+until a file has them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
@@ -21,6 +25,7 @@ from msgspec import Raw
 from ganeti.base.errors import ConfigurationError
 from ganeti.base.json import dumps
 from ganeti.config.config_data import TABLES, SplitConfig, split_config
+from ganeti.config.deltas.journal import Record, after, version_of, with_changes
 from ganeti.config.tables import NO_TABLES, Tables
 
 RUN_OBJECTS: Final = 64
@@ -52,36 +57,81 @@ class _Run:
 Runs = Mapping[str, list[_Run]]  # of each table, in the order of the file
 
 
+# A file, the objects that may differ from the version before, by table, and its runs.
+_Found = tuple[SplitConfig, Mapping[str, Collection[str]] | None, Runs | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """A version, the runs of its file, and the objects that its journal changed after that."""
+
+    tables: Tables = NO_TABLES
+    runs: Runs | None = None  # made when they are needed
+    ahead: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+
 class ConfigFollower:
     """Keeps the newest version as `tables`."""
 
     def __init__(self) -> None:
-        self.tables: Tables = NO_TABLES
-        self._runs: Runs | None = None  # of the newest version; made when they are needed
-        self._read: tuple[Tables, Runs | None] | None = None
+        self._newest = _Version()
+        self._read = self._newest
 
-    def read(self, data: bytes) -> Tables:
-        """Return the version that the file holds; it becomes the newest one by `take`.
+    @property
+    def tables(self) -> Tables:
+        """The newest version."""
+        return self._newest.tables
+
+    def read(self, data: bytes | None, records: Sequence[Record] = ()) -> Tables | None:
+        """Return the version that the file and its journal hold; it becomes the newest by `take`.
+
+        Args:
+            data: the content of the file; None if that is the one read last.
+
+        Returns:
+            None if the journal belongs to another file, which has to be read as well.
 
         Raises:
             ConfigurationError: as of `split_config`.
         """
-        found = None if self.tables is NO_TABLES else self._read_by_runs(data)
-        self._read = (Tables(split_config(data), self.tables), None) if found is None else found
-        return self._read[0]
+        found: _Found | None = None
+        if data is None:
+            found = (self.tables.split, {}, self._newest.runs)
+        elif self.tables is not NO_TABLES:
+            found = self._read_by_runs(data)
+        if found is None:
+            assert data is not None
+            found = (split_config(data), None, None)
+        split, touched, runs = found
+        later = after(version_of(split), records) if records else []
+        if later is None and data is None:
+            return None
+        ahead: dict[str, frozenset[str]] = {} if data is not None else dict(self._newest.ahead)
+        for record in later or ():
+            for name, objects in record.change.objects.items():
+                ahead[name] = ahead.get(name, frozenset()).union(objects)
+        if later:
+            split = with_changes(split, (record.change for record in later))
+        if touched is not None:
+            before = self._newest.ahead
+            touched = {
+                name: {*touched.get(name, ()), *ahead.get(name, ()), *before.get(name, ())}
+                for name in TABLES
+            }
+        self._read = _Version(Tables(split, self.tables, touched), runs, ahead)
+        return self._read.tables
 
     def take(self, tables: Tables) -> None:
         """Take over the version read last."""
-        assert self._read is not None
-        assert self._read[0] is tables
-        (self.tables, self._runs), self._read = self._read, None
+        assert self._read.tables is tables
+        self._newest = self._read
 
-    def _read_by_runs(self, data: bytes) -> tuple[Tables, Runs] | None:
-        """Return the version in a file that is like the last one, or None."""
-        before = self.tables.split.tables
-        runs = self._runs
+    def _read_by_runs(self, data: bytes) -> _Found | None:
+        """Return a file that is like the last one, what may differ, and its runs; or None."""
+        before, runs = self.tables.split, self._newest.runs
+        is_first = runs is None
         if runs is None:
-            runs = {name: list(_runs_of([before[name]])) for name in _in_order(self.tables.split)}
+            runs = {name: list(_runs_of([before.tables[name]])) for name in _in_order(before)}
         marked, found = _with_marks(data, runs)
         try:
             split = split_config(marked)
@@ -92,14 +142,15 @@ class ConfigFollower:
             return None
         read = {name: list(_runs_of(each)) for name, each in parts.items()}
         touched = {name: _touched(runs.get(name, []), read.get(name, [])) for name in TABLES}
+        ahead = self._newest.ahead
         tables = {
-            name: before[name]
-            if self._runs is not None and not touched[name]
+            name: before.tables[name]
+            if not (is_first or touched[name] or name in ahead)
             else {uuid: raw for run in read.get(name, []) for uuid, raw in run.objects.items()}
             for name in TABLES
         }
         split = SplitConfig(cluster=split.cluster, tables=tables, top=split.top, order=split.order)
-        return Tables(split, self.tables, touched), read
+        return split, touched, read
 
 
 def _in_order(split: SplitConfig) -> Iterator[str]:

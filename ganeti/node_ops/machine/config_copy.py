@@ -1,7 +1,8 @@
 """The copy of the configuration on this node: never replaced by an older one.
 
 The master sends the whole file, or the parts in which it differs from the one that this daemon
-wrote last; a file that somebody else has touched since is not patched, but sent as a whole.
+wrote last; a file that somebody else has touched since is not patched, but sent as a whole.  A
+master that keeps a journal sends its records first, and the file follows.
 
 Source: ARCHITECTURE, invariants 4 and 8.
 """
@@ -18,7 +19,10 @@ import msgspec
 
 from ganeti.base.errors import GenericError, ProtocolError
 from ganeti.base.json import loads_as
+from ganeti.base.paths import Paths
+from ganeti.config.deltas import journal
 from ganeti.protocol.node_rpc_values import ConfigPatch, ConfigVersion
+from ganeti.store.config_file import JournalFile, read_journal
 from ganeti.system import files
 from ganeti.system.files import Piece
 
@@ -67,7 +71,7 @@ _heads: Final[dict[_Identity, ConfigHead]] = {}  # of the file looked at last
 _written: Final[dict[_Identity, ConfigHead]] = {}  # of the file that this process wrote last
 
 
-def replace(path: str, content: bytes, write: Write) -> None:
+def replace(paths: Paths, content: bytes, write: Write) -> None:
     """Replace the copy by a whole file.
 
     Raises:
@@ -77,14 +81,22 @@ def replace(path: str, content: bytes, write: Write) -> None:
     """
     with _mutex:
         head = loads_as(ConfigHead, content)
-        text = refusal(_present_head(path), head)
-        if text is not None:
-            raise GenericError(text)
-        write([content])
-        _remember(path, head)
+        _take(paths, _newest_head(paths), head, lambda: write([content]))
 
 
-def patch(path: str, change: ConfigPatch, write: Write) -> bool:
+def _take(
+    paths: Paths, present: ConfigHead | None, incoming: ConfigHead, write: Callable[[], None]
+) -> None:
+    """Write a file that is not older; it has all that the journal has."""
+    text = refusal(present, incoming)
+    if text is not None:
+        raise GenericError(text)
+    write()
+    files.remove_if_exists(paths.config_journal)
+    _remember(paths.config_data, incoming)
+
+
+def patch(paths: Paths, change: ConfigPatch, write: Write) -> bool:
     """Make the next version from the one here; returns whether that is the one it is for.
 
     Raises:
@@ -92,16 +104,45 @@ def patch(path: str, change: ConfigPatch, write: Write) -> bool:
         OSError: the old one stays.
     """
     with _mutex:
-        head = _written.get(_identity(path) or _NO_FILE)
+        head = _written.get(_identity(paths.config_data) or _NO_FILE)
         if head is None or head.version != change.base:
             return False
         incoming = ConfigHead(change.version.serial_no, head.cluster, change.version.mtime)
-        text = refusal(head, incoming)
-        if text is not None:
-            raise GenericError(text)
-        write(_patched(memoryview(files.read_bytes(path)), change.parts))
-        _remember(path, incoming)
+        old = memoryview(files.read_bytes(paths.config_data))
+        pieces = _patched(old, change.parts)
+        _take(paths, _newest_head(paths), incoming, lambda: write(pieces))
         return True
+
+
+def append(paths: Paths, data: bytes) -> bool:
+    """Add records to the journal; returns whether they go on from what is here.
+
+    Raises:
+        GenericError: they are none.
+        OSError: they could not be written.
+    """
+    incoming = journal.records_in(data)
+    if sum(len(record.line) for record in incoming) != len(data):
+        raise GenericError("these are no records of a journal")
+    with _mutex:
+        head = _newest_head(paths)
+        later = None if head is None else journal.after(head.version, incoming)
+        if later is None:
+            return False
+        if later:
+            JournalFile(paths).append([record.line for record in later])
+        return True
+
+
+def _newest_head(paths: Paths) -> ConfigHead | None:
+    """Return the age of the configuration here, the journal included; None without one."""
+    head = _present_head(paths.config_data)
+    records = read_journal(paths)
+    later = None if head is None else journal.after(head.version, records)
+    if head is None or not later:
+        return head
+    newest = later[-1].change.version
+    return ConfigHead(newest.serial_no, head.cluster, newest.mtime)
 
 
 def _patched(old: memoryview, parts: Sequence[tuple[int, int] | str]) -> list[Piece]:

@@ -82,7 +82,10 @@ class Files(NodeHandler):
     ) -> bool:
         path = self.paths.config_data
         details = FileDetails(path, CompressedText(b""), mode, uid, gid, atime, mtime)
-        return config_copy.patch(path, patch, partial(_write, self.paths, path, details))
+        return config_copy.patch(self.paths, patch, partial(_write, self.paths, path, details))
+
+    def config_append(self, lines: CompressedText) -> bool:
+        return config_copy.append(self.paths, lines.content)
 
     def write_ssconf_files(self, values: Mapping[str, str]) -> None:
         changed = ssconf.write_values(self.paths, values)
@@ -122,7 +125,7 @@ def write_distributed(paths: Paths, details: FileDetails) -> None:
         )
     content = details.content.content
     if path == paths.config_data:
-        config_copy.replace(path, content, partial(_write, paths, path, details))
+        config_copy.replace(paths, content, partial(_write, paths, path, details))
     else:
         _write(paths, path, details, [content])
 

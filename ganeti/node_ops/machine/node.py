@@ -17,7 +17,7 @@ from ganeti.base.versions import PROTOCOL_VERSION
 from ganeti.netdev.taps import ensure_switch
 from ganeti.node_ops.context import NodeHandler
 from ganeti.node_ops.instances import communication
-from ganeti.store import master_facts, watcher_pause
+from ganeti.store import config_file, master_facts, watcher_pause
 from ganeti.system import daemon_control, environment, files
 
 logger = logging.getLogger(__name__)
@@ -95,10 +95,11 @@ class Node(NodeHandler):
         paths = self.paths
         if daemon_control.running_pid(paths, "ganeti-wconfd") is not None:
             raise GenericError(f"node {self.hostname} is the master and stays a candidate")
-        data = files.read_bytes_or_none(paths.config_data)
-        if data is not None:
+        if config_file.has_config(paths):
+            data = config_file.read_config(paths)
             files.write_durable(f"{paths.config_data}.demoted", data, 0o600)
             files.remove_if_exists(paths.config_data)
+        files.remove_if_exists(paths.config_journal)
         files.remove_if_exists(paths.ssh_pub_keys)
 
     def node_leave_cluster(self, *, modify_ssh_setup: bool) -> None:

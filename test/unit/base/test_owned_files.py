@@ -19,6 +19,7 @@ MODEL: list[dict[str, Any]] = json.loads(
 # There is no such daemon, and so no such log, any more; its name stays for old tools.
 OF_OLDER_VERSIONS = {"/var/log/ganeti/master-daemon.log"}
 OURS = {
+    "/var/lib/ganeti/config.journal",
     *("/var/lib/ganeti/locks-own.data", "/var/lib/ganeti/tempres-own.data"),
     *("/var/lib/ganeti/ganeti_pub_keys", "/var/lib/ganeti/ssh-managed"),
     *("/var/lib/ganeti/rapi/roles", "/var/lib/ganeti/rapi/tokens"),

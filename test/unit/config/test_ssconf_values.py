@@ -3,13 +3,15 @@ from __future__ import annotations
 import json
 
 import pytest
-from fakes.large_config import large_config, uuid_of
+from fakes.large_config import large_config, large_config_bytes, uuid_of
 from fakes.sample_config import CONFIG_BYTES
 
+from ganeti.base.text import natural_sorted
 from ganeti.base.versions import RELEASE_VERSION
-from ganeti.config.ssconf_values import ssconf_values
+from ganeti.config.index import INSTANCES
+from ganeti.config.ssconf_values import VALUE_BYTES_MAX, ssconf_values
 from ganeti.config.state import ConfigState
-from ganeti.store.ssconf import KEYS
+from ganeti.store.ssconf import KEYS, encode_values
 
 
 def values_of(config: object) -> dict[str, str]:
@@ -52,3 +54,17 @@ def test_values() -> None:
     assert "migration_mode=live" in values["hvparams_fake"].split("\n")
     assert values["hvparams_kvm"].split("\n") == sorted(values["hvparams_kvm"].split("\n"))
     assert "acpi=True" in values["hvparams_kvm"]
+
+
+def test_a_list_that_is_too_long_for_a_value_is_cut_after_a_name() -> None:
+    view = ConfigState(large_config_bytes(8000)).durable
+    values = ssconf_values(view)
+    names = values["instance_list"].split("\n")
+    assert (
+        names
+        == natural_sorted(view.name_of((INSTANCES, u)) for u in view.tables[INSTANCES])[
+            : len(names)
+        ]
+    )
+    assert 5000 < len(names) < 8000
+    assert len(encode_values(values)["instance_list"]) <= VALUE_BYTES_MAX

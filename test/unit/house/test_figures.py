@@ -37,7 +37,7 @@ CODE_LINES_MAX = {
     "cli": 16_130,
     "clients": 1_850,
     "collectors": 1_315,
-    "config": 3_770,
+    "config": 3_900,
     "copies": 161,
     "daemon": 1_196,
     "desired": 1_130,
@@ -62,11 +62,11 @@ CODE_LINES_MAX = {
     "rapid": 1_330,
     "rconfd": 497,
     "storage": 4_377,
-    "store": 1_140,
+    "store": 1_240,
     "system": 1_610,
     "transport": 2_215,
     "watcher": 1_152,
-    "wconfd": 2_014,
+    "wconfd": 2_110,
 }
 # By the same count h11 has 22.7 %, trio 20.2 %, qemu.qmp 17.7 %.
 THIN_SHARE_MAX = 0.178
@@ -79,7 +79,8 @@ THIN_SHARE_MAX = 0.178
 # are beside the shell of the metadata daemon, and free space beside the job that has it filled.
 # The text of a domain's configuration, and its migration, are apart from Xen's driver; each form of
 # machines that are adopted has its reader.
-SINGLE_IMPORTER_MAX = 96
+# Following the configuration is decided apart from the reading of its files.
+SINGLE_IMPORTER_MAX = 97
 SMALL_SINGLE_IMPORTER_MAX = 1
 LARGE_FOLDERS: set[str] = set()
 # What high availability needs, certificates too, is loaded where it is on; what reads URLs for the call that is given one.

@@ -10,6 +10,9 @@ import pytest
 
 from ganeti.base.errors import GenericError, ProtocolError
 from ganeti.base.paths import Paths
+from ganeti.config.deltas.journal import record_of
+from ganeti.config.index import CLUSTER_ID
+from ganeti.config.overlay import Stored
 from ganeti.node_ops import dispatch
 from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.machine import config_copy, files
@@ -23,6 +26,7 @@ from ganeti.protocol.node_rpc_values import (
     FileDetails,
     compress,
 )
+from ganeti.store.config_file import read_config
 
 CONFIG = "/var/lib/ganeti/config.data"
 
@@ -187,3 +191,42 @@ def test_a_file_that_somebody_touched_is_not_patched(context: NodeContext) -> No
     Path(context.paths.config_data).write_text(config(1, y=1))
     assert not send_patch(context, 1, 2, [config(2)])
     assert json.loads(Path(context.paths.config_data).read_text())["y"] == 1
+
+
+def line(base: int, version: int, tag: str) -> str:
+    changed = {CLUSTER_ID: Stored(json.dumps({"uuid": "c1", "tag": tag}).encode())}
+    versions = ConfigVersion(base, 0.0), ConfigVersion(version, 0.0)
+    return record_of(*versions, changed).line.decode()
+
+
+def test_records_go_on_from_the_file_and_the_records_here(context: NodeContext) -> None:
+    def append(*lines: str) -> bool:
+        return files.Files(context).config_append(CompressedText("".join(lines)))
+
+    def serial_and_tag() -> tuple[int, str | None]:
+        found = json.loads(read_config(context.paths))
+        return found["serial_no"], found["cluster"].get("tag")
+
+    one, two, three = line(1, 2, "b"), line(2, 3, "c"), line(3, 4, "d")
+    assert not append(one)
+    send(context, config(1))
+    assert not append(two)
+    assert append(one)
+    assert append(one), "it has that already"
+    assert append(one, two)
+    assert append(two, three)
+    assert serial_and_tag() == (4, "d")
+    assert not append(line(9, 10, "x"))
+    with pytest.raises(GenericError, match="no records"):
+        append(line(4, 5, "e")[:-1])
+    with pytest.raises(GenericError, match="older than 4"):
+        send(context, config(3))
+    with pytest.raises(GenericError, match="older than 4"):
+        send_patch(context, 1, 3, [config(3)])
+    assert serial_and_tag() == (4, "d")
+    assert send_patch(context, 1, 4, [config(4)])
+    assert not Path(context.paths.config_journal).exists()
+    assert append(line(4, 5, "e"))
+    send(context, config(6))
+    assert serial_and_tag() == (6, None)
+    assert not Path(context.paths.config_journal).exists()

@@ -41,6 +41,7 @@ OWN_CALLS = {
     *("ha_look", "ha_start_member", "ha_stop_member", "ha_start", "ha_stop", "ha_report"),
     *("ha_prepare_disk", "ha_check_disk", "ha_clear_disk", "ha_renew_member"),
     *(
+        "config_append",
         "config_patch",
         "config_read",
         "config_set_aside",

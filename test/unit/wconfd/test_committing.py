@@ -27,11 +27,11 @@ class Disk:
         self.may_write = threading.Semaphore(0)
         self.error: OSError | None = None
 
-    def write(self, pieces: list[bytes]) -> None:
+    def write(self, flush: Flush) -> None:
         assert self.may_write.acquire(timeout=60)
         if self.error is not None:
             raise self.error
-        self.contents.append(json.loads(b"".join(pieces)))
+        self.contents.append(json.loads(b"".join(flush.pieces)))
 
     @property
     def tags(self) -> list[list[str]]:

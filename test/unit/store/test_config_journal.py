@@ -1,0 +1,167 @@
+"""The journal on the disk: what is acknowledged is there, what failed is not."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes.large_config import large_config_bytes
+
+from ganeti.base.paths import Paths
+from ganeti.config import changes
+from ganeti.config.deltas.journal import Record, record_of
+from ganeti.config.state import ConfigState
+from ganeti.store import config_file
+from ganeti.store.config_file import JournalFile
+from ganeti.store.config_reader import ConfigReader
+from ganeti.system import files
+
+
+class Book:
+    """A configuration on the disk whose cluster gets one tag after the other."""
+
+    def __init__(self, paths: Paths) -> None:
+        self.paths = paths
+        self.state = ConfigState(large_config_bytes(2))
+        self.journal = JournalFile(paths)
+        files.ensure_directory(paths.data_dir)
+        self.write_file()
+
+    def write_file(self) -> None:
+        config_file.write_config_pieces(self.paths, self.state.pieces)
+
+    def change(self) -> Record:
+        change = self.state.begin(1.5)
+        changes.add_tags(change, "cluster", "", [f"t{self.state.serial_no}"])
+        self.state.accept(change)
+        flush = self.state.start_flush(2.5)
+        self.state.flush_done()
+        return record_of(flush.base, flush.version, flush.changed)
+
+    def append(self, count: int = 1) -> None:
+        self.journal.append([self.change().line for _ in range(count)])
+
+    def on_disk(self) -> Any:
+        return json.loads(config_file.read_config(self.paths))
+
+    @property
+    def newest(self) -> Any:
+        return json.loads(b"".join(self.state.pieces))
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Book:
+    return Book(Paths(str(tmp_path)))
+
+
+def test_what_is_appended_belongs_to_the_configuration(book: Book) -> None:
+    before = files.read_bytes(book.paths.config_data)
+    book.append()
+    book.append(3)
+    assert book.on_disk() == book.newest
+    assert files.read_bytes(book.paths.config_data) == before
+    assert os.stat(book.paths.config_journal).st_mode & 0o777 == 0o640
+    assert config_file.fold_journal(book.paths, 1.0) == 4
+    assert not os.path.exists(book.paths.config_journal)
+    assert json.loads(files.read_bytes(book.paths.config_data)) == book.newest
+    assert config_file.fold_journal(book.paths, 1.0) == 0
+
+
+def test_records_that_the_file_has_are_trimmed_and_others_stay(book: Book) -> None:
+    book.append(2)
+    version = book.state.version
+    book.write_file()
+    book.append()
+    book.journal.trim(version)
+    assert len(config_file.read_journal(book.paths)) == 1
+    book.append()
+    assert book.on_disk() == book.newest
+    book.write_file()
+    book.journal.trim(book.state.version)
+    assert not os.path.exists(book.paths.config_journal)
+    book.append()
+    assert book.on_disk() == book.newest
+
+
+def test_half_a_record_is_dropped_before_the_next_one(book: Book) -> None:
+    book.append(2)
+    with open(book.paths.config_journal, "ab") as file:
+        file.write(b"- 00000100 12345678 {half")
+    book.journal = JournalFile(book.paths)
+    book.append()
+    assert book.on_disk() == book.newest
+    assert len(config_file.read_journal(book.paths)) == 3
+
+
+@pytest.mark.parametrize("call", ["pwrite", "fdatasync"])
+def test_a_write_that_fails_leaves_nothing(
+    book: Book, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    book.append()
+    wanted = book.newest
+
+    def fail(*_args: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, fail)
+        with pytest.raises(OSError, match="No space left"):
+            book.append()
+    assert book.on_disk() == wanted
+    assert len(config_file.read_journal(book.paths)) == 1
+
+
+def test_a_failure_that_cannot_be_taken_back_is_told_apart(
+    book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book.append()
+
+    def fail(*_args: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    monkeypatch.setattr(os, "ftruncate", fail)
+    with pytest.raises(files.NotSyncedError):
+        book.append()
+
+
+def test_the_journal_of_another_configuration_is_set_aside(book: Book) -> None:
+    book.append(2)
+    other = json.dumps({**book.newest, "serial_no": 99}).encode()
+    files.write_durable(book.paths.config_data, other)
+    other = book.on_disk()
+    assert config_file.fold_journal(book.paths, 1.0) == 0
+    assert book.on_disk() == other
+    assert os.listdir(book.paths.data_dir).count("config.journal.aside-19700101T000001Z") == 1
+
+
+def test_a_reader_sees_what_is_synced_and_never_an_older_version(
+    book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = ConfigReader(book.paths)
+
+    def seen() -> Any:
+        reader.take(reader.read())
+        return reader.tables.cluster.tags
+
+    tags = book.newest["cluster"]["tags"]
+    assert seen() == tags
+    book.append()
+    assert seen() == book.newest["cluster"]["tags"]
+    with monkeypatch.context() as patched:
+        patched.setattr("ganeti.config.deltas.journal.SYNCED", b"-")
+        book.append()
+    before = book.newest["cluster"]["tags"][:-1]
+    assert sorted(seen()) == sorted(before)
+    assert book.on_disk() == book.newest, "whoever takes over believes in it"
+    book.write_file()
+    book.append()
+    assert seen() == book.newest["cluster"]["tags"], "the file, and a record after it"
+    book.journal.trim(book.state.version)
+    book.write_file()
+    assert seen() == book.newest["cluster"]["tags"]
+    assert reader.tables.serial_no == book.state.serial_no
