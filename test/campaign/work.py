@@ -7,6 +7,7 @@ while things are broken; `checks` looks at what was promised.
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import random
@@ -122,7 +123,10 @@ class Tags(Worker):
 
 
 class Locks(Worker):
-    """Takes and gives back locks as a process of the master does; dies with its node."""
+    """Takes and gives back locks as a process of the master does.
+
+    After a call without an answer it dies, and waits until WConfD has freed everything of it.
+    """
 
     pause_s = (0.02, 0.15)
     _numbers = iter(range(10**9))
@@ -130,61 +134,70 @@ class Locks(Worker):
     def __init__(self, world: World, seed: int) -> None:
         super().__init__(world, seed)
         self._term = -1
-        self._instance = ""
+        self._owner: ClientId | None = None
         self._client: WConfClient | None = None
         self._livelock: LiveLock | None = None
 
     def step(self) -> None:
         if self._term != self.world.term:
             self.end()
-        if self._client is None:
             self._begin()
         assert self._client is not None
+        assert self._owner is not None
         begun = time.monotonic()
-        what: tuple[object, ...] = ("free", self._instance)
-        answer: object = UNKNOWN
-        ended = math.inf
+        what: tuple[object, ...] = ("free", self._owner.identifier)
         try:
             if self.chance.random() < 0.4:
                 self._client.free_locks()
-                answer = None
+                answer: object = None
             else:
                 names = sorted(self.chance.sample(LOCKS, self.chance.randint(1, 2)))
                 modes = [(name, self.chance.choice(["shared", "exclusive"])) for name in names]
-                what = ("try", self._instance, tuple(modes))
+                what = ("try", self._owner.identifier, tuple(modes))
                 try:
                     answer = not self._client.try_update_locks(modes)
                 except LockError:  # it holds others, and these are not in order
                     return
-            ended = time.monotonic()
-        except BaseException:
-            self._die()
+        except GenericError:
+            self._die(what, begun)
             raise
-        finally:
-            if answer is not UNKNOWN or what[0] == "try":
-                self.note(f"locks of term {self._term}", Call(what, begun, ended, answer))
+        self._note(what, begun, answer)
+
+    def _note(self, what: tuple[object, ...], begun: float, answer: object) -> None:
+        self.note(f"locks of term {self._term}", Call(what, begun, time.monotonic(), answer))
 
     def _begin(self) -> None:
         with self.world.busy:
             paths, self._term = self.world.cluster.paths, self.world.term
-            self._instance = f"player{next(self._numbers)}"
-            path = f"{paths.livelock_dir}/{self._instance}"
+            name = f"player{next(self._numbers)}"
+            path = f"{paths.livelock_dir}/{name}"
             self._livelock = LiveLock.create(path)
-            owner = ClientId(self._instance, path, os.getpid())
-            self._client = WConfClient(paths, owner, restart_timeout_s=10.0)
+            self._owner = ClientId(name, path, os.getpid())
+            self._client = WConfClient(paths, self._owner, restart_timeout_s=10.0)
 
-    def _die(self) -> None:
-        """Be found dead: all locks are freed at some moment from now on."""
-        assert self._client is not None
-        assert self._livelock is not None
-        self.note(f"locks of term {self._term}", Call(("free", self._instance), time.monotonic()))
-        self._client.close()
-        self._livelock.release()
-        self._client = None
+    def _die(self, what: tuple[object, ...], begun: float) -> None:
+        """Be found dead, and begin anew once nothing is left of the dead one."""
+        assert self._owner is not None
+        dead = self._owner.identifier
+        self.end()
+        end = time.monotonic() + RECOVERED_S_MAX
+        while self._term == self.world.term and time.monotonic() < end:
+            with contextlib.suppress(GenericError, OSError):
+                self._begin()
+                assert self._client is not None
+                if f'"{dead}"' not in json.dumps(self._client.snapshot()["locks"]):
+                    self._note(what, begun, UNKNOWN)
+                    self._note(("free", dead), begun, None)
+                    return
+            self.end()
+            time.sleep(0.2)
 
     def end(self) -> None:
-        if self._client is not None:
-            self._die()
+        self._term = -1 if self._client is None else self._term
+        if self._client is not None and self._livelock is not None:
+            self._client.close()
+            self._livelock.release()
+            self._client = None
 
 
 class Queries(Worker):

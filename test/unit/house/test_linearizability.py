@@ -179,3 +179,14 @@ def test_a_long_history_of_few_at_once_is_quick() -> None:
         for call in (add(f"t{n % 7}", n, n + 3.5), remove(f"t{n % 7}", n + 3.6, n + 4.2))
     ]
     check(history, tags, NONE)
+
+
+def test_many_who_died_are_no_burden() -> None:
+    """Each leaves a call without an answer, which a plain search would put in every place."""
+    history: list[Call] = []
+    for n in range(60):
+        owner = f"p{n}"
+        history += [take(owner, 10 * n, 10 * n + 1, True, "A"), free(owner, 10 * n + 2)]
+        history += [take(owner, 10 * n + 2, math.inf, UNKNOWN, "B")]
+        history += [take(f"q{n}", 10 * n + 3, 10 * n + 4, False, "A")] * (n % 3)
+    check(history, locks, NONE)
