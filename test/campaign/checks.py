@@ -58,7 +58,14 @@ def _check_histories(workers: Iterable[Worker]) -> str:
         for about, calls in worker.history.items():
             histories.setdefault(about, []).extend(calls)
     for about, calls in histories.items():
-        check(calls, tags if about == "tags" else locks, frozenset())
+        try:
+            check(calls, tags if about == "tags" else locks, frozenset())
+        except AssertionError:
+            if target := os.environ.get("GANETI_TEST_LOGS"):
+                lines = map(str, sorted(calls, key=lambda call: call.begun))
+                Path(target).mkdir(parents=True, exist_ok=True)
+                Path(target, f"history of {about}").write_text("\n".join(lines))
+            raise
     counts = Counter({about.split()[0]: 0 for about in histories})
     for about, calls in histories.items():
         counts[about.split()[0]] += len(calls)

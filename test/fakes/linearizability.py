@@ -33,6 +33,11 @@ class Call:
     ended: float = math.inf
     answer: object = UNKNOWN
 
+    @property
+    def is_look(self) -> bool:
+        """Whether it never changes anything: it reads, or was refused."""
+        return self.what[0] == "read" or self.answer is False
+
 
 class NotLinearizableError(AssertionError):
     """No order of the calls explains their answers."""
@@ -71,8 +76,7 @@ def check(history: Iterable[Call], model: Model, first: State) -> None:
 def _moves(calls: Sequence[Call], done: int, state: State, model: Model) -> list[tuple[int, State]]:
     """Return what one more call may lead to.
 
-    A call that can only leave the state as it is comes at once: later it may not fit any more, and
-    nobody else notices.  One that was not answered and would change nothing is left out: it may
+    A look that fits comes at once: later it may not fit any more, and nobody notices.  One that was not answered and would change nothing is left out: it may
     still come later, or never.
     """
     found = []
@@ -82,7 +86,7 @@ def _moves(calls: Sequence[Call], done: int, state: State, model: Model) -> list
         if call.ended == math.inf:
             states = [after for after in states if after != state]
         moves = [(done | 1 << number, after) for after in states]
-        if states == [state]:
+        if states and call.is_look:
             return moves
         found += moves
     return found

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 from fakes.linearizability import UNKNOWN, Call, Model, NotLinearizableError, check, locks, tags
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 NONE: frozenset[object] = frozenset()
@@ -48,6 +48,9 @@ GOOD_TAGS = {
         add("b", 0, 9),
         read(1, 2, "b"),
         read(3, 4, "ab"),
+    ],
+    "set again beside its removal": [
+        *(add("a", 0, 1), remove("a", 2, 5), add("a", 3, 6), read(7, 8, "a"))
     ],
     "a read beside a write sees it": [add("a", 0, 9), read(1, 2, "a"), read(3, 4, "a")],
     "a read beside a write does not see it": [add("a", 0, 9), read(1, 2, ""), read(3, 4, "a")],
@@ -162,6 +165,7 @@ CALLS = st.one_of(
 )
 
 
+@settings(max_examples=300)
 @given(st.lists(CALLS, max_size=5))
 def test_it_finds_an_order_where_trying_all_finds_one(history: list[Call]) -> None:
     try:
