@@ -140,7 +140,10 @@ def fail_over(life: Life) -> Step:
 
 def replace_secondary(life: Life) -> Step:
     target = life.other_node()
-    return Step(f"gnt-instance replace-disks -n {target} {{name}}", target=target)
+    command = f"gnt-instance replace-disks -n {target} {{name}}"
+    # It needs copies that are in use, and says so.
+    first = "gnt-instance activate-disks --wait-for-sync {name}"
+    return Step(command, resume=f"{first} && {command}", target=target)
 
 
 def fail_over_anywhere(life: Life) -> Step:
