@@ -172,5 +172,6 @@ class BlockDevices(NodeHandler):
             raise state
         if state is None:
             name = disk.iv_name or disk.uuid
-            raise BlockDeviceError(f"disk {name} does not exist on node {self.hostname}")
+            lacks = "is not active" if disk.traits.mirrored else "does not exist"
+            raise BlockDeviceError(f"disk {name} {lacks} on node {self.hostname}")
         return {**state.to_wire(), "dev_path": self.node.wire_path(state.dev_path)}
