@@ -313,10 +313,6 @@ def test_parameters_and_names_change(cluster: TestCluster) -> None:
     cluster.gnt("instance startup changed.example.com")
 
 
-def test_an_unbuilt_command_says_so(cluster: TestCluster) -> None:
-    cluster.refused("debug metad echo", "not supported yet")
-
-
 @pytest.mark.parametrize(
     "opcode", [{"OP_ID": "OP_TEST_DUMMY", "result": 1, "messages": [], "fail": False}]
 )
