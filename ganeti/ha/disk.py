@@ -1,8 +1,8 @@
 """The agent's own slot on the lease disk: a thread that looks and writes, as disks may hang.
 
 With each beat it reads all slots, sees that the disk is still the one that was prepared, and then
-writes its own slot; what came of it is told to the agent's loop.  A thread that hangs tells
-nothing, so the lease ends; nothing waits for it.
+writes its own slot, which it takes back if the disk was cleared meanwhile; what came of it is told
+to the agent's loop.  A thread that hangs tells nothing, so the lease ends; nothing waits for it.
 """
 
 from __future__ import annotations
@@ -93,6 +93,11 @@ class SlotWriter:
             block = encode(slot)
             disk.write(place_of(place.slot), block)
             self._written = slot
+            try:
+                read_header(disk.read(0, BLOCK_BYTES), place.cluster, place.lease)
+            except ProtocolError:  # it was cleared since, and is nobody's or somebody else's
+                disk.write(place_of(place.slot), bytes(BLOCK_BYTES))
+                raise
         [written] = read_slots(block, place.lease).values()  # not all verdicts may have had room
         return Round(began_s, slots, written)
 

@@ -13,6 +13,7 @@ import pytest
 from ganeti.availability.disk import BLOCK_BYTES, Round, Slot, Verdict, area_bytes, place_of
 from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.base.paths import Paths
+from ganeti.ha import disk as disk_of_agent
 from ganeti.ha.disk import Place, SlotWriter
 from ganeti.store import lease_disk
 
@@ -107,6 +108,20 @@ def test_another_disk_or_an_old_copy_of_it_is_noticed(paths: Paths) -> None:
     outside = writer(paths, "one", SLOTS)
     outside.place = replace(outside.place, cluster="another")
     assert "no slot" in outside.round().trouble
+
+
+def test_a_slot_that_is_written_while_the_disk_is_cleared_is_taken_back(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, before = writer(paths, "one", 0), disk_of_agent.encode
+
+    def encode(slot: Slot) -> bytes:
+        lease_disk.clear(paths, PATH, "cluster")
+        return before(slot)
+
+    monkeypatch.setattr(disk_of_agent, "encode", encode)
+    assert "never prepared" in one.round().trouble
+    assert not any(on(paths).read_bytes())
 
 
 def test_what_somebody_needs_is_not_made_a_lease_disk(paths: Paths) -> None:
