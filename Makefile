@@ -114,7 +114,7 @@ test-storage: $(VENV)/.installed-for-tests  ## Try LVM and DRBD on three real no
 test-long: export GANETI_TEST_ROUNDS = 20
 test-long: test-real  ## Run all that takes long: test-real with 20 losses of nodes, 100 kills of maintenance, 50 of agents, 100 rounds of damage, 5000 random losses, each cut of a merge, three campaigns, and test-storage with 50 power cuts
 	@GANETI_TEST_KILLS=100 $(BIN)/pytest test/fault/test_maintd_kills.py
-	@GANETI_TEST_KILLS=50 $(BIN)/pytest test/fault/test_ha_partitions.py test/fault/test_ha_kills.py
+	@GANETI_TEST_KILLS=50 $(BIN)/pytest test/fault/test_ha_partitions.py test/fault/test_ha_kills.py test/fault/test_ha_lease_disk.py
 	@GANETI_TEST_ROUNDS=100 $(BIN)/pytest test/fault/test_luxid_campaign.py
 	@GANETI_TEST_SCENARIOS=5000 $(BIN)/pytest test/unit/availability/test_simulator.py
 	@GANETI_TEST_CUTS=1 $(BIN)/pytest test/cluster/test_cluster_merge.py

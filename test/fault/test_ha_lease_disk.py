@@ -5,6 +5,7 @@ A file stands for the disk; each node has a name of its own for it, so that one 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,9 @@ pytestmark = [
     pytest.mark.skipif(not etcd.is_there(), reason="needs etcd"),
     pytest.mark.skipif(not lan.is_possible(), reason="needs networks of its own, as root"),
 ]
+only_in_long_runs = pytest.mark.skipif(
+    "GANETI_TEST_KILLS" not in os.environ, reason="takes a minute: part of make test-long"
+)
 
 DISK: Final = "/dev/lease"
 LEASE_S: Final = 3.0
@@ -112,6 +116,7 @@ def test_a_node_that_is_cut_off_gives_up_on_the_disk(world: CutWorld) -> None:
     wait_on_disk(world)
 
 
+@only_in_long_runs
 def test_who_loses_the_disk_or_finds_another_one_lives_and_is_proved_dead_as_ever(
     world: CutWorld,
 ) -> None:
@@ -141,6 +146,7 @@ def test_who_loses_the_disk_or_finds_another_one_lives_and_is_proved_dead_as_eve
     wait_on_disk(world)
 
 
+@only_in_long_runs
 def test_a_disk_that_hangs_costs_nobody_anything(world: CutWorld) -> None:
     cluster = world.cluster
     boots = {node: world.boot_of(node) for node in cluster.nodes}
