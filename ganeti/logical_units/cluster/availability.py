@@ -372,17 +372,21 @@ def _url(node: Node, port: int) -> str:
 # Certificates
 
 
-def _make_authority(context: JobContext, cluster: Cluster) -> None:
-    """Make the authority, and the certificate of all clients, on the master."""
-    paths = context.paths
+def new_authority(cluster: Cluster) -> tuple[bytes, bytes]:
+    """Return a new authority of etcd: with its key, and its certificate alone."""
     from ganeti.system import certificates  # cryptography: many milliseconds
 
     name = f"etcd.{cluster.cluster_name}"
     pem = certificates.make_self_signed(name, now=clock.now(), days=AUTHORITY_DAYS)
+    return pem, certificates.certificate_only(pem, name)
+
+
+def _make_authority(context: JobContext, cluster: Cluster) -> None:
+    """Make the authority, and the certificate of all clients, on the master."""
+    paths = context.paths
+    pem, certificate = new_authority(cluster)
     files.write_durable(paths.ha_authority_key, pem, 0o600)
-    files.write_durable(
-        paths.ha_authority, certificates.certificate_only(pem, paths.ha_authority_key), 0o600
-    )
+    files.write_durable(paths.ha_authority, certificate, 0o600)
     files.write_durable(paths.ha_certificate, issue(context, "client", []), 0o600)
 
 

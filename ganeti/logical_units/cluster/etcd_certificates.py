@@ -16,11 +16,11 @@ import msgspec
 
 from ganeti.base.errors import OpExecError, wrong_state
 from ganeti.logical_units.cluster.availability import (
-    AUTHORITY_DAYS,
     PEM_BYTES_MAX,
     alone,
     ask_etcd,
     issue,
+    new_authority,
     send_settings,
 )
 from ganeti.logical_units.context import JobContext
@@ -28,7 +28,7 @@ from ganeti.objects.model import Cluster, Node
 from ganeti.protocol.node_rpc_values import CompressedText
 from ganeti.store import availability
 from ganeti.store.availability import Settings
-from ganeti.system import certificates, clock, files
+from ganeti.system import clock, files
 
 if TYPE_CHECKING:
     from ganeti.clients.etcd import EtcdClient, MemberHealth
@@ -62,14 +62,13 @@ class _Renewal:
     ) -> None:
         self._context, self._nodes, self._settings = context, nodes, settings
         self._members = [node for node in nodes if node.name in settings.members]
-        name = f"etcd.{cluster.cluster_name}"
-        self._new = certificates.make_self_signed(name, now=clock.now(), days=AUTHORITY_DAYS)
+        self._new, self._certificate = new_authority(cluster)
 
     def run(self) -> None:
         """Take the three steps."""
         context, paths = self._context, self._context.paths
         self._wait()
-        new = certificates.certificate_only(self._new, paths.ha_authority)
+        new = self._certificate
         old = files.read_bytes(paths.ha_authority, PEM_BYTES_MAX)
         context.info("etcd is told to trust a new authority beside the old one")
         self._trust(old + new)
