@@ -36,7 +36,7 @@ def run(path: Path, unguarded: list[str] | None = None) -> tuple[int, list[str]]
         query_nodes=lambda _names, _fields: NODES, query_instances=lambda _names, _fields: INSTANCES
     )
     context: Any = SimpleNamespace(client=client, write=lines.append, paths=Paths("/nowhere"))
-    options: Any = SimpleNamespace(unguarded=unguarded, config=None, memory=None)
+    options: Any = SimpleNamespace(unguarded=unguarded, config=None, memory=None, lease_disk=False)
     return simulate(context, options, [str(path)]), lines
 
 
@@ -82,7 +82,9 @@ def played(path: Path, config: dict[str, Any], memory: int | None = None) -> lis
     file = path.with_name("config.data")
     file.write_bytes(encoded(config))
     context: Any = SimpleNamespace(write=lines.append)
-    options: Any = SimpleNamespace(unguarded=None, config=str(file), memory=memory)
+    options: Any = SimpleNamespace(
+        unguarded=None, config=str(file), memory=memory, lease_disk=False
+    )
     assert simulate(context, options, [str(path)]) == 0
     return lines
 
