@@ -206,15 +206,16 @@ class Agent:
         """Show that the node lives; decide what there is to decide."""
         is_candidate = self.own in self.facts.candidates
         asking = asyncio.create_task(self._ask_friends()) if is_candidate else None
-        if self._next is not None and self._next.etcd is not self.etcd:
+        means = self._next  # others may come while this beat waits
+        if means is not None and means.etcd is not self.etcd:
             self.etcd.close()
-            self.etcd, self.hands = self._next.etcd, self._next.hands
+            self.etcd, self.hands = means.etcd, means.hands
         self._follow_disk()
         try:
             await self._renew()
             self.shelf = await self._read()
-            if self._next is not None:
-                await self._take_times(self.shelf, self._next)
+            if means is not None:
+                await self._take_times(self.shelf, means)
                 self.shelf = await self._read()
             await self._look_to_watchdog(self.shelf)
             self._say("")
@@ -311,7 +312,9 @@ class Agent:
             self._arm(new.watchdog_s)
         elif self._watchdog is not None:
             self._watchdog.change(new.watchdog_s)
-        self.digest, self._next = means.digest, None
+        self.digest = means.digest
+        if self._next is means:
+            self._next = None
         logger.info("Other settings are taken up")
 
     def _use(self, timing: Timing) -> None:

@@ -37,7 +37,7 @@ from ganeti.availability.timing import Timing
 from ganeti.base.errors import GenericError
 from ganeti.base.json import dumps
 from ganeti.base.paths import Paths
-from ganeti.clients.etcd import Delete, EtcdClient, Put, Unchanged
+from ganeti.clients.etcd import Delete, EtcdClient, Put, Snapshot, Unchanged
 from ganeti.ha.agent import Agent, Means
 from ganeti.ha.disk import Place
 from ganeti.ha.facts import Facts
@@ -561,6 +561,26 @@ def test_another_watchdog_takes_the_place_of_the_one_that_runs(three: Sequence[M
             take("three", "third")
             await world.until(lambda: guard_of(world, "n4").watchdog_s is not None)
             assert world.hands["n4"].dog is not second
+
+    run(play())
+
+
+def test_settings_that_come_in_the_middle_of_a_beat_are_taken_up_whole(
+    three: Sequence[Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        async with five(three) as world:
+            agent, other = world.agents["n4"], EtcdClient(world.urls, None, PREFIX, 1.0)
+            before, read = agent.etcd, agent.etcd.read
+
+            async def read_and_take() -> Snapshot:
+                if agent.digest != "two" and agent.etcd is before:
+                    agent.take(Means("two", TIMING, other, world.hands["n4"]))
+                return await read()
+
+            monkeypatch.setattr(agent.etcd, "read", read_and_take)
+            await world.until(lambda: agent.digest == "two")
+            assert agent.etcd is other
 
     run(play())
 
