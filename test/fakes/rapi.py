@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fakes.virtual_cluster import TIMEOUT_S, TestCluster
+from fakes.waiting import wait_until
 
 from ganeti.base.paths import Paths
 from ganeti.protocol.rapi import users as rapi_users
@@ -156,6 +157,8 @@ def rapi_of(cluster: TestCluster, *options: str) -> Iterator[RapiClient]:
     daemon_control.start_daemon(paths, DAEMON, options, hostname=cluster.master)
     client = RapiClient(environment.resolve(cluster.master, paths)[1])
     try:
+        # One that ran before has to see the new files first.
+        wait_until(lambda: client.ask("GET", "/2/features").status != 401, "it knows its users")
         yield client
     finally:
         client.close()
