@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ganeti.base.errors import ErrorCode, GenericError, OpPrereqError
+from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.hypervisor.interface import AssembledDisk, Disks
 from ganeti.hypervisor.params import HvParams, assign_cpus, parse_cpu_mask, wrong_param
 from ganeti.objects.disk_templates import DiskMode
@@ -31,8 +31,10 @@ _MARK: Final = "# Made by Ganeti at each start of the instance; changes are lost
 _HVM: Final = str(Hypervisor.XEN_HVM)
 _DEFAULTS: Final = {name: spec.default for name, spec in HVPARAMS[_HVM].items()}
 
-# The text of each value is that of Python, which xl reads: strings in quotes, lists in brackets.
+# The text of each value is like that of Python: strings in quotes, lists in brackets.
 Value = str | int | Sequence[str]
+# A backslash before anything that is no escape is an error to xl, and so is a line's end in quotes.
+_ESCAPED: Final = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +132,9 @@ def _quoted(value: Value) -> str:
         return str(value)
     if not isinstance(value, str):
         return f"[{', '.join(map(_quoted, value))}]"
-    if '"' not in value:
-        return f'"{value}"'
-    if "'" not in value:
-        return f"'{value}'"
-    raise OpPrereqError(f"Xen takes no text with both kinds of quotes: {value}", ErrorCode.INVAL)
+    for character, written in _ESCAPED:
+        value = value.replace(character, written)
+    return f'"{value}"'
 
 
 def _processors(instance: RpcInstance, params: HvParams) -> Iterator[tuple[str, Value]]:

@@ -144,9 +144,8 @@ def test_masks_and_what_is_kept() -> None:
     assert read(pv(vcpus=2, cpu_mask="0:all"))["cpus"] == ["0", "all"]
     assert read(pv(), place=Place(keeps_after_shutdown=True))["on_poweroff"] == "preserve"
     assert read(pv(), place=Place(files={"/boot/vmlinuz-3-xenU": "/root/k"}))["kernel"] == "/root/k"
-    assert read(pv(kernel_args='a="b"'))["extra"] == 'a="b"'
-    with pytest.raises(OpPrereqError, match="both kinds of quotes"):
-        read(pv(kernel_args="\"'"))
+    for text in ('a="b"', "\"'", "C:\\kernel", "ends\\", 'x\\"', "one\ntwo", "é"):
+        assert read(pv(kernel_args=text))["extra"] == text
 
 
 def test_disks(tmp_path: Path) -> None:
