@@ -150,8 +150,10 @@ class _LogCopy:
 
     def drain(self) -> None:
         """Copy the rest without waiting for more: a process left behind may print for ever."""
+        poller = select.poll()  # unlike select() it takes descriptors above 1,023
+        poller.register(self.source, select.POLLIN)
         for _round in range(_LOG_BYTES_MAX // _CHUNK_BYTES):
-            if not select.select([self.source], [], [], 0)[0] or not self.read_once():
+            if not poller.poll(0) or not self.read_once():
                 return
 
     def tail(self) -> str:

@@ -116,8 +116,10 @@ class Nursery:
                 meanwhile go first.
         """
         signal.signal(signal.SIGCHLD, lambda _number, _frame: self._reap())
+        poller = select.poll()
+        poller.register(self._control, select.POLLIN)
         for _step in preparation:
-            while select.select([self._control], [], [], 0)[0]:
+            while poller.poll(0):
                 if not self._serve_one():
                     return
         self._fork_spare()

@@ -153,7 +153,26 @@ def test_old_disks_that_stay_are_told(running: FakeCluster) -> None:
     # What was left is no reason to fail when the instance comes back.
     running.rpc.failure = lambda _node, _call, _args: None
     move(running, target_node="node1")
-    assert running.said("has an old copy of disk 0, which nobody uses; removing it")
+    assert running.said("node node1.example.com has remains of disk 0 of an earlier try")
+    check_data(running)
+
+
+def test_a_disk_of_somebody_else_is_not_removed(running: FakeCluster) -> None:
+    """An adopted file keeps the name that its owner gave it; the target may have such a one."""
+    disk = running.config.disks[running.config.instance(NAME)["disks"][0]]
+    source, target = running.rpc.node("node1"), running.rpc.node("node2")
+    adopted = "/srv/ganeti/file-storage/databases/orders"
+    old = disk["logical_id"][1]
+    disk["logical_id"] = ["loop", adopted]
+    source.disks = {adopted if path == old else path for path in source.disks}
+    source.data[adopted] = source.data.pop(old)
+    target.disks.add(adopted)
+    target.data[adopted] = "of somebody else"
+    with pytest.raises(OpExecError, match=r"may be somebody else's.*'rm' or 'mv'"):
+        move(running)
+    assert target.disks == {adopted}
+    assert target.data[adopted] == "of somebody else"
+    assert where_it_runs(running) == ["node1.example.com"]
     check_data(running)
 
 

@@ -30,6 +30,7 @@ from ganeti.logical_units.instance.storage import disks, planning
 from ganeti.logical_units.instance.storage.copying import check_compression, copy_disk, whole_disk
 from ganeti.logical_units.instance.storage.disks import make_directory, make_disk
 from ganeti.logical_units.instance.storage.files import directories
+from ganeti.logical_units.instance.storage.remains import remove_remains
 from ganeti.logical_units.instance.storage.snapshots import check_without_snapshots
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.logical_units.undo import Undo
@@ -168,7 +169,7 @@ class _Copy:
             if not disk.traits.can_copy:
                 continue
             planned = replace(disk, nodes=[target.uuid])
-            self._remove_leftover(index, planned)
+            remove_remains(self.context, view, target, index, planned)
             made.append(make_disk(self.context, view, target, index, planned, undo))
             copy_disk(
                 self.context,
@@ -179,18 +180,6 @@ class _Copy:
                 compress=self.op.compress,
             )
         return made
-
-    def _remove_leftover(self, index: int, disk: Disk) -> None:
-        """Remove the remains of an earlier, interrupted move from the target."""
-        target = self.target
-        wire = self.view.disk_wire(disk, target)
-        doing = f"look for disk {index} of instance {self.instance.name!r}"
-        if self.context.nodes.on(target, doing).blockdev_find(wire) is None:
-            return
-        self.context.info(
-            f"node {target.name} has an old copy of disk {index}, which nobody uses; removing it"
-        )
-        self.context.nodes.on(target, f"remove the old copy of disk {index}").blockdev_remove(wire)
 
     def _record(self, made: Sequence[Disk], undo: Undo) -> None:
         """Write down, in one step, that instance and disks are on the target.

@@ -51,7 +51,9 @@ from ganeti.objects.parameters import DISK_SETTINGS
 from ganeti.objects.rpc_instance import build_rpc_disk
 from ganeti.protocol.node_calls import NodeCalls
 
-_MADE_NAME: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.disk\d+(_data|_meta)?")
+_MADE_NAME: Final = re.compile(
+    r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(\.[a-z]+)?\.disk\d+(_data|_meta)?"
+)
 
 
 class AdoptedDisks(Planner):
@@ -463,9 +465,9 @@ def describe_disk(
     return planner_of(template).make(disk, new, name, place)
 
 
-def is_made_name(volume: str) -> bool:
-    """Tell whether a volume has a name that is made for disks, so that it is nobody else's."""
-    return _MADE_NAME.fullmatch(volume) is not None
+def is_made_name(name: str) -> bool:
+    """Tell whether a volume or file has a name made for disks, so that it is nobody else's."""
+    return _MADE_NAME.fullmatch(name) is not None
 
 
 def check_formats(hypervisor: str, disks: Iterable[Disk]) -> None:
