@@ -10,6 +10,7 @@ Source: config.json, "file"; ARCHITECTURE "Compatible where others connect".
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
@@ -37,15 +38,35 @@ _any: Final = msgspec.json.Decoder()
 _encoder: Final = msgspec.json.Encoder()
 _record_decoders: Final[dict[type[Record], msgspec.json.Decoder[Record]]] = {}
 
+_DECODED_MAX: Final = 2048  # of some 2 KB each; the objects of a large cluster would be 80 MB
+
 
 class Stored:
-    """One object as raw JSON; immutable."""
+    """One object as raw JSON; its value never changes.
 
-    __slots__ = ("_decoded", "raw")
+    The text lies in a buffer that many objects may share, so that it is in memory only once.
+    """
+
+    __slots__ = ("_buffer", "_decoded", "_end", "_start")
 
     def __init__(self, raw: bytes | Raw) -> None:
-        self.raw: Final = bytes(raw)
+        """Take the text; a `Raw` keeps the text alive that it was found in, until `lies_in`."""
+        self._buffer = raw
+        self._start = 0
+        self._end = -1  # all of it
         self._decoded: Record | None = None
+
+    @property
+    def raw(self) -> bytes:
+        """The text of the object."""
+        if self._end < 0:
+            return bytes(self._buffer)
+        assert isinstance(self._buffer, bytes)
+        return self._buffer[self._start : self._end]
+
+    def lies_in(self, buffer: bytes, start: int, end: int) -> None:
+        """Note that its text is that part of a buffer, instead of keeping it once more."""
+        self._buffer, self._start, self._end = buffer, start, end
 
     @classmethod
     def of(cls, record: Record) -> Stored:
@@ -53,7 +74,7 @@ class Stored:
         return cls(_encoder.encode(record.to_wire()))
 
     def decode(self, kind: type[R]) -> R:
-        """Decode the object; the result is kept, so asking again costs nothing.
+        """Decode the object; the result is kept for a while, so asking again costs nothing.
 
         Raises:
             ConfigurationError: it is not of that kind; names object and field.
@@ -61,6 +82,10 @@ class Stored:
         decoded = self._decoded
         if not isinstance(decoded, kind):
             decoded = decode_record(self.raw, kind)
+            if self._decoded is None:
+                if len(_decoded) == _DECODED_MAX:
+                    _decoded.popleft()._decoded = None  # noqa: SLF001 - one of its own
+                _decoded.append(self)
             self._decoded = decoded
         return decoded
 
@@ -93,6 +118,9 @@ class Stored:
 
     def __repr__(self) -> str:
         return f"Stored({len(self.raw)} bytes)"  # the content may be private
+
+
+_decoded: Final[deque[Stored]] = deque()  # those with a decoded record, the oldest first
 
 
 def decode_record(raw: bytes | Raw, kind: type[R]) -> R:

@@ -29,7 +29,7 @@ class SsconfComposer:
 
     def __init__(self, view: Base) -> None:
         self._view = view
-        self._names = {table: _names(view, table) for table in _LISTS.values()}
+        self._names = {table: view.names(table) for table in _LISTS.values()}
         self._instances = sorted(
             (natural_sort_key(name), name) for name in self._names[INSTANCES].values()
         )
@@ -111,10 +111,6 @@ def _values_of_nodes(view: Base) -> dict[str, str]:
         **_node_values(nodes),
         "ssh_ports": _lines(f"{node.name}={_ssh_port(view, node)}" for node in nodes),
     }
-
-
-def _names(view: Base, table: str) -> dict[str, str]:
-    return {uuid: view.name_of((table, uuid)) for uuid in view.tables[table]}
 
 
 def _ssh_port(view: Base, node: Node) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from operator import add
 from typing import Final, TypeVar
 
 from msgspec import Raw
@@ -80,16 +81,28 @@ class _Table:
         found: list[bytes] = []
         for chunk in self._chunks:
             if chunk.data is None:
-                chunk.data = b",".join([self._encode(uuid, lookup) for uuid in chunk.keys])
+                chunk.data = self._join(chunk.keys, lookup)
             if found:
                 found.append(b",")
             found.append(chunk.data)
         return found
 
-    def _encode(self, uuid: str, lookup: Lookup) -> bytes:
-        stored = lookup((self.name, uuid))
-        assert stored is not None, (self.name, uuid)
-        return dumps(uuid) + b":" + stored.raw
+    def _join(self, uuids: Iterable[str], lookup: Lookup) -> bytes:
+        """Join objects; from now on their texts are parts of what is returned."""
+        keys, objects, texts = [], [], []
+        for uuid in uuids:
+            stored = lookup((self.name, uuid))
+            assert stored is not None, (self.name, uuid)
+            keys.append(dumps(uuid) + b":")
+            objects.append(stored)
+            texts.append(stored.raw)
+        joined = b",".join(map(add, keys, texts))
+        end = -1  # the comma that is not before the first
+        for key, stored, text in zip(keys, objects, texts, strict=True):
+            start = end + 1 + len(key)
+            end = start + len(text)
+            stored.lies_in(joined, start, end)
+        return joined
 
 
 class ConfigEncoder:

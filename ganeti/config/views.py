@@ -112,13 +112,13 @@ class Base(View):
         self, cluster: Raw, tables: Mapping[str, Mapping[str, Raw]], top: Mapping[str, Raw]
     ) -> None:
         """Take the parts of a file; errors of `decode_record` name the object that is wrong."""
-        self.top = dict(top)
+        self.top = {key: value.copy() for key, value in top.items()}  # apart from the file's text
         maintenance = self.top.pop(index.MAINTENANCE, None)
         self.tables: dict[str, dict[str, Stored]] = {
-            index.CLUSTER: {"": Stored(cluster)},
-            index.MAINTENANCE: {} if maintenance is None else {"": Stored(maintenance)},
+            index.CLUSTER: {"": Stored(bytes(cluster))},
+            index.MAINTENANCE: {} if maintenance is None else {"": Stored(bytes(maintenance))},
         }
-        self._index: dict[index.Key, Ids] = {}
+        self._index: dict[index.By, dict[object, Ids]] = {by: {} for by in index.By}
         for table, objects in tables.items():
             self.tables[table] = {uuid: Stored(raw) for uuid, raw in objects.items()}
         for table, stored in self.tables.items():
@@ -127,8 +127,10 @@ class Base(View):
 
     def _add_entries(self, identity: index.ObjectId, stored: Stored) -> None:
         record = decode_record(stored.raw, index.KINDS[identity[0]])
-        for key in index.entries_of(identity, record):
-            self._index[key] = (*self._index.get(key, ()), identity)
+        only = (identity,)  # shared by its entries: most keys lead to one object
+        for by, key in index.entries_of(identity, record):
+            of_kind = self._index[by]
+            of_kind[key] = (*of_kind[key], identity) if key in of_kind else only
 
     def stored(self, identity: index.ObjectId) -> Stored | None:
         """Return an object, or None."""
@@ -136,7 +138,16 @@ class Base(View):
 
     def find(self, what: index.By, key: object) -> Ids:
         """Return the objects that an index entry leads to."""
-        return self._index.get((what, key), ())
+        return self._index[what].get(key, ())
+
+    def names(self, table: str) -> dict[str, str]:
+        """Return the names of all objects of a kind that has names, by UUID."""
+        found: dict[str, str] = {}
+        for key, ids in self._index[index.By.NAME].items():
+            match key:
+                case [kind, str(name)] if kind == table:
+                    found.update((uuid, name) for _table, uuid in ids)
+        return {uuid: found.get(uuid, uuid) for uuid in self.tables[table]}
 
     def identities(self) -> Iterator[index.ObjectId]:
         """Iterate over all objects, the cluster first."""
@@ -151,11 +162,11 @@ class Base(View):
                 self.tables[table].pop(uuid, None)
             else:
                 self.tables[table][uuid] = stored
-        for key, ids in layer.index.items():
+        for (by, key), ids in layer.index.items():
             if ids:
-                self._index[key] = ids
+                self._index[by][key] = ids
             else:
-                self._index.pop(key, None)
+                self._index[by].pop(key, None)
 
 
 class Layer(View):

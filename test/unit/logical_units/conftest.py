@@ -17,14 +17,20 @@ def _write_hosts(root: Path) -> None:
     (root / "etc" / "hosts").write_text("\n".join(hosts))
 
 
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    """A test makes hundreds of clusters, each with a file that is open."""
+    with OPEN:
+        yield
+
+
 @pytest.fixture
 def pairs(tmp_path: Path) -> Iterator[FakeCluster]:
     """Four nodes with volume groups, whose instances can have their disks on two of them."""
     _write_hosts(tmp_path)
-    with OPEN:
-        made = pair_cluster(str(tmp_path))
-        yield made
-        assert not made.config.held, "locks were left"
+    made = pair_cluster(str(tmp_path))
+    yield made
+    assert not made.config.held, "locks were left"
 
 
 @pytest.fixture
@@ -39,7 +45,6 @@ def pair(pairs: FakeCluster) -> FakeCluster:
 def cluster(tmp_path: Path) -> Iterator[FakeCluster]:
     """Three nodes, no instances; names resolve by the hosts file of a virtual node."""
     _write_hosts(tmp_path)
-    with OPEN:
-        made = FakeCluster(str(tmp_path))
-        yield made
-        assert not made.config.held, "locks were left"
+    made = FakeCluster(str(tmp_path))
+    yield made
+    assert not made.config.held, "locks were left"
