@@ -118,7 +118,8 @@ class NodeHands:
             process.run, argv, timeout_s=_SETTLE_S, env=daemon_control.environment_of(self._paths)
         )
         if result.status != 0:
-            logger.warning("Cannot settle which copies are outdated: %s", result.output_tail())
+            trouble = result.output_tail() or process.describe_end(result)
+            logger.warning("Cannot settle which copies are outdated: %s", trouble)
         return result.status == 0
 
     async def switch_off(self, node: str) -> tuple[Power, str]:

@@ -20,7 +20,7 @@ import msgspec
 
 from ganeti.availability.disk import place_nodes, slots_for
 from ganeti.availability.members import SIZE, choose, next_change
-from ganeti.availability.records import NODES
+from ganeti.availability.records import MASTER_KEY, NODES
 from ganeti.availability.restarts import LIMIT_NAMES, Limits
 from ganeti.availability.timing import Timing
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError, TransportError, wrong_state
@@ -253,6 +253,15 @@ class LUClusterSetAvailability(SimpleUnit[OpClusterSetAvailability, Change]):
             _start_members(context, settings, members, initial)
         wait_for_etcd(context, settings)
         context.info("starting the agents")
+        # The master's first: to agents that found no master's lease it would be a lost one.
+        master = _master(context)
+        send_settings(context, settings, [master])
+        _wait(
+            context,
+            settings,
+            lambda shelf: set() if MASTER_KEY in shelf.entries else {master.name},
+            "the agent of the master {} has not taken its lease; see /var/log/ganeti/ha-agent.log",
+        )
         send_settings(context, settings, nodes)
         names = {node.name for node in online}
         _wait(
