@@ -243,6 +243,14 @@ class Hotplug(Protocol):
     def remove_nic(self, instance: RpcInstance, uuid: str) -> None:
         """Take a network interface away from a running instance, as `remove_disk`."""
 
+    def grow(self, instance: RpcInstance, *, vcpus: int, memory_mib: int) -> None:
+        """Give a running instance processors and memory until it has so much of them.
+
+        Raises:
+            HotplugError: its start reserved no room for them, or it has more already; nothing has
+                changed, or a part of what was asked for was given.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class Instant:

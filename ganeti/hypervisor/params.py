@@ -35,9 +35,12 @@ class HvParams:
 
     values: Mapping[str, object]
 
+    def _value(self, name: str) -> object:
+        return self.values.get(name)
+
     def text(self, name: str) -> str:
         """Return a text; "" where it is null."""
-        value = self.values.get(name)
+        value = self._value(name)
         if value is None:
             return ""
         if not isinstance(value, str):
@@ -46,14 +49,14 @@ class HvParams:
 
     def number(self, name: str) -> int:
         """Return a whole number."""
-        value = self.values.get(name)
+        value = self._value(name)
         if not isinstance(value, int) or isinstance(value, bool):
             raise self._wrong_type(name, "a whole number")
         return value
 
     def flag(self, name: str) -> bool:
         """Return yes or no."""
-        value = self.values.get(name)
+        value = self._value(name)
         if not isinstance(value, bool):
             raise self._wrong_type(name, "true or false")
         return value

@@ -103,7 +103,18 @@ def fill_hvparams_for(
     layers = [cluster.hvparams.get(hypervisor, _NO_PARAMS)]
     by_os = {os: params.get(hypervisor, _NO_PARAMS) for os, params in cluster.os_hvp.items()}
     layers += _os_layers(by_os, os_name)
-    return _fill(HVPARAMS.get(hypervisor, {}), *layers, own)
+    return _fill_hvparams(hypervisor, *layers, own)
+
+
+def _fill_hvparams(hypervisor: str, *layers: Params) -> dict[str, object]:
+    """Fill hypervisor parameters; those that 3.0 does not know stand there only where they are set.
+
+    So its nodes are asked for nothing that they do not know.  Drivers know the defaults.
+    """
+    filled = parameters.stored_defaults(HVPARAMS.get(hypervisor, {}))
+    for layer in layers:
+        filled.update(layer)
+    return filled
 
 
 def fill_hvparams(cluster: Cluster, instance: Instance) -> dict[str, object]:
@@ -120,9 +131,7 @@ def without_cluster_wide(hypervisor: str, hvparams: Params) -> dict[str, object]
 def cluster_hvparams(cluster: Cluster) -> dict[str, dict[str, object]]:
     """Return the filled cluster-wide parameters of each enabled hypervisor."""
     return {
-        str(hypervisor): _fill(
-            HVPARAMS.get(hypervisor, {}), cluster.hvparams.get(hypervisor, _NO_PARAMS)
-        )
+        str(hypervisor): _fill_hvparams(hypervisor, cluster.hvparams.get(hypervisor, _NO_PARAMS))
         for hypervisor in cluster.enabled_hypervisors
     }
 

@@ -27,6 +27,7 @@ from ganeti.objects.parameters import (
     integer,
     maybe_text,
     path,
+    size,
     text,
 )
 
@@ -64,6 +65,7 @@ class ConsoleKind(StrEnum):
 
 DEFAULT_SHUTDOWN_TIMEOUT_S: Final = 120
 PCI_SLOTS: Final = 32
+PCIE_PORTS_MAX: Final = 64
 _cpus: Final = partial(integer, 0, least=0, most=1024)
 
 _PATH_OR_URL: Final = Form("an absolute path or a URL", r"(/.*|(https?|ftps?)://.*)?")
@@ -150,6 +152,18 @@ _KVM: Final[ParamTable] = {
         most=PCI_SLOTS,
     ),
     "machine_version": text("", "The machine that the guest sees, as of qemu's -machine."),
+    "max_memory": size(
+        0,
+        "The memory that the running guest can be given with gnt-instance modify --hotplug,"
+        " decided at its start; 0 for no more than it starts with.",
+        least=0,
+        is_ours=True,
+    ),
+    "max_vcpus": _cpus(
+        "The processors that the running guest can be given with gnt-instance modify --hotplug,"
+        " decided at its start; 0 for no more than it starts with.",
+        is_ours=True,
+    ),
     "mem_path": path("", "The directory of huge pages that the guest's memory is taken from."),
     "migration_bandwidth": integer(
         32,
@@ -173,6 +187,14 @@ _KVM: Final[ParamTable] = {
         "paravirtual",
         "The kind of network interfaces that the guest sees.",
         "e1000 i82551 i82557b i82559er ne2k_isa ne2k_pci paravirtual pcnet rtl8139",
+    ),
+    "pcie_ports": integer(
+        0,
+        "Ports of a machine of type q35, one for each disk and network interface, which can come"
+        " and go while it runs; 0 puts them on its first bus, where they stay.",
+        least=0,
+        most=PCIE_PORTS_MAX,
+        is_ours=True,
     ),
     "reboot_behavior": choice(
         "reboot", "Whether a reboot by the guest restarts or stops the instance.", "reboot exit"

@@ -555,7 +555,8 @@ class InstanceCalls(Service):
         """Add a device to a running instance, take it away or change it; ``seq`` is its index.
 
         Of a disk only the size can change; it has grown before this is called.  A network interface
-        that changes goes and comes back.
+        that changes goes and comes back.  ``hotmod`` of a ``size`` (of ours) gives the instance
+        ``vcpus`` processors and ``memory`` MiB of memory in all.
 
         Returns:
             The place of an added device on its bus, as the hypervisor calls it.

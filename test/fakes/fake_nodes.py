@@ -345,6 +345,9 @@ class _Hotplug:
     def remove_nic(self, instance: RpcInstance, uuid: str) -> None:
         self.check(instance)
 
+    def grow(self, instance: RpcInstance, *, vcpus: int, memory_mib: int) -> None:
+        self.check(instance)
+
 
 class _Snapshots:
     """Snapshots that share the content of their disks."""

@@ -44,6 +44,7 @@ def modify(context: Context, options: Options, args: list[str]) -> None:
         )
 
 
+_GROWS: Final = ("be/maxmem", "be/minmem", "be/vcpus")
 _AT_ONCE: Final = ("be/always_failover", "be/auto_balance", "be/spindle_use")
 
 
@@ -51,6 +52,8 @@ def waits_for_start(name: str, *, has_hotplug: bool) -> bool:
     """Tell whether a change of that name means nothing to a guest that runs already."""
     if name.startswith(("disk", "nic")):
         return not has_hotplug
+    if has_hotplug and name in _GROWS:
+        return False
     return name.startswith(("be/", "hv/")) and name not in _AT_ONCE
 
 
@@ -75,8 +78,10 @@ COMMANDS: Final = (
         "SUBMISSION",
         devices.DISK_KIND,
         opt.pairs("-e --ext-params", "parameters for the conversion to external storage"),
-        opt.flag("--hotplug", "change devices of the running instance, or fail"),
-        opt.flag("--hotplug-if-possible", "change devices of the running instance where it can"),
+        opt.flag("--hotplug", "change devices and size of the running instance, or fail"),
+        opt.flag(
+            "--hotplug-if-possible", "change devices and size of the running instance where it can"
+        ),
         opt.INSTANCE_HYPERVISOR_PARAMETERS,
         opt.option("--new-primary=<node> -> pnode", "the new primary node"),
         opt.with_help(opt.NODE, "the new secondary node", "remote_node"),
@@ -89,7 +94,10 @@ COMMANDS: Final = (
         exclusive=(("--offline", "--online"),),
         description="""Parameters of hypervisor and back-end of a running instance take effect at
 its next start ('gnt-instance reboot -t full'); the command says which.  So do changes of disks and
-network interfaces, unless --hotplug is given.
+network interfaces, and more processors and memory, unless --hotplug is given.  A machine of KVM
+gets these while it runs as far as max_vcpus and max_memory had made room when it started, memory in
+steps of 128 MiB; one of type q35 takes disks and network interfaces if it was started with
+pcie_ports.
 
 A disk is changed by --disk N:..., where N is its number (-1 is the last one), its name or its UUID:
 --disk add:size=10g or --disk N:add,size=10g makes one, at the end or in that place; --disk N:remove
@@ -101,6 +109,7 @@ A network interface is changed the same way: --net add:link=br0,mac=auto, --net 
 N:ip=192.0.2.7.  An IP address of none is none, and pool takes a free one of the network.""",
         examples="""
 gnt-instance modify -B memory=2g,vcpus=4 web1  # more memory and processors, from the next start on
+gnt-instance modify --hotplug -B memory=2g,vcpus=4 web1  # at once
 gnt-instance modify -H boot_order=cdrom,cdrom_image_path=/srv/debian.iso web1  # start from a CD
 gnt-instance modify -H boot_order=default,cdrom_image_path= web1  # the default again
 gnt-instance modify --disk add:size=10g,name=data web1  # one more disk

@@ -8,11 +8,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from ganeti.base.json import dumps
 from ganeti.hypervisor.interface import AssembledDisk
 from ganeti.hypervisor.kvm import devices
-from ganeti.hypervisor.kvm.machine import Machine, cd_drives
+from ganeti.hypervisor.kvm.machine import MEMORY_SLOTS, Machine, cd_drives, port_name
 from ganeti.hypervisor.kvm.params import (
     SCSI_CONTROLLERS,
     SCSI_DISK_TYPES,
@@ -23,6 +24,9 @@ from ganeti.hypervisor.kvm.params import (
     usb_device_option,
 )
 from ganeti.netdev.backends import NicBackend
+
+_PCI_FUNCTIONS: Final = 8  # of one place on a bus
+_FIRST_PORT_SLOT: Final = 0x10  # QEMU puts its own devices from the first place on
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +143,8 @@ def command_line(machine: Machine, place: Placement) -> list[str]:
     return [
         place.binary,
         *_base(machine, place, params),
+        *_grown(machine, place, params),
+        *_ports(machine),
         *_kernel(place, params),
         *screen_options(machine, place, params),
         *_monitors(place),
@@ -164,13 +170,15 @@ def _base(machine: Machine, place: Placement, params: KvmParams) -> Iterator[str
     yield from ("-accel", machine.accelerator)
     if machine.cpu_type:
         yield from ("-cpu", machine.cpu_type)
-    yield from ("-m", str(machine.memory_mib))
+    yield from ("-m", _memory(machine, params))
     if params.text("mem_path"):
         yield from ("-mem-path", place.local(params.text("mem_path")), "-mem-prealloc")
     topology = [str(machine.vcpus)]
     for name in ("sockets", "cores", "threads"):
         if params.number(f"cpu_{name}"):
             topology.append(f"{name}={params.number(f'cpu_{name}')}")
+    if params.number("max_vcpus") > machine.vcpus:
+        topology.append(f"maxcpus={params.number('max_vcpus')}")
     yield from ("-smp", ",".join(topology))
     yield from ("-rtc", f"base={'localtime' if params.flag('use_localtime') else 'utc'}")
     if params.text("reboot_behavior") == "exit":
@@ -181,6 +189,39 @@ def _base(machine: Machine, place: Placement, params: KvmParams) -> Iterator[str
         yield from ("-runas", place.run_as)
     if place.incoming:
         yield from ("-incoming", "defer")
+
+
+def _memory(machine: Machine, params: KvmParams) -> str:
+    """Return the memory that the machine starts with, and room for more."""
+    most_mib = params.number("max_memory")
+    if most_mib <= machine.memory_mib:
+        return str(machine.memory_mib)
+    return f"{machine.memory_mib},slots={MEMORY_SLOTS},maxmem={most_mib}M"
+
+
+def _grown(machine: Machine, place: Placement, params: KvmParams) -> Iterator[str]:
+    """Yield memory and processors that came while the machine ran where it is moved from."""
+    path = place.local(params.text("mem_path"))
+    for dimm in machine.dimms:
+        yield from _json("-object", devices.memory_options(dimm, params, path))
+        yield from _device(devices.dimm_options(dimm))
+    for processor in machine.processors:
+        yield from _device(processor)
+
+
+def _ports(machine: Machine) -> Iterator[str]:
+    for number in range(machine.ports):
+        slot, function = divmod(number, _PCI_FUNCTIONS)
+        yield from _device(
+            {
+                "driver": "pcie-root-port",
+                "id": port_name(number),
+                "bus": machine.pci_bus,
+                "addr": f"{_FIRST_PORT_SLOT + slot:#x}.{function}",
+                "multifunction": devices.on_off(function == 0),
+                "chassis": number + 1,
+            }
+        )
 
 
 def _kernel(place: Placement, params: KvmParams) -> Iterator[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ganeti.hypervisor.interface import AssembledDisk
-from ganeti.hypervisor.kvm.machine import CdDrive, DiskDevice, Machine, NicDevice
+from ganeti.hypervisor.kvm.machine import CdDrive, Dimm, DiskDevice, Machine, NicDevice, port_name
 from ganeti.hypervisor.kvm.params import KvmParams
 from ganeti.netdev.backends import BackendKind, NicBackend
 from ganeti.objects.disk_templates import DiskFormat, traits_of
@@ -65,12 +65,43 @@ def disk_options(disk: DiskDevice, machine: Machine, *, boot_index: int | None =
     if disk.driver not in ("scsi-block", "scsi-generic"):
         options["write-cache"] = on_off(params.text("disk_cache") != "writethrough")
     if disk.slot is not None:
-        options.update(bus=machine.pci_bus, addr=hex(disk.slot))
+        options.update(_pci_place(disk.slot, machine))
     if disk.unit is not None:
         options.update(_scsi_place(disk.unit, params))
     if boot_index is not None:
         options["bootindex"] = boot_index
     return options
+
+
+def _pci_place(slot: int, machine: Machine) -> Options:
+    """Return how a device says which port, or place on the PCI bus, is its own."""
+    if machine.ports:
+        return {"bus": port_name(slot)}
+    return {"bus": machine.pci_bus, "addr": hex(slot)}
+
+
+def _place(slot: int, machine: Machine) -> str:
+    return port_name(slot) if machine.ports else f"{machine.pci_bus}/{slot:#x}"
+
+
+def memory_options(dimm: Dimm, params: KvmParams, local_path: str) -> Options:
+    """Return QEMU's description of memory that came later, as object-add takes it."""
+    options: Options = {"id": dimm.memory_id, "size": dimm.size_mib << 20}
+    if params.text("mem_path"):
+        pages: Options = {"mem-path": local_path, "prealloc": True}
+        return {"qom-type": "memory-backend-file", **pages, **options}
+    return {"qom-type": "memory-backend-ram", **options}
+
+
+def dimm_options(dimm: Dimm) -> Options:
+    """Return QEMU's description of a module of memory, as device_add takes it."""
+    return {
+        "driver": "pc-dimm",
+        "id": dimm.device_id,
+        "memdev": dimm.memory_id,
+        "slot": dimm.slot,
+        "addr": dimm.address,
+    }
 
 
 def _scsi_place(unit: int, params: KvmParams) -> Options:
@@ -94,7 +125,7 @@ def cd_options(drive: CdDrive, params: KvmParams, *, boots: bool) -> Options:
 def disk_place(disk: DiskDevice, machine: Machine) -> str:
     """Return where a disk is, for people: its bus and its place on it."""
     if disk.slot is not None:
-        return f"{machine.pci_bus}/{disk.slot:#x}"
+        return _place(disk.slot, machine)
     return "" if disk.unit is None else f"scsi.0/{disk.unit}"
 
 
@@ -143,7 +174,7 @@ def netdev_options(
 
 def nic_place(nic: NicDevice, machine: Machine) -> str:
     """Return where a network interface is, for people: its bus and its place on it."""
-    return "" if nic.slot is None else f"{machine.pci_bus}/{nic.slot:#x}"
+    return "" if nic.slot is None else _place(nic.slot, machine)
 
 
 def nic_options(nic: NicDevice, machine: Machine, *, boots: bool = False) -> Options:
@@ -151,7 +182,7 @@ def nic_options(nic: NicDevice, machine: Machine, *, boots: bool = False) -> Opt
     options: Options = {"driver": nic.driver, "id": nic.device_id}
     options |= {"netdev": nic.netdev_id, "mac": nic.mac}
     if nic.slot is not None:
-        options.update(bus=machine.pci_bus, addr=hex(nic.slot))
+        options.update(_pci_place(nic.slot, machine))
     queues = machine.params.number("virtio_net_queues")
     if queues > 1:
         options.update(mq="on", vectors=2 * queues + 2)

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import GenericError, HotplugError, HypervisorError, failing_as
 from ganeti.hypervisor.interface import AssembledDisk, Hotplug
-from ganeti.hypervisor.kvm import devices, snapshot
+from ganeti.hypervisor.kvm import devices, growth, snapshot
 from ganeti.hypervisor.kvm.files import MachineFiles
 from ganeti.hypervisor.kvm.launch import abilities_for, make_tap, uses_vnet_hdr
 from ganeti.hypervisor.kvm.machine import (
@@ -29,6 +29,7 @@ from ganeti.hypervisor.kvm.machine import (
     NicDevice,
     new_disk_device,
     new_nic_device,
+    port_name,
 )
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorError
 from ganeti.hypervisor.kvm.state import Machines, Runtime, save_runtime
@@ -61,12 +62,26 @@ def devices_there(monitor: Monitor) -> set[str]:
     return {str(row["name"]) for row in rows if isinstance(row, Mapping) and "name" in row}
 
 
-def pci_slots_taken(monitor: Monitor) -> set[int]:
-    """Return the places on the first PCI bus that have a device."""
+def pci_slots_taken(monitor: Monitor, machine: Machine) -> set[int]:
+    """Return the ports, or the places on the first PCI bus, that have a device."""
     buses = monitor.query_list("query-pci")
-    found = buses[0].get("devices") if buses else []
-    rows = found if isinstance(found, list) else []
-    return {int(row["slot"]) for row in rows if isinstance(row, Mapping) and "slot" in row}
+    rows = _rows(buses[0]) if buses else []
+    if not machine.ports:
+        return {int(str(row["slot"])) for row in rows if "slot" in row}
+    numbers = {port_name(number): number for number in range(machine.ports)}
+    return {
+        numbers[name] for row in rows if (name := row.get("qdev_id")) in numbers and _below(row)
+    }
+
+
+def _rows(bus: object) -> list[Mapping[str, object]]:
+    found = bus.get("devices") if isinstance(bus, Mapping) else None
+    return [row for row in found if isinstance(row, Mapping)] if isinstance(found, list) else []
+
+
+def _below(row: Mapping[str, object]) -> list[Mapping[str, object]]:
+    """Return the devices behind a port."""
+    return _rows(row.get("pci_bridge"))
 
 
 def add_disk(
@@ -86,7 +101,7 @@ def add_disk(
     others = tuple(other for other in machine.disks if other.uuid != place.uuid)
     machine = replace(machine, disks=others)
     with _refusals():
-        disk = new_disk_device(machine, place, pci_slots_taken(monitor))
+        disk = new_disk_device(machine, place, pci_slots_taken(monitor, machine))
         _add_image(monitor, machine, disk, place)
         try:
             monitor.execute("device_add", devices.disk_options(disk, machine))
@@ -200,7 +215,7 @@ def add_nic(
     if any(device.uuid == nic.uuid for device in machine.nics):
         raise HotplugError(f"instance {machine.name} has network interface {nic.uuid} already")
     with _refusals():
-        device = new_nic_device(machine, nic, pci_slots_taken(monitor))
+        device = new_nic_device(machine, nic, pci_slots_taken(monitor, machine))
         with_tap = _with_tap(runtime, backend)
         with contextlib.ExitStack() as undo:
             save_runtime(files, with_tap)
@@ -343,6 +358,13 @@ class KvmHotplug(Hotplug):
         runtime = self._runtime(instance.name)
         with self._machines.control(instance.name) as monitor:
             remove_nic(monitor, runtime, uuid, self._machines.files(instance.name))
+
+    def grow(self, instance: RpcInstance, *, vcpus: int, memory_mib: int) -> None:
+        """Give the running machine processors and memory until it has so much of them."""
+        with _refusals(), self._machines.control(instance.name) as monitor:
+            runtime = self._runtime(instance.name)
+            files = self._machines.files(instance.name)
+            growth.grow(monitor, runtime, files, vcpus=vcpus, memory_mib=memory_mib)
 
     def resize_disk(self, instance: RpcInstance, disk: AssembledDisk) -> None:
         """Let the running machine see that a disk has grown."""

@@ -89,7 +89,7 @@ def bring_up(
     """
     machine = runtime.machine
     files = MachineFiles(env.paths, machine.name)
-    cpus = assign_cpus(machine.params.text("cpu_mask"), machine.vcpus)
+    cpus = assign_cpus(machine.params.text("cpu_mask"), machine.vcpus_now)
     protocol, password = _console_password(machine, env)
     place = _placement(env, files, machine, disks, backends)
     with contextlib.ExitStack() as undo, contextlib.ExitStack() as listeners:
@@ -117,7 +117,7 @@ def bring_up(
         monitor = undo.enter_context(_first_contact(files))
         if protocol:
             monitor.execute("set_password", {"protocol": protocol, "password": password})
-        _pin(monitor, machine.name, cpus)
+        pin(monitor, machine.name, cpus)
         undo.pop_all()
         if locked is not None:
             locked.in_use()
@@ -212,7 +212,7 @@ def _first_contact(files: MachineFiles) -> Monitor:
         ) from err
 
 
-def _pin(monitor: Monitor, name: str, cpus: Sequence[frozenset[int] | None]) -> None:
+def pin(monitor: Monitor, name: str, cpus: Sequence[frozenset[int] | None]) -> None:
     """Bind each virtual processor to its processors of the node."""
     if not any(cpus):
         return

@@ -25,6 +25,7 @@ DEFAULT_MACHINE_TYPE: Final = "pc"
 _NOT_ON_PCI: Final = frozenset({"ide-hd", "ne2k_isa"})
 _SCSI_UNITS_MAX: Final[Mapping[str, int]] = {"lsi": 7, "megasas": 16, "virtio-scsi-pci": 16}
 _IDE_UNITS_MAX: Final = 4
+MEMORY_SLOTS: Final = 32
 
 
 class DiskDevice(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,8 +67,30 @@ class NicDevice(msgspec.Struct, frozen=True, kw_only=True):
         return f"net-{_short(self.uuid)}"
 
 
+class Dimm(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory that came to the running machine; ``address`` is where the guest sees it."""
+
+    slot: int
+    size_mib: int
+    address: int
+
+    @property
+    def device_id(self) -> str:
+        """Name of the device in QEMU."""
+        return f"dimm-{self.slot}"
+
+    @property
+    def memory_id(self) -> str:
+        """Name of the memory behind it."""
+        return f"memory-{self.slot}"
+
+
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """A virtual machine; ``accelerator`` is kvm or tcg."""
+    """A virtual machine; ``accelerator`` is kvm or tcg.
+
+    ``memory_mib`` and ``vcpus`` are those of its start; ``dimms`` and ``processors`` came later,
+    these as QEMU describes them.
+    """
 
     name: str
     uuid: str
@@ -80,16 +103,46 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     disks: tuple[DiskDevice, ...]
     nics: tuple[NicDevice, ...]
     hvparams: dict[str, object]
+    dimms: tuple[Dimm, ...] = ()
+    processors: tuple[dict[str, str | int], ...] = ()
+
+    @property
+    def vcpus_now(self) -> int:
+        """Number of processors that it has."""
+        return self.vcpus + len(self.processors)
+
+    @property
+    def memory_now_mib(self) -> int:
+        """The memory that it has."""
+        return self.memory_mib + sum(dimm.size_mib for dimm in self.dimms)
 
     @property
     def pci_bus(self) -> str:
-        """Name of the bus that devices are on."""
-        return "pcie.0" if "q35" in self.machine_type else "pci.0"
+        """Name of the first bus, that devices are on unless there are ports for them."""
+        return "pcie.0" if _is_q35(self.machine_type) else "pci.0"
+
+    @property
+    def ports(self) -> int:
+        """Number of ports for devices; 0 where these are on the first bus."""
+        return _ports(self.machine_type, self.params)
 
     @property
     def params(self) -> KvmParams:
         """The hypervisor parameters, filled."""
         return KvmParams(self.hvparams)
+
+
+def _is_q35(machine_type: str) -> bool:
+    return "q35" in machine_type
+
+
+def _ports(machine_type: str, params: KvmParams) -> int:
+    return params.number("pcie_ports") if _is_q35(machine_type) else 0
+
+
+def port_name(number: int) -> str:
+    """Return the name of a port in QEMU."""
+    return f"port{number}"
 
 
 def _short(uuid: str) -> str:
@@ -103,14 +156,15 @@ def build_machine(instance: RpcInstance, disks: Disks, *, accelerator: str) -> M
         OpPrereqError: the devices do not fit.
     """
     params = KvmParams(instance.hvparams)
-    slots = _free_slots(instance.name, params)
+    machine_type = params.text("machine_version") or DEFAULT_MACHINE_TYPE
+    slots = _free_slots(instance.name, params, _ports(machine_type, params))
     cpu_type = params.text("cpu_type") or ("max" if accelerator == "tcg" else "")
     return Machine(
         name=instance.name,
         uuid=instance.uuid,
         memory_mib=instance.beparams["maxmem"],
         vcpus=instance.beparams["vcpus"],
-        machine_type=params.text("machine_version") or DEFAULT_MACHINE_TYPE,
+        machine_type=machine_type,
         accelerator=accelerator,
         cpu_type=cpu_type,
         network_port=instance.network_port,
@@ -120,8 +174,15 @@ def build_machine(instance: RpcInstance, disks: Disks, *, accelerator: str) -> M
     )
 
 
-def _free_slots(name: str, params: KvmParams) -> Iterator[int]:
-    """Yield places on the PCI bus, the reserved ones left to QEMU's own devices."""
+def _free_slots(name: str, params: KvmParams, ports: int) -> Iterator[int]:
+    """Yield the ports, or places on the PCI bus but for those left to QEMU's own devices."""
+    if ports:
+        yield from range(ports)
+        raise OpPrereqError(
+            f"instance {name}: more than {ports} disks and network interfaces; raise hypervisor"
+            " parameter pcie_ports, which takes effect when the instance is restarted",
+            ErrorCode.NORES,
+        )
     reserved = params.number("kvm_pci_reservations")
     yield from range(reserved, PCI_SLOTS)
     raise OpPrereqError(
@@ -162,7 +223,7 @@ def new_disk_device(machine: Machine, disk: AssembledDisk, slots_taken: Set[int]
     """Decide where a disk goes that is added to a machine that runs.
 
     Args:
-        slots_taken: the places on the PCI bus that QEMU's devices have.
+        slots_taken: the ports, or places on the PCI bus, that have a device.
 
     Raises:
         OpPrereqError: this kind of disk cannot be added, or there is no room for it.
@@ -185,15 +246,16 @@ def new_disk_device(machine: Machine, disk: AssembledDisk, slots_taken: Set[int]
 
 
 def free_slot(machine: Machine, slots_taken: Set[int]) -> int:
-    """Return a place on the PCI bus for a device that is added to a machine that runs.
+    """Return a port, or a place on the PCI bus, for a device added to a machine that runs.
 
     Raises:
         OpPrereqError: the bus is full, or takes no devices while the machine runs.
     """
-    if machine.pci_bus == "pcie.0":
-        raise _fixed(machine, f"the bus of machine {machine.machine_type} takes no devices")
+    if _is_q35(machine.machine_type) and not machine.ports:
+        text = f"the bus of machine {machine.machine_type} takes no devices"
+        raise _fixed(machine, f"started without ports (hypervisor parameter pcie_ports), {text}")
     own = {disk.slot for disk in machine.disks} | {nic.slot for nic in machine.nics}
-    free = _free_slots(machine.name, machine.params)
+    free = _free_slots(machine.name, machine.params, machine.ports)
     return next(slot for slot in free if slot not in own and slot not in slots_taken)
 
 
@@ -237,7 +299,7 @@ def new_nic_device(machine: Machine, nic: RpcNIC, slots_taken: Set[int]) -> NicD
     """Decide where a network interface goes that is added to a machine that runs.
 
     Args:
-        slots_taken: the places on the PCI bus that QEMU's devices have.
+        slots_taken: the ports, or places on the PCI bus, that have a device.
 
     Raises:
         OpPrereqError: this kind of interface cannot be added, or there is no room for it.

@@ -12,6 +12,7 @@ import ipaddress
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
+from math import prod
 from typing import Final
 
 from ganeti.base.errors import GenericError, NotSupportedError, OpPrereqError
@@ -63,6 +64,11 @@ class KvmParams(HvParams):
     """Filled parameters of an instance of KVM."""
 
     __slots__ = ()
+
+    def _value(self, name: str) -> object:
+        """Return a value; parameters of ours are missing where nobody has set them."""
+        spec = PARAMETERS.get(name)
+        return self.values.get(name, spec.default if spec and spec.is_ours else None)
 
     @property
     def has_vnc(self) -> bool:
@@ -122,6 +128,7 @@ def _wrong_values(params: KvmParams) -> Iterator[GenericError]:
     readers: Mapping[ValueType, Callable[[str], object]] = {
         ValueType.BOOL: params.flag,
         ValueType.INT: params.number,
+        ValueType.SIZE: params.number,
     }
     for name, spec in PARAMETERS.items():
         try:
@@ -138,6 +145,15 @@ def _cpu(params: KvmParams) -> Iterator[GenericError]:
         parse_cpu_mask(params.text("cpu_mask"))
     except OpPrereqError as err:
         yield err
+    most = params.number("max_vcpus")
+    topology = [params.number(f"cpu_{name}") for name in ("sockets", "cores", "threads")]
+    if most and all(topology) and prod(topology) < most:
+        yield wrong_param(
+            "max_vcpus", f"cpu_sockets, cpu_cores and cpu_threads make {prod(topology)}"
+        )
+    for name in ("max_memory", "max_vcpus"):
+        if params.number(name) and not params.flag("acpi"):
+            yield wrong_param(name, "needs acpi")
 
 
 def _boot(params: KvmParams) -> Iterator[GenericError]:

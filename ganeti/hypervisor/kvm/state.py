@@ -385,7 +385,8 @@ def memory_mib(monitor: Monitor) -> int:
     try:
         value = monitor.query("query-balloon").get("actual")
     except MonitorError:  # no balloon, or no driver for it in the guest
-        value = monitor.query("query-memory-size-summary").get("base-memory")
+        sizes = monitor.query("query-memory-size-summary")
+        value = int(str(sizes["base-memory"])) + int(str(sizes.get("plugged-memory", 0)))
     return int(str(value)) // _MIB
 
 

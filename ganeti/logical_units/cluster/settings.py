@@ -33,7 +33,7 @@ from ganeti.objects.fill import fill_beparams
 from ganeti.objects.hypervisors import HVPARAMS
 from ganeti.objects.model import Cluster
 from ganeti.objects.nic import NicMode, mac_prefix_problem
-from ganeti.objects.parameters import NICPARAMS, apply_changes, defaults_of
+from ganeti.objects.parameters import NICPARAMS, apply_changes, defaults_of, stored_defaults
 from ganeti.objects.record import PrivateParams
 from ganeti.objects.uid_pool import UidRange, format_uid_pool, normal_form, problem_of, without
 from ganeti.opcodes.cluster import OpClusterSetParams, OsListChange
@@ -154,7 +154,9 @@ def _checked(field: str, check: Callable[[Any], object] = lambda value: value) -
 
 def _enabled_hypervisors(cluster: Cluster, value: Sequence[str]) -> Fields:
     names = some_names("enabled_hypervisors", value)
-    unset = {name: defaults_of(HVPARAMS[name]) for name in names if name not in cluster.hvparams}
+    unset = {
+        name: stored_defaults(HVPARAMS[name]) for name in names if name not in cluster.hvparams
+    }
     return {"enabled_hypervisors": names, "hvparams": {**cluster.hvparams, **unset}}
 
 

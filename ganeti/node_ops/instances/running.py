@@ -248,6 +248,13 @@ class RunningInstances(NodeHandler):
                     self._hotplug(instance).add_nic(instance, nic, place)
             raise
 
+    def grow(self, instance: RpcInstance, device: _Device, _index: int) -> None:
+        """Give the instance processors and memory."""
+        vcpus, memory_mib = device.get("vcpus"), device.get("memory")
+        if not isinstance(vcpus, int) or not isinstance(memory_mib, int):
+            raise HotplugError(f"not a size of an instance: {dict(device)}")
+        self._hotplug(instance).grow(instance, vcpus=vcpus, memory_mib=memory_mib)
+
 
 _Change = Callable[[RunningInstances, RpcInstance, _Device, int], str | None]
 _CHANGES: Final[Mapping[tuple[str, str], _Change]] = {
@@ -255,6 +262,7 @@ _CHANGES: Final[Mapping[tuple[str, str], _Change]] = {
     ("hotadd", "nic"): RunningInstances.add_nic,
     ("hotmod", "disk"): RunningInstances.resize_disk,
     ("hotmod", "nic"): RunningInstances.replace_nic,
+    ("hotmod", "size"): RunningInstances.grow,  # ours
     ("hotremove", "disk"): RunningInstances.remove_disk,
     ("hotremove", "nic"): RunningInstances.remove_nic,
 }

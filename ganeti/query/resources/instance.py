@@ -167,7 +167,11 @@ def _own_hvparams(instance: Instance, context: RunContext) -> dict[str, object]:
 def _hvparam(name: str) -> _Get:
     def get(instance: Instance, context: RunContext) -> object:
         own = instance.hvparams
-        return own[name] if name in own else context.hv_defaults(instance).get(name, UNAVAIL)
+        if name in own:
+            return own[name]
+        spec = HVPARAMS[instance.hypervisor].get(name)  # one of ours may be nowhere
+        default = spec.default if spec is not None and spec.is_ours else UNAVAIL
+        return context.hv_defaults(instance).get(name, default)
 
     return get
 

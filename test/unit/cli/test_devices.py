@@ -111,7 +111,8 @@ def test_pairs_of_nodes(text: str | None, nodes: tuple[str | None, str | None]) 
     ("name", "has_hotplug", "waits"),
     [
         ("be/vcpus", False, True),
-        ("be/vcpus", True, True),
+        ("be/vcpus", True, False),
+        ("be/maxmem", True, False),
         ("be/auto_balance", False, False),
         ("hv/acpi", True, True),
         ("nic/1", False, True),

@@ -215,6 +215,42 @@ def test_the_memory_of_a_running_guest_changes_within_its_limits(cluster: FakeCl
         run(cluster, "SET_PARAMS", runtime_mem=100)
 
 
+def sizes(cluster: FakeCluster) -> list[Any]:
+    calls = [args for _node, args in cluster.rpc.called("hotplug_device")]
+    return [
+        tuple(device.items()) for _instance, _action, kind, device, *_ in calls if kind == "size"
+    ]
+
+
+def test_a_running_guest_grows_before_its_settings_do(cluster: FakeCluster) -> None:
+    cluster.add_instance(beparams={"vcpus": 1, "memory": 128})
+    run(cluster, "SET_PARAMS", beparams={"vcpus": 2, "memory": 256}, hotplug=True)
+    assert sizes(cluster) == [(("vcpus", 2), ("memory", 256))]
+    assert instance(cluster)["beparams"] == {"vcpus": 2, "maxmem": 256, "minmem": 256}
+    assert cluster.said("has 2 processors and 256 MiB of memory now")
+    run(cluster, "SET_PARAMS", beparams={"vcpus": 4})
+    run(cluster, "SET_PARAMS", beparams={"auto_balance": False}, hotplug=True)
+    assert len(sizes(cluster)) == 1
+
+
+def test_a_guest_that_cannot_grow_keeps_its_settings(cluster: FakeCluster) -> None:
+    cluster.add_instance(beparams={"vcpus": 1})
+    cluster.rpc.fail("hotplug_device", text="no room")
+    with pytest.raises(OpExecError, match="no room"):
+        run(cluster, "SET_PARAMS", beparams={"vcpus": 3}, hotplug=True)
+    assert instance(cluster)["beparams"]["vcpus"] == 1
+    run(cluster, "SET_PARAMS", beparams={"vcpus": 3}, hotplug_if_possible=True)
+    assert cluster.said("no room; the instance gets them when it is restarted")
+    assert instance(cluster)["beparams"]["vcpus"] == 3
+
+
+def test_a_guest_gets_no_memory_that_its_node_does_not_have(cluster: FakeCluster) -> None:
+    cluster.add_instance()
+    with pytest.raises(OpPrereqError, match="MiB"):
+        run(cluster, "SET_PARAMS", beparams={"maxmem": 1 << 30}, hotplug=True, ignore_ipolicy=True)
+    assert not sizes(cluster)
+
+
 def test_another_primary_node_has_the_disks_already(cluster: FakeCluster) -> None:
     cluster.add_instance(disk_template="file")
     wanted = {"pnode": "node2"}

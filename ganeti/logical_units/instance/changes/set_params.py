@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, Self
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, OpPrereqError, wrong_state
+from ganeti.base.errors import ErrorCode, OpExecError, OpPrereqError, wrong_state
 from ganeti.logical_units import lookup
 from ganeti.logical_units.allocator.placing import still_usable
 from ganeti.logical_units.cluster import communication
@@ -43,7 +43,7 @@ from ganeti.logical_units.instance.parameters import (
     spec_of,
 )
 from ganeti.logical_units.instance.storage import disks
-from ganeti.logical_units.instance.view import changed_fields
+from ganeti.logical_units.instance.view import InstanceView, changed_fields
 from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.disk_templates import DiskTemplate
@@ -75,6 +75,46 @@ class MemoryPart(ModifyPart):
         doing = f"change the memory of instance {view.name!r}"
         nodes = self.work.context.nodes.on(view.primary, doing)
         nodes.instance_balloon_memory(view.wire(view.primary), self.wanted_mib)
+
+
+@dataclass(frozen=True, slots=True)
+class SizePart(ModifyPart):
+    """Processors and memory that a running guest gets beyond those of its start."""
+
+    vcpus: int
+    memory_mib: int
+
+    def before_store(self, undo: Undo) -> Self:
+        """Give the guest its new size; it keeps that if a later step fails."""
+        size: dict[str, object] = {"vcpus": self.vcpus, "memory": self.memory_mib}
+        what = f"{self.vcpus} processors and {self.memory_mib} MiB of memory"
+        try:
+            self.work.hotplug(f"hotplug: give the instance {what}", "hotmod", "size", size, 0)
+        except OpExecError as err:
+            if not self.work.op.hotplug_if_possible:
+                raise
+            self.work.context.warn(f"{err}; the instance gets them when it is restarted")
+        else:
+            self.work.context.info(f"the running instance has {what} now")
+        return self
+
+
+def changes_size(view: InstanceView, new: Instance) -> bool:
+    """Tell whether an instance is to have more or less processors or memory."""
+    old, filled = fill_beparams(view.cluster, view.instance), fill_beparams(view.cluster, new)
+    return (old["vcpus"], old["maxmem"]) != (filled["vcpus"], filled["maxmem"])
+
+
+def plan_size(work: Work, new: Instance) -> list[ModifyPart]:
+    """Reserve the memory on the node that the running guest gets more, if it is to be changed."""
+    if not work.hotplugs:
+        return []
+    view = work.view
+    filled = fill_beparams(view.cluster, new)
+    more_mib = filled["maxmem"] - fill_beparams(view.cluster, view.instance)["maxmem"]
+    if more_mib > 0:
+        guest.reserve_for(work.context, view, view.primary, more_mib)
+    return [SizePart(work, vcpus=filled["vcpus"], memory_mib=filled["maxmem"])]
 
 
 def plan_memory(work: Work, instance: Instance, wanted_mib: int) -> MemoryPart:
@@ -246,7 +286,9 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
             if getattr(op, name) and not (op.disks or op.disk_template):
                 raise OpPrereqError(f"{name!r} is for disks that are made: give -t, or --disk add")
         memory_mib, target = op.runtime_mem, found.target
-        if not (op.disks or op.disk_template or op.nics or memory_mib is not None or target):
+        resizes = (op.hotplug or op.hotplug_if_possible) and changes_size(found.view, new)
+        changes = (op.disks, op.disk_template, op.nics, target, resizes)
+        if not any(changes) and memory_mib is None:
             return []
         work = begin(self.context, found.view, op)
         parts: list[ModifyPart] = []
@@ -256,6 +298,8 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
             parts.append(plan_disk_changes(work))
         if op.nics:
             parts.append(plan_nic_changes(work))
+        if resizes:
+            parts += plan_size(work, new)
         if memory_mib is not None:
             parts.append(plan_memory(work, new, memory_mib))
         if target is not None:
