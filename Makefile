@@ -116,6 +116,7 @@ test-long: test-real  ## Run all that takes long: test-real with 20 losses of no
 	@GANETI_TEST_KILLS=100 $(BIN)/pytest test/fault/test_maintd_kills.py
 	@GANETI_TEST_KILLS=50 $(BIN)/pytest test/fault/test_ha_partitions.py test/fault/test_ha_kills.py test/fault/test_ha_lease_disk.py
 	@GANETI_TEST_ROUNDS=100 $(BIN)/pytest test/fault/test_luxid_campaign.py
+	@GANETI_TEST_FIRMWARE=1 $(BIN)/pytest test/daemon/test_kvm_firmware.py
 	@GANETI_TEST_SCENARIOS=5000 $(BIN)/pytest test/unit/availability/test_simulator.py
 	@GANETI_TEST_CUTS=1 $(BIN)/pytest test/cluster/test_cluster_merge.py
 	@for seed in 1 2 3; do $(MAKE) --no-print-directory campaign SEED=$$seed MINUTES=10 || exit 1; done

@@ -107,7 +107,8 @@ class AssembledDisk:
     """A disk of the instance, ready for use on this node.
 
     ``dev_path`` is local (below the node's root); ``uri`` is set where the hypervisor is to reach
-    the disk without a device of this node; ``format`` is that of the file.
+    the disk without a device of this node; ``format`` is that of the file; ``name`` is the disk's
+    own, if it has one.
     """
 
     index: int
@@ -118,6 +119,7 @@ class AssembledDisk:
     uri: str | None = None
     dev_type: str = "file"
     format: DiskFormat = DiskFormat.RAW
+    name: str = ""
 
 
 def check_name(name: str) -> None:

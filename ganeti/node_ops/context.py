@@ -164,6 +164,7 @@ class NodeContext:
             # A provider may attach a file, which QEMU opens in another way than a device.
             dev_type="file" if os.path.isfile(assembled.dev_path) else disk.dev_type,
             format=disk.format,
+            name=disk.name or "",
         )
 
     def assemble_disks(self, instance: RpcInstance) -> list[AssembledDisk]:

@@ -386,6 +386,12 @@ class DiskFormat(StrEnum):
     QCOW2 = "qcow2"
 
 
+UEFI_VARS: Final = "uefi-vars"
+MACHINE_DISKS: Final = frozenset({UEFI_VARS})
+"""Names of disks with which a machine keeps state of its own, where its parameters ask for that.
+
+So the state goes wherever the disks of the instance go: copies, moves, exports, snapshots.
+"""
 FORMAT: Final = "format"  # the parameter of a disk that says it; without it the file is raw
 
 

@@ -130,6 +130,14 @@ _KVM: Final[ParamTable] = {
         "The kind of disks that the guest sees.",
         "ide mtd paravirtual pflash scsi scsi-block scsi-cd scsi-generic scsi-hd sd",
     ),
+    "firmware": choice(
+        "",
+        "The firmware that starts the guest: empty for a BIOS, uefi, or uefi-secure, which starts"
+        " only what Microsoft's keys have signed.  UEFI needs a disk named uefi-vars, of 4 MiB, for"
+        " its variables.",
+        "uefi uefi-secure",
+        is_ours=True,
+    ),
     "floppy_image_path": path("", "The image in the floppy drive."),
     "initrd_path": path("", "The initial RAM disk of the kernel in kernel_path."),
     "kernel_args": text("ro", "The command line of the kernel in kernel_path."),

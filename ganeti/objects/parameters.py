@@ -157,10 +157,10 @@ number: Final = partial(ParamSpec, ValueType.FLOAT)
 size: Final = partial(ParamSpec, ValueType.SIZE, unit="MiB")
 
 
-def choice(default: str, summary: str, words: str) -> ParamSpec:
+def choice(default: str, summary: str, words: str, *, is_ours: bool = False) -> ParamSpec:
     """Declare a text that is one of some words, or empty if that is the default."""
     choices = (*(() if default else ("",)), *words.split())
-    return text(default, summary, choices=choices)
+    return text(default, summary, choices=choices, is_ours=is_ours)
 
 
 PORT_MAX: Final = 65535

@@ -92,7 +92,7 @@ def hvparams_are_full(draft: Draft) -> Iterator[str]:
         table = HVPARAMS.get(hypervisor)
         if table is not None:
             yield from _fill(
-                hvparams.setdefault(hypervisor, {}), parameters.defaults_of(table), hypervisor
+                hvparams.setdefault(hypervisor, {}), parameters.stored_defaults(table), hypervisor
             )
     diskparams = cluster.setdefault("diskparams", {})
     for template, table in parameters.DISKPARAMS.items():

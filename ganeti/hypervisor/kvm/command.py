@@ -13,6 +13,7 @@ from typing import Final
 from ganeti.base.json import dumps
 from ganeti.hypervisor.interface import AssembledDisk
 from ganeti.hypervisor.kvm import devices
+from ganeti.hypervisor.kvm.hardware.firmware import PFLASH
 from ganeti.hypervisor.kvm.machine import MEMORY_SLOTS, Machine, cd_drives, port_name
 from ganeti.hypervisor.kvm.params import (
     SCSI_CONTROLLERS,
@@ -26,6 +27,8 @@ from ganeti.hypervisor.kvm.params import (
 from ganeti.netdev.backends import NicBackend
 
 _PCI_FUNCTIONS: Final = 8  # of one place on a bus
+_FLASH_CODE: Final = "firmware-code"
+_FLASH_VARS: Final = "firmware-vars"
 _FIRST_PORT_SLOT: Final = 0x10  # QEMU puts its own devices from the first place on
 
 
@@ -153,6 +156,7 @@ def command_line(machine: Machine, place: Placement) -> list[str]:
         "virtio-balloon-pci,id=balloon",
         *usb_and_sound_options(params),
         *_disks(machine, place, params),
+        *_firmware(machine),
         *_cdroms(place, params),
         *_floppy(place, params),
         *_nics(machine, place, params),
@@ -166,7 +170,7 @@ def _base(machine: Machine, place: Placement, params: KvmParams) -> Iterator[str
     yield from ("-nodefaults", "-no-user-config", "-S")
     yield from ("-pidfile", place.pid_file)
     acpi = "" if params.flag("acpi") else ",acpi=off"
-    yield from ("-machine", machine.machine_type + acpi)
+    yield from ("-machine", machine.machine_type + acpi + _flash(machine))
     yield from ("-accel", machine.accelerator)
     if machine.cpu_type:
         yield from ("-cpu", machine.cpu_type)
@@ -189,6 +193,31 @@ def _base(machine: Machine, place: Placement, params: KvmParams) -> Iterator[str
         yield from ("-runas", place.run_as)
     if place.incoming:
         yield from ("-incoming", "defer")
+
+
+def _flash(machine: Machine) -> str:
+    """Return which images are the machine's flash memory, as options of -machine."""
+    if machine.firmware is None:
+        return ""
+    smm = ",smm=on" if machine.firmware.secure else ""
+    return f",pflash0={_FLASH_CODE},pflash1={_FLASH_VARS}{smm}"
+
+
+def _firmware(machine: Machine) -> Iterator[str]:
+    """Yield the flash memory with UEFI's code and that with its variables."""
+    firmware = machine.firmware
+    if firmware is None:
+        return
+    code = {"driver": "file", "filename": firmware.code}
+    flash = {"driver": "raw", "node-name": _FLASH_CODE, "read-only": True, "file": code}
+    yield from _json("-blockdev", flash)
+    store = next(disk for disk in machine.disks if disk.driver == PFLASH)
+    size = {"size": firmware.vars_bytes, "file": store.node_name}
+    yield from _json("-blockdev", {"driver": "raw", "node-name": _FLASH_VARS, **size})
+    if firmware.secure:
+        # Only the firmware itself, in a mode that systems cannot enter, may write variables.
+        yield from ("-global", "driver=cfi.pflash01,property=secure,value=on")
+        yield from ("-global", "ICH9-LPC.disable_s3=1")
 
 
 def _memory(machine: Machine, params: KvmParams) -> str:
@@ -287,6 +316,8 @@ def _disks(machine: Machine, place: Placement, params: KvmParams) -> Iterator[st
     boots = params.text("boot_order") == "disk" and not params.text("kernel_path")
     for index, disk in enumerate(machine.disks):
         yield from _json("-blockdev", devices.image_options(disk, place.disks[disk.uuid], params))
+        if disk.driver == PFLASH:
+            continue
         boot_index = index + 1 if boots else None
         yield from _device(devices.disk_options(disk, machine, boot_index=boot_index))
 

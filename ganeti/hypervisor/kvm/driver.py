@@ -27,6 +27,7 @@ from ganeti.hypervisor.kvm.files import (
     local_file,
     read_password,
 )
+from ganeti.hypervisor.kvm.hardware import firmware
 from ganeti.hypervisor.kvm.hotplug import KvmHotplug
 from ganeti.hypervisor.kvm.machine import Machine, build_machine, with_machine_type
 from ganeti.hypervisor.kvm.migration import KvmMigration
@@ -128,7 +129,9 @@ class KvmHypervisor(Hypervisor):
         own = KvmParams(instance.hvparams)
         binary = find_qemu(own.text("kvm_path"))
         accelerator = choose_accelerator(own.text("kvm_flag"), binary, self.env.paths)
-        machine = build_machine(instance, disks, accelerator=accelerator)
+        hostname = self.env.hostname
+        uefi = firmware.prepare(own.text("firmware"), instance.name, hostname, disks)
+        machine = build_machine(instance, disks, accelerator=accelerator, firmware=uefi)
         runtime = Runtime(machine=machine, paused=paused)
         backends = choose_backends(instance, launch.abilities_for(self.env, instance.nics))
         with launch.bring_up(self.env, runtime, disks, backends) as monitor:
@@ -213,6 +216,8 @@ def validate_on_node(params: KvmParams, env: NodeEnv) -> None:
     _check_words(params, binary)
     check_cpus_here(params.text("cpu_mask"), env.hostname)
     check_on_node(params, env)
+    if params.text("firmware"):
+        firmware.find(params.text("firmware"), env.hostname)
     if params.flag("vhost_net") and not os.path.exists(_VHOST):
         raise missing_here("vhost_net", f"there is no {_VHOST} on node {env.hostname}")
 

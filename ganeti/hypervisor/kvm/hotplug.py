@@ -20,8 +20,10 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import GenericError, HotplugError, HypervisorError, failing_as
 from ganeti.hypervisor.interface import AssembledDisk, Hotplug
-from ganeti.hypervisor.kvm import devices, growth, snapshot
+from ganeti.hypervisor.kvm import devices, snapshot
 from ganeti.hypervisor.kvm.files import MachineFiles
+from ganeti.hypervisor.kvm.hardware import growth
+from ganeti.hypervisor.kvm.hardware.firmware import PFLASH
 from ganeti.hypervisor.kvm.launch import abilities_for, make_tap, uses_vnet_hdr
 from ganeti.hypervisor.kvm.machine import (
     DiskDevice,
@@ -135,6 +137,8 @@ def remove_disk(monitor: Monitor, machine: Machine, uuid: str) -> Machine:
     disk = next((disk for disk in machine.disks if disk.uuid == uuid), None)
     if disk is None:
         return machine
+    if disk.driver == PFLASH:
+        raise HotplugError(f"instance {machine.name} keeps UEFI's variables on it while it runs")
     remove_device(monitor, machine.name, disk.device_id)
     _remove_image(monitor, disk.node_name)
     rest = tuple(other for other in machine.disks if other.uuid != uuid)

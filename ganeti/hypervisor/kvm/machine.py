@@ -16,8 +16,9 @@ import msgspec
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.hypervisor.interface import AssembledDisk, Disks
+from ganeti.hypervisor.kvm.hardware.firmware import PFLASH, Firmware
 from ganeti.hypervisor.kvm.params import DISK_DRIVERS, NIC_DRIVERS, SCSI_DISK_TYPES, KvmParams
-from ganeti.objects.disk_templates import DiskMode
+from ganeti.objects.disk_templates import UEFI_VARS, DiskMode
 from ganeti.objects.hypervisors import PCI_SLOTS
 from ganeti.objects.rpc_instance import RpcInstance, RpcNIC
 
@@ -105,6 +106,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     hvparams: dict[str, object]
     dimms: tuple[Dimm, ...] = ()
     processors: tuple[dict[str, str | int], ...] = ()
+    firmware: Firmware | None = None
 
     @property
     def vcpus_now(self) -> int:
@@ -149,7 +151,9 @@ def _short(uuid: str) -> str:
     return uuid.replace("-", "")[-24:]
 
 
-def build_machine(instance: RpcInstance, disks: Disks, *, accelerator: str) -> Machine:
+def build_machine(
+    instance: RpcInstance, disks: Disks, *, accelerator: str, firmware: Firmware | None = None
+) -> Machine:
     """Decide the machine of an instance that is to be started.
 
     Raises:
@@ -171,6 +175,7 @@ def build_machine(instance: RpcInstance, disks: Disks, *, accelerator: str) -> M
         disks=tuple(_disk_devices(instance.name, disks, params, slots)),
         nics=tuple(_nic_devices(instance, params, slots)),
         hvparams=dict(instance.hvparams),
+        firmware=firmware,
     )
 
 
@@ -197,15 +202,25 @@ def _disk_devices(
 ) -> Iterator[DiskDevice]:
     kind = params.text("disk_type")
     units_max = _units_max(params)
-    if units_max is not None and len(disks) > units_max:
+    own = _kept_by_machine(params)
+    seen = [disk for disk in disks if disk.name not in own]
+    if units_max is not None and len(seen) > units_max:
         raise OpPrereqError(
-            f"instance {name}: {len(disks)} disks of type {kind}, at most {units_max} are possible",
+            f"instance {name}: {len(seen)} disks of type {kind}, at most {units_max} are possible",
             ErrorCode.NORES,
         )
     for disk in disks:
+        if disk.name in own:
+            yield DiskDevice(uuid=disk.uuid, driver=own[disk.name])
+            continue
         slot = next(slots) if _is_on_pci(kind) else None
         unit = disk.index if kind in SCSI_DISK_TYPES else None
         yield _disk_device(disk, kind, slot=slot, unit=unit)
+
+
+def _kept_by_machine(params: KvmParams) -> Mapping[str, str]:
+    """Return the names and drivers of disks that the machine uses and its guest does not see."""
+    return {UEFI_VARS: PFLASH} if params.text("firmware") else {}
 
 
 def _disk_device(
@@ -230,6 +245,8 @@ def new_disk_device(machine: Machine, disk: AssembledDisk, slots_taken: Set[int]
     """
     params = machine.params
     kind = params.text("disk_type")
+    if disk.name in _kept_by_machine(params):
+        raise _fixed(machine, f"disk {disk.name} cannot be changed")
     if kind == "ide":
         raise _fixed(machine, f"disks of type {kind} cannot be changed")
     slot = unit = None

@@ -28,6 +28,7 @@ from ganeti.hypervisor.interface import (
     MigrationStatus,
 )
 from ganeti.hypervisor.kvm import state
+from ganeti.hypervisor.kvm.hardware.firmware import check_here
 from ganeti.hypervisor.kvm.launch import abilities_for, bring_up, clean_up, kill_now, stop
 from ganeti.hypervisor.kvm.machine import DiskDevice, Machine, NicDevice
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorError
@@ -290,6 +291,8 @@ class KvmMigration(Migration):
         if state.look(files) is not None:
             raise _error(files.name, f"is already on {self._hostname}; not accepted")
         kill_now(files)  # a machine that waits from an earlier try
+        if machine.firmware is not None:
+            check_here(machine.firmware, machine.name, self._hostname)
         if machine.accelerator == KVM:
             choose_accelerator("enabled", find_qemu(machine.params.text("kvm_path")), env.paths)
         with contextlib.ExitStack() as undo:

@@ -163,6 +163,10 @@ def _boot(params: KvmParams) -> Iterator[GenericError]:
         yield wrong_param("boot_order", f"{params.text('boot_order')} needs {image}")
     if params.text("initrd_path") and not params.text("kernel_path"):
         yield wrong_param("initrd_path", "needs kernel_path")
+    if params.text("firmware") == "uefi-secure" and "q35" not in params.text("machine_version"):
+        yield wrong_param("firmware", "uefi-secure needs machine_version q35")
+    if params.text("firmware") and not params.flag("acpi"):
+        yield wrong_param("firmware", "needs acpi")
 
 
 def _disks(params: KvmParams) -> Iterator[GenericError]:

@@ -29,7 +29,7 @@ from ganeti.logical_units.instance.storage.files import directories, file_place
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.disk_templates import Adoption, DiskTemplate
-from ganeti.objects.hypervisors import HVPARAMS
+from ganeti.objects.fill import fill_hvparams
 from ganeti.objects.model import Cluster, Disk, Node
 from ganeti.objects.nic import communicates_by
 from ganeti.protocol.node_calls import NodeCalls
@@ -43,6 +43,7 @@ _BOOTS: Final = {
     "initrd_path": "",
     "cdrom_image_path": "",
     "cdrom2_image_path": "",
+    "firmware": "",
     "floppy_image_path": "",
 }
 
@@ -131,7 +132,7 @@ def start(
     secret: Mapping[str, object] | None = None,
 ) -> None:
     """Start the machine; errors as `guest.start_on`."""
-    known = HVPARAMS[helper.instance.hypervisor]
+    known = fill_hvparams(helper.cluster, helper.instance)
     hvp = {name: value for name, value in _BOOTS.items() if name in known}
     stop = f"stop the machine that works for instance {helper.name!r}"
     undo.push(stop, partial(guest.stop, context, helper, 0, reason))

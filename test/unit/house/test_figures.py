@@ -80,7 +80,7 @@ THIN_SHARE_MAX = 0.178
 # The text of a domain's configuration, and its migration, are apart from Xen's driver; each form of
 # machines that are adopted has its reader.
 # Following the configuration is decided apart from the reading of its files.
-SINGLE_IMPORTER_MAX = 97
+SINGLE_IMPORTER_MAX = 98
 SMALL_SINGLE_IMPORTER_MAX = 1
 LARGE_FOLDERS: set[str] = set()
 # What high availability needs, certificates too, is loaded where it is on; what reads URLs for the call that is given one.

@@ -55,6 +55,7 @@ OWN = {
         "disk.status",
         "disk.templates",
         "guest",
+        "hv/firmware",
         "hv/max_memory",
         "hv/max_vcpus",
         "hv/pcie_ports",

@@ -20,6 +20,7 @@ from ganeti.logical_units.instance.storage.files import own_directories
 from ganeti.logical_units.instance.storage.lvm_disks import has_exclusive_storage
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.logical_units.undo import Undo
+from ganeti.objects.disk_templates import MACHINE_DISKS
 from ganeti.objects.model import Disk, Node
 from ganeti.protocol.node_calls import NodeCalls
 
@@ -267,7 +268,9 @@ def make_disk(
     for other in holders(view, disk, node)[1:]:
         make_on(context, view, other, index, disk, undo, on_primary=False)
     made = make_on(context, view, node, index, disk, undo, on_primary=True)
-    if view.cluster.prealloc_wipe_disks and not disk.traits.must_adopt:
+    # What another machine has left on a volume must not be taken for the state of this one.
+    wipes = view.cluster.prealloc_wipe_disks or disk.name in MACHINE_DISKS
+    if wipes and not disk.traits.must_adopt:
         wipe(context, view, node, index, made)
     return made
 

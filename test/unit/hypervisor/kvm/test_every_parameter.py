@@ -109,6 +109,7 @@ ELSEWHERE: Mapping[str, Callable[[], object]] = {
 
 # Used where only a running QEMU or another node can tell; the test that does is named.
 TESTED_WITH_QEMU: Mapping[str, str] = {
+    "firmware": "test_kvm_firmware.py",
     "kvm_flag": "test_accelerator.py",
     "migration_bandwidth": "test_kvm_migration.py",
     "migration_downtime": "test_kvm_migration.py",
