@@ -43,7 +43,7 @@ CODE_LINES_MAX = {
     "desired": 1_130,
     "etcd": 193,
     "ha": 1_165,
-    "hypervisor": 5_190,
+    "hypervisor": 5_550,
     "jobexec": 784,
     "jobs": 1_156,
     "locking": 747,
@@ -79,6 +79,7 @@ THIN_SHARE_MAX = 0.178
 # are beside the shell of the metadata daemon, and free space beside the job that has it filled.
 # The text of a domain's configuration, and its migration, are apart from Xen's driver; each form of
 # machines that are adopted has its reader.
+# Growing a machine is apart from the shell of its hotplug.
 # Following the configuration is decided apart from the reading of its files.
 SINGLE_IMPORTER_MAX = 98
 SMALL_SINGLE_IMPORTER_MAX = 1
