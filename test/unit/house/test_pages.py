@@ -1,0 +1,104 @@
+"""The commands on the pages exist, with these options, and so do the targets of make."""
+
+from __future__ import annotations
+
+import os
+import re
+from importlib import import_module
+
+import pytest
+from fakes import pages
+
+from ganeti.base.daemons import DAEMONS, PERIODIC
+from ganeti.base.errors import GenericError
+from ganeti.cli.declaration.parser import HelpWanted, UsageError, VersionWanted, parse
+from ganeti.cli.documents.write import tools
+from ganeti.cli.programs import PROGRAMS
+from ganeti.daemon.options import options_of as options_of_daemon
+
+OURS = {program.name: program for program in (*PROGRAMS, *tools())}
+TARGETS = set(re.findall(r"^([a-z-]+):", (pages.CHECKOUT / "Makefile").read_text(), re.MULTILINE))
+# Told of as wrong.
+REFUSED = {"gnt-instance snapshot --disk 0:snapshot_name=x inst2"}
+# A value that the reader is to choose, or a part that was left out.
+PLACEHOLDER = re.compile(r"\b[A-Z][A-Z_]+\b|\.\.\.|…|[<$*\[{]")
+
+
+def complaint(words: list[str], *, is_part: bool) -> str:
+    """Return what is wrong with one command of ours; nothing of others."""
+    name = os.path.basename(words[0])
+    if name == "make" and len(words) > 1 and words[0] == "make":
+        goals = [word for word in words[1:] if re.fullmatch(r"[a-z][a-z-]*", word)]
+        return "" if set(goals[:1]) <= TARGETS else f"make has no target {goals[0]}"
+    if name in FLAGS:
+        flags = {word.partition("=")[0] for word in words[1:] if word.startswith("-")}
+        return ", ".join(f"{name} has no option {flag}" for flag in sorted(flags - FLAGS[name]))
+    program = OURS.get(name)
+    if program is None or (is_part and len(words) == 1):
+        return ""
+    try:
+        parse(program, words[1:], {})
+    except (HelpWanted, VersionWanted):
+        return ""
+    except UsageError as err:
+        text = err.message
+    except GenericError as err:
+        text = f"wrong value: {err}"
+    else:
+        return ""
+    if re.match(r"unknown command|no such option", text):
+        return text
+    return "" if is_part or PLACEHOLDER.search(" ".join(words)) else text
+
+
+def flags_of_daemons() -> dict[str, set[str]]:
+    """Return the options of each program that is started without a person."""
+    kinds = {
+        each.name: import_module(f"ganeti.{each.package}.main").SPEC.options for each in DAEMONS
+    }
+    kinds |= {name: import_module(f"ganeti.{path}").Options for name, path in PERIODIC.items()}
+    asked_for = {"-h", "--help", "--version"}
+    return {
+        name: {flag for option in options_of_daemon(kind) for flag in option.flags} | asked_for
+        for name, kind in kinds.items()
+    }
+
+
+FLAGS = flags_of_daemons()
+
+
+@pytest.mark.parametrize("page", pages.pages())
+def test_every_command_of_a_page_exists(page: str) -> None:
+    wrong = []
+    for line in pages.lines_of(page):
+        for words in pages.commands_in(line):
+            found = complaint(words, is_part=line.is_inline)
+            if found and line.text not in REFUSED:
+                wrong.append(f"{line.text}\n    {found}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("gnt-instance lst", "unknown command 'lst'"),
+        ("x=$(gnt-node list --no-headers | gnt-job watch --colour 3)", "no such option: --colour"),
+        ("tools/vcluster run .demo node1 -- gnt-instance list --bad", "no such option: --bad"),
+        ("gnt-node add", "<node"),
+        ("ganeti-noded --nonsense", "ganeti-noded has no option --nonsense"),
+        ("make cofee", "make has no target cofee"),
+    ],
+)
+def test_a_wrong_command_is_noticed(text: str, expected: str) -> None:
+    found = [
+        complaint(words, is_part=False)
+        for words in pages.commands_in(pages.Line("page", text, False))
+    ]
+    assert expected in "".join(found)
+
+
+def test_answers_are_compared_but_for_times() -> None:
+    assert pages.same("Sat Nov 28 04:06:54 2026 * a\n", "Sun Nov 29 14:06:54 2026 * a\n")
+    assert pages.same("a\n...\nb\n", "a\nx\ny\nb\n")
+    assert not pages.same("a\n...\nb\n", "a\nx\ny\n")
+    assert not pages.same("node1 C\n", "node1 M\n")
