@@ -8,6 +8,7 @@ DIR ?= .nodes
 NODE ?= 1
 NODES ?= 3
 DESTDIR ?=
+HTML ?= build/html
 PREFIX ?= /usr
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 PYTEST_ARGS ?=
@@ -53,6 +54,11 @@ $(VENV)/.installed-for-tests: setup.py .ci/constraints.txt | $(BIN)/python
 	@$(PIP_INSTALL) --editable '.[test]'
 	@$(BIN)/python -m compileall -q ganeti
 	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-for-docs: setup.py .ci/constraints.txt | $(VENV)/.installed
+	@echo "--- installing what the book needs into $(VENV)"
+	@$(PIP_INSTALL) --editable '.[docs]'
+	@touch $@
 
 venv: $(VENV)/.installed  ## Create the virtual environment that everything runs in
 
@@ -134,8 +140,10 @@ conformance: $(VENV)/.installed-for-tests  ## Write doc/conformance.md: the prom
 bench: $(VENV)/.installed  ## Measure: latency and throughput of jobs, queries, WConfD, the faces
 	@for program in $(BENCHES); do echo "--- $$program"; $(BIN)/python $$program || exit 1; done
 
-docs: $(VENV)/.installed  ## Write the manual pages and the command reference from the tables
+docs: $(VENV)/.installed-for-docs  ## Write manual pages and tables, and the book as HTML into HTML (build/html); no warning is allowed
 	@$(BIN)/python tools/make-docs
+	@$(BIN)/sphinx-build -q -W --keep-going -b html -d build/doctrees doc $(HTML)
+	@echo "$(HTML)/index.html"
 
 # The wheel brings manual pages, completion, units, tools and examples; what names the interpreter or
 # the prefix is written here again.  PREFIX must be one that PYTHON imports from: /usr, or that of a

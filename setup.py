@@ -61,6 +61,9 @@ PLAN_REQUIRES = ["highspy>=1.11,<1.15"]
 # The tools for placement are in "bin", as those of 3.0, and not among the others.
 PLACEMENT = ("harep", "hbal", "hcheck", "hinfo", "hroller", "hscan", "hspace", "hsqueeze")
 
+# The book: HTML of the pages below "doc".
+DOCS_REQUIRES = ["furo>=2024.8", "myst-parser>=4", "sphinx>=8"]
+
 COMPLETION = "share/bash-completion/completions"
 
 
@@ -117,7 +120,11 @@ setup(
     data_files=DATA_FILES,
     cmdclass={"install_data": InstallData},
     install_requires=INSTALL_REQUIRES,
-    extras_require={"test": [*TEST_REQUIRES, *PLAN_REQUIRES], "plan": PLAN_REQUIRES},
+    extras_require={
+        "test": [*TEST_REQUIRES, *PLAN_REQUIRES],
+        "plan": PLAN_REQUIRES,
+        "docs": DOCS_REQUIRES,
+    },
     entry_points={
         "console_scripts": [f"gnt-{name} = ganeti.cli.programs:main" for name in GNT_COMMANDS]
         + [f"{name} = ganeti.cli.programs:main" for name in PLACEMENT]
