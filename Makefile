@@ -20,8 +20,8 @@ SEED ?= 1
 MINUTES ?= 10
 BEGUN := $(shell date +%s)
 INSTALL ?= yes
+QUICK ?=
 WITHOUT := test/unit/bootstrap $(addprefix test/cluster/test_,config_commands.py instances.py disks.py cluster_identity.py)
-BENCHES := $(filter-out bench/compare.py bench/confd.py bench/mond.py bench/rapi.py,$(wildcard bench/*.py))  # sections of faces.py
 ALLOCATORS := $(wildcard tools/iallocators/*)
 ALL_TOOLS := $(filter-out tools/iallocators,$(wildcard tools/*))
 TOOLS := $(filter-out tools/demo tools/make-docs tools/launcher,$(ALL_TOOLS))
@@ -137,8 +137,8 @@ golden: $(VENV)/.installed-for-tests  ## Play the recorded command lines of Gane
 conformance: $(VENV)/.installed-for-tests  ## Write doc/conformance.md: the promises of the designs and the tests that show them
 	@$(BIN)/python test/conformance/promises.py
 
-bench: $(VENV)/.installed  ## Measure: latency and throughput of jobs, queries, WConfD, the faces
-	@for program in $(BENCHES); do echo "--- $$program"; $(BIN)/python $$program || exit 1; done
+bench: $(VENV)/.installed-for-tests  ## Measure everything into doc/performance: hours, on a quiet machine; QUICK=1: small sizes, minutes, into build/performance
+	@$(BIN)/python bench/scoreboard.py $(if $(QUICK),--quick,--into doc/performance)
 
 docs: $(VENV)/.installed-for-docs  ## Write manual pages and tables, and the book as HTML into HTML (build/html); no warning is allowed
 	@$(BIN)/python tools/make-docs

@@ -34,7 +34,8 @@ sys.path[:0] = [CHECKOUT, f"{CHECKOUT}/test"]
 
 from fakes.confd_node import KEY, OWN_NAME, ConfdNode  # noqa: E402 - needs that path
 from fakes.large_config import large_config  # noqa: E402
-from jobs import quantile, row  # noqa: E402
+from jobs import quantile  # noqa: E402
+from report import row  # noqa: E402
 
 from ganeti.protocol.confd import Signer, request_packet  # noqa: E402
 from ganeti.protocol.confd_queries import QueryType  # noqa: E402

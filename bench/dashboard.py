@@ -23,7 +23,7 @@ from cluster.conftest import make_cluster
 from cluster.test_dashboard import DESK, many, show
 from fakes.browser import Browser, open_browser
 from fakes.rapi import rapi_of
-from jobs import row
+from report import row
 
 NODES = 100
 PAGES = {

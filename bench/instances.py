@@ -29,11 +29,11 @@ from jobs import (
     bare_interpreter_ms,
     cpu_by_daemon,
     processes_of,
-    row,
     show_machine,
     virtual_cluster,
     wait_end,
 )
+from report import row
 
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths

@@ -26,6 +26,8 @@ from contextlib import contextmanager
 CHECKOUT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, CHECKOUT)
 
+from report import row  # noqa: E402
+
 from ganeti.base.ids import JobId  # noqa: E402
 from ganeti.base.paths import Paths  # noqa: E402
 from ganeti.clients.luxi import LuxiClient  # noqa: E402
@@ -195,11 +197,6 @@ def quantile(values: list[float], share: float) -> float:
 
 
 # The tables.
-
-
-def row(text: str, value: str, target: str = "") -> None:
-    """Print one line of a table."""
-    print(f"{text:<54}{value:>22}  {target}".rstrip(), flush=True)
 
 
 def show_machine(base: str) -> None:

@@ -22,7 +22,8 @@ CHECKOUT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path[:0] = [CHECKOUT, f"{CHECKOUT}/test"]
 
 from fakes.mond_node import PORT, MondNode  # noqa: E402 - needs that path
-from jobs import quantile, row  # noqa: E402
+from jobs import quantile  # noqa: E402
+from report import row  # noqa: E402
 
 from ganeti.system import process_facts  # noqa: E402
 

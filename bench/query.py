@@ -26,6 +26,7 @@ from multiprocessing import Pipe, Process
 from typing import Any
 
 from jobs import CHECKOUT, MASTER, quantile, virtual_cluster
+from report import row
 
 from ganeti.base.daemons import MASTER_DAEMONS
 from ganeti.base.ids import JobId
@@ -297,7 +298,7 @@ QUEUE_TARGETS = {START: "3 s", MEMORY: "250 MB"}
 
 def line(text: str, value: str, targets: Mapping[str, str]) -> None:
     """Print a figure, and the target if there is one."""
-    print(f"{text:<52}{value:>24}   {targets.get(text, '')}".rstrip())
+    row(text, value, targets.get(text, ""))
 
 
 def _pair(values: Sequence[float]) -> str:

@@ -21,8 +21,9 @@ import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
-from jobs import MASTER, row, virtual_cluster
+from jobs import MASTER, virtual_cluster
 from query import fill, start_masters, stop_masters
+from report import row
 
 from ganeti.bootstrap.virtual import lifecycle
 from ganeti.protocol.rapi.values import DEFAULT_PORT

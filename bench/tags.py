@@ -27,6 +27,7 @@ from jobs import (
     virtual_cluster,
     wait_end,
 )
+from report import record
 
 from ganeti.base.paths import Paths
 from ganeti.clients.luxi import LuxiClient
@@ -116,6 +117,10 @@ def main() -> int:
             grow(paths, size)
             for way in WAYS:
                 rows.append(measure(base, paths, way, size, options.jobs))
+                reached = rows[-1].median
+                point = (f"A tag, ms, by instances: {way}", float(size), reached)
+                text = f"tag, {way}, {size} instances"
+                record(text, f"{reached:.1f} ms", TARGETS.get(way, ""), point=point)
                 print(rows[-1], file=sys.stderr)
     if options.json:
         print(json.dumps([asdict(row) for row in rows], indent=1))

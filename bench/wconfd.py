@@ -24,6 +24,7 @@ sys.path[:0] = [ROOT, os.path.join(ROOT, "test")]
 
 from fakes.large_config import MASTER, large_config, large_config_bytes, uuid_of  # noqa: E402 - needs that path
 from fakes.wconfd_node import WconfdNode  # noqa: E402
+from report import record  # noqa: E402
 
 from ganeti.base.paths import Paths  # noqa: E402
 from ganeti.clients.wconfd import WConfClient  # noqa: E402
@@ -58,6 +59,7 @@ class Report:
     def _add(self, what: str, limit: str, reached: float, unit: str, *, met: bool) -> None:
         verdict = "" if met else "   MISSED"
         self._lines.append(f"  {what:55} {limit:>8} {reached:9.3g} {unit}{verdict}")
+        record(what, f"{reached:.3g} {unit}", limit)
 
     def show(self) -> None:
         print(f"\n  {'targets':55} {'wanted':>8} {'reached':>9}")

@@ -10,7 +10,7 @@ html_copy_source = False
 html_show_sourcelink = False
 extensions = ["myst_parser"]
 source_suffix = {".md": "markdown"}
-exclude_patterns = ["manual", "examples", "performance/README.md"]
+exclude_patterns = ["manual", "examples"]
 myst_heading_anchors = 4
 myst_links_external_new_tab = False
 # The command lines of blocks without a language are no program of one.

@@ -7,14 +7,13 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
+from cluster.conftest import make_cluster
 from fakes import pages
 from fakes.virtual_cluster import TestCluster
 
 from ganeti.bootstrap.virtual import lifecycle
 
-from cluster.conftest import make_cluster
-
-TIMEOUT_S = 300
+TIMEOUT_S = 500
 MARK = "\x1e"
 
 
