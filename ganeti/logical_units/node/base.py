@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, OpPrereqError, wrong_state
 from ganeti.base.text import natural_sort_key
 from ganeti.base.versions import PROTOCOL_VERSION
+from ganeti.clients.node_rpc import RpcResult
 from ganeti.jobs.votes import Answer, Poll, Standing, judge
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import LogicalUnit
@@ -21,10 +22,14 @@ from ganeti.objects.model import Cluster, Instance, Node, NodeGroup
 from ganeti.objects.parameters import NDPARAMS
 from ganeti.opcodes.node import NodeOpCode
 from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.node_rpc_values import NodeFacts
 from ganeti.protocol.wconfd import WConfCalls
 
 NodeOpType = TypeVar("NodeOpType", bound=NodeOpCode)
 PlanType = TypeVar("PlanType")
+
+_VOTE_S: Final = 20.0  # the others refuse a daemon that is no master's within that
+_VOTE_PAUSE_S: Final = 1.0
 
 
 class NodeUnit(LogicalUnit[NodeOpType, Node, PlanType]):
@@ -110,6 +115,23 @@ def check_version(context: JobContext, node: Node) -> None:
         )
 
 
+def _facts_at_rest(
+    context: JobContext, nodes: Sequence[Node], name: str
+) -> Mapping[str, RpcResult[NodeFacts]]:
+    """Ask nodes for what they know of the master; one of them may have booted just now.
+
+    Its daemons of a master run until the others have told them that it is none.
+    """
+    until_s = context.monotonic() + _VOTE_S
+    while True:
+        answers = context.nodes.call_all(NodeCalls.master_facts, nodes)
+        found = answers[name]
+        is_at_rest = found.error is not None or not found.payload.daemons
+        if is_at_rest or context.monotonic() > until_s:
+            return answers
+        context.wait(_VOTE_PAUSE_S)
+
+
 def find_foreign_config(context: JobContext, node: Node, others: Sequence[Node]) -> str | None:
     """Say why the configuration on a node that comes back is not the cluster's; None if it is.
 
@@ -123,7 +145,7 @@ def find_foreign_config(context: JobContext, node: Node, others: Sequence[Node])
         OpPrereqError: daemons of a master run there, or the others do not agree.
     """
     there = replace(node, offline=False)
-    answers = context.nodes.call_all(NodeCalls.master_facts, [*others, there])
+    answers = _facts_at_rest(context, [*others, there], node.name)
     facts = {name: answer.payload for name, answer in answers.items() if answer.error is None}
     found, master = facts.pop(node.name, None), context.config.get_cluster().master_node
     own_name = next(other.name for other in others if other.uuid == master)

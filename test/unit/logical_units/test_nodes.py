@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fakes.fake_cluster import FakeCluster, make_group, make_node, uuid_of
+from fakes.fake_nodes import FakeNode
 
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
 from ganeti.logical_units.node.candidates import has_room
@@ -128,6 +129,31 @@ def test_a_known_node_is_taken_in_again(cluster: FakeCluster) -> None:
     assert (node["offline"], node["master_candidate"]) == (False, True)
     assert cluster.said("readding node node2.example.com")
     assert cluster.config.cluster["candidate_certs"][node["uuid"]]
+
+
+@pytest.mark.parametrize("rounds", [2, 99])
+def test_a_node_that_has_booted_asks_first_whether_it_is_the_master(
+    cluster: FakeCluster, rounds: int
+) -> None:
+    """Its daemons of a master end by themselves; those that stay are a second master."""
+    cluster.config.node(2).update(offline=True, master_candidate=False)
+
+    def facts(node: FakeNode, *_args: object) -> dict[str, object]:
+        nonlocal rounds
+        rounds -= node.name.startswith("node2")
+        is_asking = node.name.startswith("node2") and rounds >= 0
+        daemons = ["ganeti-wconfd"] if is_asking else []
+        return {"master_name": "node1.example.com", "daemons": daemons}
+
+    cluster.rpc.do_master_facts = facts  # type: ignore[attr-defined]
+    if rounds == 2:
+        cluster.execute("OP_NODE_SET_PARAMS", node_name="node2", offline=False)
+        assert cluster.waits == [1.0, 1.0]
+        assert not cluster.config.node(2)["offline"]
+    else:
+        with pytest.raises(OpPrereqError, match=r"ganeti-wconfd run on node 'node2.*as if it were"):
+            cluster.execute("OP_NODE_SET_PARAMS", node_name="node2", offline=False)
+        assert cluster.config.node(2)["offline"]
 
 
 def test_hooks_of_an_addition(cluster: FakeCluster) -> None:
