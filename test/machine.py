@@ -56,6 +56,7 @@ PROGRAMS = (
     Program("mcopy", ("mtools",), "cloud images", optional=False),
     Program("curl", ("curl",), "cloud images", optional=False),
     Program("/usr/share/OVMF/OVMF_CODE_4M.fd", ("ovmf",), "machines with UEFI", optional=False),
+    Program("swtpm", ("swtpm",), "machines with a TPM"),
     Program("qemu-storage-daemon", ("qemu-system-common",), "disks in images, as raw files"),
     Program("ceph-mon", ("ceph-mon", "ceph-osd", "ceph-mgr", "ceph-common"), "disks in Ceph"),
     Program("glusterd", ("glusterfs-server", "glusterfs-client"), "disks in Gluster"),

@@ -387,7 +387,8 @@ class DiskFormat(StrEnum):
 
 
 UEFI_VARS: Final = "uefi-vars"
-MACHINE_DISKS: Final = frozenset({UEFI_VARS})
+TPM_STATE: Final = "tpm-state"
+MACHINE_DISKS: Final = frozenset({TPM_STATE, UEFI_VARS})
 """Names of disks with which a machine keeps state of its own, where its parameters ask for that.
 
 So the state goes wherever the disks of the instance go: copies, moves, exports, snapshots.

@@ -250,6 +250,12 @@ _KVM: Final[ParamTable] = {
     "spice_zlib_glz_wan_compression": choice(
         "", "Whether SPICE compresses images without loss on slow networks.", "always auto never"
     ),
+    "tpm": flag(
+        False,
+        "Whether the guest has a TPM 2, which needs swtpm on the node and a disk named tpm-state,"
+        " of 4 MiB, for its state.",
+        is_ours=True,
+    ),
     "usb_devices": text(
         "", "USB devices of the guest, separated by commas, such as tablet or host:1234:abcd."
     ),

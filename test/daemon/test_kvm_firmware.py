@@ -67,7 +67,7 @@ def test_variables_begin_as_the_packages_and_move_with_the_machine(
         assert isinstance(devices, list)
         assert sum(str(row["name"]).startswith("disk-") for row in devices) == 1
         monitor.execute("cont")
-    with pytest.raises(HotplugError, match="keeps UEFI's"):
+    with pytest.raises(HotplugError, match="its machine keeps state"):
         source.driver.hotplug.remove_disk(of, kept.uuid)
     with pytest.raises(HotplugError, match="uefi-vars cannot be changed"):
         source.driver.hotplug.add_disk(of, replace(kept, uuid="f" * 32))
@@ -104,7 +104,7 @@ def test_what_is_missing_is_named(nodes: KvmNodes, monkeypatch: pytest.MonkeyPat
         node.driver.start(instance(), [boot])
     kept = store(nodes)
     for disk, text in (
-        (replace(kept, size_mib=0), "too small: UEFI's variables take 540672 bytes"),
+        (replace(kept, size_mib=0), "too small: 540672 bytes are kept"),
         (replace(kept, uri="rbd:pool/x"), "must be raw, and a device"),
     ):
         with pytest.raises(OpPrereqError, match=f"disk uefi-vars.*{text}"):

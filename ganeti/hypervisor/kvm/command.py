@@ -13,7 +13,7 @@ from typing import Final
 from ganeti.base.json import dumps
 from ganeti.hypervisor.interface import AssembledDisk
 from ganeti.hypervisor.kvm import devices
-from ganeti.hypervisor.kvm.hardware.firmware import PFLASH
+from ganeti.hypervisor.kvm.hardware.disks import KEPT, PFLASH
 from ganeti.hypervisor.kvm.machine import MEMORY_SLOTS, Machine, cd_drives, port_name
 from ganeti.hypervisor.kvm.params import (
     SCSI_CONTROLLERS,
@@ -39,7 +39,8 @@ class Placement:
     ``files`` says where a file named in a parameter is on this node, if not at that very path.
 
     ``sockets`` are the descriptors of listening sockets that QEMU inherits: control and info, two
-    monitors; serial, the console; agent, that of the guest.  ``console_address`` is where VNC or
+    monitors; serial, the console; agent, that of the guest; tpm is the
+    connection to the machine's TPM.  ``console_address`` is where VNC or
     SPICE listens: an address, or for VNC the path of a socket.  ``spice_files`` are certificate
     authority, certificate and key.  ``run_as`` is the user, by name or "uid:gid", that QEMU becomes
     once it has opened all files.  ``monitor_for_3_0`` is the path of the monitor by which 3.0 stops
@@ -157,6 +158,7 @@ def command_line(machine: Machine, place: Placement) -> list[str]:
         *usb_and_sound_options(params),
         *_disks(machine, place, params),
         *_firmware(machine),
+        *_tpm(place),
         *_cdroms(place, params),
         *_floppy(place, params),
         *_nics(machine, place, params),
@@ -218,6 +220,14 @@ def _firmware(machine: Machine) -> Iterator[str]:
         # Only the firmware itself, in a mode that systems cannot enter, may write variables.
         yield from ("-global", "driver=cfi.pflash01,property=secure,value=on")
         yield from ("-global", "ICH9-LPC.disable_s3=1")
+
+
+def _tpm(place: Placement) -> Iterator[str]:
+    """Yield the TPM, which is another process."""
+    if "tpm" in place.sockets:
+        yield from ("-chardev", f"socket,id=tpm,fd={place.sockets['tpm']}")
+        yield from ("-tpmdev", "emulator,id=tpm0,chardev=tpm")
+        yield from ("-device", "tpm-crb,tpmdev=tpm0")
 
 
 def _memory(machine: Machine, params: KvmParams) -> str:
@@ -316,7 +326,7 @@ def _disks(machine: Machine, place: Placement, params: KvmParams) -> Iterator[st
     boots = params.text("boot_order") == "disk" and not params.text("kernel_path")
     for index, disk in enumerate(machine.disks):
         yield from _json("-blockdev", devices.image_options(disk, place.disks[disk.uuid], params))
-        if disk.driver == PFLASH:
+        if disk.driver in KEPT:
             continue
         boot_index = index + 1 if boots else None
         yield from _device(devices.disk_options(disk, machine, boot_index=boot_index))

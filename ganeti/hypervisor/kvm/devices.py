@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ganeti.hypervisor.interface import AssembledDisk
+from ganeti.hypervisor.kvm.hardware.disks import TPM
 from ganeti.hypervisor.kvm.machine import CdDrive, Dimm, DiskDevice, Machine, NicDevice, port_name
 from ganeti.hypervisor.kvm.params import KvmParams
 from ganeti.netdev.backends import BackendKind, NicBackend
@@ -32,6 +33,8 @@ def image_options(disk: DiskDevice, place: AssembledDisk, params: KvmParams) -> 
     image = _image(place, params, direct=direct)
     if params.text("disk_discard") != "default":
         image["discard"] = params.text("disk_discard")
+    if disk.driver == TPM:
+        image["locking"] = "off"  # swtpm writes it; QEMU only has it open for snapshots
     # An image says itself what it lies upon: ours lie upon nothing.
     alone = {"backing": None} if place.format is DiskFormat.QCOW2 else {}
     return {

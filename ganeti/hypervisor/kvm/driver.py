@@ -27,7 +27,7 @@ from ganeti.hypervisor.kvm.files import (
     local_file,
     read_password,
 )
-from ganeti.hypervisor.kvm.hardware import firmware
+from ganeti.hypervisor.kvm.hardware import firmware, tpm
 from ganeti.hypervisor.kvm.hotplug import KvmHotplug
 from ganeti.hypervisor.kvm.machine import Machine, build_machine, with_machine_type
 from ganeti.hypervisor.kvm.migration import KvmMigration
@@ -218,6 +218,8 @@ def validate_on_node(params: KvmParams, env: NodeEnv) -> None:
     check_on_node(params, env)
     if params.text("firmware"):
         firmware.find(params.text("firmware"), env.hostname)
+    if params.flag("tpm"):
+        tpm.find(env.hostname)
     if params.flag("vhost_net") and not os.path.exists(_VHOST):
         raise missing_here("vhost_net", f"there is no {_VHOST} on node {env.hostname}")
 

@@ -8,6 +8,7 @@ Sockets have short names made from the instance's, because a socket's path must 
     RUN_DIR/kvm-hypervisor/pid/<name>          written by QEMU, locked while it runs
     RUN_DIR/kvm-hypervisor/conf/<name>.runtime the machine that runs
     RUN_DIR/kvm-hypervisor/incoming/<name>     there while the instance is being received
+    RUN_DIR/kvm-hypervisor/tpm/<name>          the process that is the machine's TPM
     RUN_DIR/kvm-hypervisor/still/<name>        locked while a snapshot lets the guest stand still
     LOG_DIR/kvm/<name>.log, <name>.serial.log  the output of QEMU and of the guest's serial console
 
@@ -92,6 +93,16 @@ class MachineFiles:
         return f"{self.paths.log_kvm_dir}/{self.name}.log"
 
     @property
+    def tpm_pid_file(self) -> str:
+        """The number of the process that is the machine's TPM."""
+        return f"{self.paths.kvm_dir}/tpm/{self.name}"
+
+    @property
+    def tpm_log(self) -> str:
+        """The messages of the machine's TPM."""
+        return f"{self.paths.log_kvm_dir}/{self.name}.tpm.log"
+
+    @property
     def serial_log(self) -> str:
         """The output of the guest's serial console."""
         return f"{self.paths.log_kvm_dir}/{self.name}.serial.log"
@@ -129,7 +140,8 @@ class MachineFiles:
 
     def make_directories(self) -> None:
         """Make the directories for all of these files."""
-        for path in (self.pid_file, self.runtime, self.incoming, self.link("info"), self.log):
+        files = (self.pid_file, self.runtime, self.incoming, self.link("info"), self.log)
+        for path in (*files, self.tpm_pid_file):
             ensure_directory(os.path.dirname(path), _DIRECTORY_MODE)
         ensure_directory(os.path.dirname(self._own_socket("info")), _DIRECTORY_MODE)
 

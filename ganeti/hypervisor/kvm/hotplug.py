@@ -23,7 +23,7 @@ from ganeti.hypervisor.interface import AssembledDisk, Hotplug
 from ganeti.hypervisor.kvm import devices, snapshot
 from ganeti.hypervisor.kvm.files import MachineFiles
 from ganeti.hypervisor.kvm.hardware import growth
-from ganeti.hypervisor.kvm.hardware.firmware import PFLASH
+from ganeti.hypervisor.kvm.hardware.disks import KEPT
 from ganeti.hypervisor.kvm.launch import abilities_for, make_tap, uses_vnet_hdr
 from ganeti.hypervisor.kvm.machine import (
     DiskDevice,
@@ -137,8 +137,8 @@ def remove_disk(monitor: Monitor, machine: Machine, uuid: str) -> Machine:
     disk = next((disk for disk in machine.disks if disk.uuid == uuid), None)
     if disk is None:
         return machine
-    if disk.driver == PFLASH:
-        raise HotplugError(f"instance {machine.name} keeps UEFI's variables on it while it runs")
+    if disk.driver in KEPT:
+        raise HotplugError(f"instance {machine.name}: its machine keeps state on it while it runs")
     remove_device(monitor, machine.name, disk.device_id)
     _remove_image(monitor, disk.node_name)
     rest = tuple(other for other in machine.disks if other.uuid != uuid)

@@ -22,6 +22,7 @@ from ganeti.hypervisor.kvm import state
 from ganeti.hypervisor.kvm.command import Placement, command_line
 from ganeti.hypervisor.kvm.consoles import bound_by, listen_address
 from ganeti.hypervisor.kvm.files import MachineFiles, local_files, read_password
+from ganeti.hypervisor.kvm.hardware import tpm
 from ganeti.hypervisor.kvm.machine import Machine
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorGone, MonitorTimeout
 from ganeti.hypervisor.kvm.params import VNC_BASE_PORT, KvmParams
@@ -111,6 +112,9 @@ def bring_up(
             incoming=incoming,
             run_as=_run_as(machine.params, locked),
         )
+        of_tpm = tpm.disk_for(machine, place.disks)
+        if of_tpm is not None:
+            sockets["tpm"] = tpm.start(tpm.find(env.hostname), files, of_tpm, listeners, undo)
         pid = state.start_process(command_line(machine, place), files, list(sockets.values()))
         undo.callback(state.kill_process, pid)
         listeners.close()
@@ -118,6 +122,8 @@ def bring_up(
         if protocol:
             monitor.execute("set_password", {"protocol": protocol, "password": password})
         pin(monitor, machine.name, cpus)
+        if of_tpm is not None:
+            tpm.stretch(of_tpm)
         undo.pop_all()
         if locked is not None:
             locked.in_use()
@@ -236,6 +242,7 @@ def clean_up(files: MachineFiles) -> None:
             taps.remove_tap(tap, runtime.modes.get(tap, NicMode.BRIDGED))
         if runtime.uid is not None:
             release_uid(files.paths, runtime.uid)
+    tpm.end(files)
     files.remove()
 
 

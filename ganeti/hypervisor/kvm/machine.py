@@ -16,9 +16,10 @@ import msgspec
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.hypervisor.interface import AssembledDisk, Disks
-from ganeti.hypervisor.kvm.hardware.firmware import PFLASH, Firmware
+from ganeti.hypervisor.kvm.hardware.disks import PFLASH, TPM
+from ganeti.hypervisor.kvm.hardware.firmware import Firmware
 from ganeti.hypervisor.kvm.params import DISK_DRIVERS, NIC_DRIVERS, SCSI_DISK_TYPES, KvmParams
-from ganeti.objects.disk_templates import UEFI_VARS, DiskMode
+from ganeti.objects.disk_templates import TPM_STATE, UEFI_VARS, DiskMode
 from ganeti.objects.hypervisors import PCI_SLOTS
 from ganeti.objects.rpc_instance import RpcInstance, RpcNIC
 
@@ -211,7 +212,8 @@ def _disk_devices(
         )
     for disk in disks:
         if disk.name in own:
-            yield DiskDevice(uuid=disk.uuid, driver=own[disk.name])
+            driver = own[disk.name]
+            yield DiskDevice(uuid=disk.uuid, driver=driver, read_only=driver == TPM)
             continue
         slot = next(slots) if _is_on_pci(kind) else None
         unit = disk.index if kind in SCSI_DISK_TYPES else None
@@ -220,7 +222,8 @@ def _disk_devices(
 
 def _kept_by_machine(params: KvmParams) -> Mapping[str, str]:
     """Return the names and drivers of disks that the machine uses and its guest does not see."""
-    return {UEFI_VARS: PFLASH} if params.text("firmware") else {}
+    flash = {UEFI_VARS: PFLASH} if params.text("firmware") else {}
+    return flash | ({TPM_STATE: TPM} if params.flag("tpm") else {})
 
 
 def _disk_device(

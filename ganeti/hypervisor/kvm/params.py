@@ -236,6 +236,8 @@ def _security(params: KvmParams) -> Iterator[GenericError]:
         yield wrong_param("security_domain", "security_model user needs the name of a user")
     if model != "user" and domain:
         yield wrong_param("security_domain", "needs security_model user")
+    if params.flag("tpm") and not params.flag("acpi"):
+        yield wrong_param("tpm", "needs acpi")
     if params.flag("use_chroot"):
         yield _not_supported("use_chroot", "true", "set it to false")
 

@@ -32,6 +32,7 @@ from ganeti.base.errors import HypervisorError
 from ganeti.hypervisor.interface import Instant, SnapshotAddress, Snapshots
 from ganeti.hypervisor.kvm import agent
 from ganeti.hypervisor.kvm.files import MachineFiles
+from ganeti.hypervisor.kvm.hardware.disks import TPM
 from ganeti.hypervisor.kvm.machine import DiskDevice
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorError
 from ganeti.hypervisor.kvm.state import Machines, find_process
@@ -359,7 +360,10 @@ class KvmSnapshots(Snapshots):
         disks, files = self._machines.runtime(instance.name).machine.disks, self._machines.files
         with self._machines.control(instance.name) as monitor:
             own = files(instance.name)
-            return begin(monitor, disks, own, directory, instant)
+            known = begin(monitor, disks, own, directory, instant)
+        # QEMU does not see what a TPM writes.
+        unseen = {disk.uuid for disk in disks if disk.driver == TPM}
+        return [uuid for uuid in known if uuid not in unseen]
 
     def address(self, name: str, uuid: str) -> SnapshotAddress:
         """Return QEMU's socket, and the disk's name there."""

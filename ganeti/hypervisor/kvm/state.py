@@ -99,27 +99,32 @@ def find_process(files: MachineFiles) -> QemuProcess | None:
     return found if found.argument("-pidfile") == files.pid_file else None
 
 
-def start_process(command: Sequence[str], files: MachineFiles, descriptors: Sequence[int]) -> int:
+def start_process(
+    command: Sequence[str], files: MachineFiles, descriptors: Sequence[int], *, log: str = ""
+) -> int:
     """Start QEMU in a session of its own, with its messages in its log; returns its number.
+
+    Args:
+        log: another one, for another program.
 
     Raises:
         HypervisorError: the program cannot be run.
     """
     _reap()
-    log = os.open(files.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+    output = os.open(log or files.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
     try:
         child = process.spawn(
             command,
             env={**os.environ, "LC_ALL": "C"},
-            stdout=log,
-            stderr=log,
+            stdout=output,
+            stderr=output,
             pass_fds=descriptors,
             cwd="/",
         )
     except CommandError as err:
         raise HypervisorError(err.message) from err
     finally:
-        os.close(log)
+        os.close(output)
     _children.append(child)
     return child.pid
 

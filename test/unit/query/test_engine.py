@@ -59,6 +59,7 @@ OWN = {
         "hv/max_memory",
         "hv/max_vcpus",
         "hv/pcie_ports",
+        "hv/tpm",
     },
     "export": {"newest", "points", "size", "sizes"},
     "lock": {"priorities"},

@@ -17,11 +17,11 @@ import msgspec
 
 from ganeti.base.errors import ErrorCode, HypervisorError, OpPrereqError, failing_as
 from ganeti.hypervisor.interface import AssembledDisk
+from ganeti.hypervisor.kvm.hardware.disks import unfit
 from ganeti.hypervisor.params import missing_here
-from ganeti.objects.disk_templates import UEFI_VARS, DiskFormat, DiskMode
+from ganeti.objects.disk_templates import UEFI_VARS
 from ganeti.system.files import read_bytes
 
-PFLASH: Final = "pflash"  # the driver of a disk that is flash memory of the machine
 SECURE: Final = "uefi-secure"
 _MIB: Final = 1 << 20
 _VARS_BYTES_MAX: Final = 16 * _MIB
@@ -100,7 +100,7 @@ def prepare(kind: str, name: str, hostname: str, disks: Sequence[AssembledDisk])
             ErrorCode.STATE,
         )
     content = read_bytes(initial, _VARS_BYTES_MAX)
-    problem = _unfit(disk, len(content))
+    problem = unfit(disk, len(content))
     if problem:
         raise OpPrereqError(f"instance {name}: disk {UEFI_VARS} {problem}", ErrorCode.STATE)
     with failing_as(HypervisorError, f"instance {name}: UEFI's variables in {disk.dev_path}"):
@@ -112,16 +112,6 @@ def prepare(kind: str, name: str, hostname: str, disks: Sequence[AssembledDisk])
             ErrorCode.ENVIRON,
         )
     return Firmware(code=code, vars_bytes=len(content), secure=kind == SECURE)
-
-
-def _unfit(disk: AssembledDisk, needed_bytes: int) -> str:
-    if disk.uri is not None or disk.format is not DiskFormat.RAW:
-        return "must be raw, and a device or file of the node (format=raw, access=kernelspace)"
-    if disk.mode is not DiskMode.RW:
-        return "is read-only; make it writable with mode=rw"
-    if disk.size_mib * _MIB < needed_bytes:
-        return f"is too small: UEFI's variables take {needed_bytes} bytes"
-    return ""
 
 
 def _fill(path: str, content: bytes) -> int:

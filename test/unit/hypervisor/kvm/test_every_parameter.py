@@ -116,6 +116,7 @@ TESTED_WITH_QEMU: Mapping[str, str] = {
     "migration_mode": "test_moves.py: the default of gnt-instance migrate",
     "security_domain": "test_kvm_users.py",
     "security_model": "test_kvm_users.py",
+    "tpm": "test_kvm_tpm.py",
 }
 
 REFUSED: Mapping[str, object] = {"use_chroot": True}
