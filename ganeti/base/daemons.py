@@ -71,6 +71,9 @@ DAEMONS: Final = (
     # Idle until maintenance is switched on.
     Daemon("ganeti-maintd", "maintd", Place.MASTER, "maintenance-daemon", False, MASTERD, MASTERD),
 )
+# The users of daemons that ask LuxiD.  The others share a group with them, but speak with anybody:
+# whoever takes one of them over must not be an administrator by that.
+ASKING_LUXID: Final = frozenset({ROOT, MASTERD, RAPI})
 # Programs that begin a run again and again, by a timer of systemd or cron, and the module below
 # ``ganeti`` with the function ``main`` of each.
 PERIODIC: Final = {"ganeti-watcher": "watcher.main", "ganeti-cleaner": "watcher.cleaner"}

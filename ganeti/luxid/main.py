@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Annotated, Any, Final
 
+from ganeti.base.daemons import ASKING_LUXID
 from ganeti.base.errors import ConfigurationError, GenericError, NotMasterError, ProtocolError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.queue_merge import describe, merge_queue, raise_serial
@@ -32,6 +33,7 @@ from ganeti.daemon.main import DaemonSpec
 from ganeti.daemon.master_watch import MasterWatch, confirm, poll_everybody
 from ganeti.daemon.options import MasterOptions, option
 from ganeti.daemon.partner import give_signs_of_life, look_after
+from ganeti.daemon.users import strangers
 from ganeti.jobs.scheduler import LimitChanged, QuorumChanged, tracked_limit
 from ganeti.jobs.votes import Poll, Standing, highest_job_id, judge, newer_jobs
 from ganeti.luxid.cluster_methods import ClusterMethods
@@ -436,7 +438,7 @@ async def serve(context: DaemonContext) -> None:
     await asyncio.to_thread(queue_lock.acquire, timeout_s=QUEUE_LOCK_TIMEOUT_S)
     await asyncio.to_thread(catch_up, paths, poll)
     remove_dead_locks(paths.livelock_dir)
-    limits = UnixLimits(message_bytes_max=MESSAGE_BYTES_MAX)
+    limits = UnixLimits(MESSAGE_BYTES_MAX, strangers=strangers(ASKING_LUXID))
     name = f"luxi-daemon_{int(clock.now())}"
     with queue_lock, LiveLock.create(f"{paths.livelock_dir}/{name}") as livelock:
         async with asyncio.TaskGroup() as group:

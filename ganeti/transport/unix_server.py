@@ -70,6 +70,7 @@ class UnixLimits:
     unread_s_max: float = 60.0  # an answer of which the peer reads nothing for so long
     linger_s: float = 5.0  # for a refused peer to read why
     drain_s: float = 5.0  # for requests to end when the server stops
+    strangers: frozenset[int] = frozenset()  # users, by number, who are told nothing
 
 
 class UnixServer(StreamServer["Connection"]):
@@ -137,7 +138,7 @@ class Connection(ServedConnection, asyncio.BufferedProtocol):
     # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take a new client, or refuse it when there are too many."""
+        """Take a new client, or refuse it: too many are there, or its user is a stranger."""
         self.begin(transport, self._server.limits.unread_s_max)
         sock = transport.get_extra_info("socket")
         raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
@@ -145,6 +146,8 @@ class Connection(ServedConnection, asyncio.BufferedProtocol):
         self._server.connections.add(self)
         if len(self._server.connections) > self._server.limits.connections_max:
             self._refuse("too many connections, try again later")
+        elif self.peer_uid in self._server.limits.strangers:
+            self._refuse("your user has no business here")
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Lend the server's one read buffer; it is emptied before the next read."""

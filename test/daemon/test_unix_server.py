@@ -452,6 +452,15 @@ def test_too_many_connections_are_refused(path: str) -> None:
     run(test())
 
 
+def test_a_stranger_is_told_nothing(path: str) -> None:
+    async def test() -> None:
+        limits = UnixLimits(strangers=frozenset({os.getuid()}))
+        async with serve_unix(path, 0o660, echo, limits), connect(path) as client:
+            assert await client.failure() == "your user has no business here"
+
+    run(test())
+
+
 def test_a_thousand_idle_connections_cost_little(path: str) -> None:
     count = 1000
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
