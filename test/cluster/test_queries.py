@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
+from fakes.own_fields import OWN_FIELDS
 from fakes.sample_config import CONFIG, load_sample
 from fakes.virtual_cluster import TestCluster, own_cluster
 from fakes.waiting import wait_until
@@ -30,18 +31,6 @@ NODATA, UNAVAIL, OFFLINE = 2, 3, 4
 DEAD, AWAY = "node2.example.com", "node3.example.com"
 SLOW_MACHINE_S = 60.0  # what a loaded machine may add to a list
 EXPORT = "saved.example.com"
-ADDED_FIELDS = {  # ours, beside those of 3.0
-    "export": ["newest", "points", "size", "sizes"],
-    "instance": [
-        "disk.copied",
-        "disk.copies",
-        "disk.modes",
-        "disk.status",
-        "disk.templates",
-        "guest",
-    ],
-    "lock": ["priorities"],
-}
 NETWORK = "11111111-2222-4333-8444-555555555555"
 POST_INIT = "CLUSTER_POST_INIT"
 
@@ -122,7 +111,7 @@ def rows_by_name(answer: QueryResponse) -> dict[str, dict[str, tuple[int, Any]]]
 
 def all_fields(client: LuxiClient, resource: str) -> QueryResponse:
     fields = [field.name for field in client.query_fields(resource).fields]
-    assert len(fields) == GOLDEN["counts"][resource] + len(ADDED_FIELDS.get(resource, ()))
+    assert len(fields) == GOLDEN["counts"][resource] + len(OWN_FIELDS.get(resource, ()))
     return client.query(resource, fields)
 
 

@@ -6,6 +6,7 @@ import json
 from typing import Any, cast
 
 import pytest
+from fakes.own_fields import OWN_FIELDS
 from fakes.sample_config import CONFIG, load_sample, only
 from msgspec import Raw
 
@@ -47,25 +48,6 @@ def make_view(changes: dict[str, Any] | None = None, **live: Any) -> View:
     return View(config=Tables(split_config(dumps(config))), **live)
 
 
-OWN = {
-    "instance": {
-        "disk.copies",
-        "disk.copied",
-        "disk.modes",
-        "disk.status",
-        "disk.templates",
-        "guest",
-        "hv/firmware",
-        "hv/max_memory",
-        "hv/max_vcpus",
-        "hv/pcie_ports",
-        "hv/tpm",
-    },
-    "export": {"newest", "points", "size", "sizes"},
-    "lock": {"priorities"},
-}  # fields that 3.0 does not have
-
-
 def expected_fields(resource: str) -> dict[str, tuple[str, str]]:
     fields: dict[str, tuple[str, str]] = {}
     for name, title, kind, *ranges in GOLDEN["resources"][resource]:
@@ -81,7 +63,7 @@ def expected_fields(resource: str) -> dict[str, tuple[str, str]]:
 def test_names_titles_and_kinds_are_as_specified(resource: str) -> None:
     described = fields_of(resource)["fields"]
     assert isinstance(described, list)
-    described = [field for field in described if field["name"] not in OWN.get(resource, ())]
+    described = [field for field in described if field["name"] not in OWN_FIELDS.get(resource, ())]
     assert len(described) == GOLDEN["counts"][resource]
     found = {field["name"]: (field["title"], field["kind"]) for field in described}
     assert found == expected_fields(resource)
