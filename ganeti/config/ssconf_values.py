@@ -16,7 +16,7 @@ from ganeti.config.views import Base
 from ganeti.objects.fill import fill_ndparams
 from ganeti.objects.hypervisors import HVPARAMS
 from ganeti.objects.model import Cluster, Node
-from ganeti.objects.parameters import defaults_of
+from ganeti.objects.parameters import stored_defaults
 
 VALUE_BYTES_MAX: Final = 131072  # with its final newline
 
@@ -156,7 +156,7 @@ def _cluster_values(cluster: Cluster) -> dict[str, str]:
         ),
     }
     for hypervisor, table in HVPARAMS.items():
-        params = {**defaults_of(table), **cluster.hvparams.get(hypervisor, {})}
+        params = {**stored_defaults(table), **cluster.hvparams.get(hypervisor, {})}
         values[f"hvparams_{hypervisor}"] = _lines(
             f"{name}={params[name]}" for name in sorted(params)
         )
