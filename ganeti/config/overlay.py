@@ -47,26 +47,25 @@ class Stored:
     The text lies in a buffer that many objects may share, so that it is in memory only once.
     """
 
-    __slots__ = ("_buffer", "_decoded", "_end", "_start")
+    __slots__ = ("_decoded", "_text")
 
     def __init__(self, raw: bytes | Raw) -> None:
         """Take the text; a `Raw` keeps the text alive that it was found in, until `lies_in`."""
-        self._buffer = raw
-        self._start = 0
-        self._end = -1  # all of it
+        self._text: bytes | Raw | tuple[bytes, int, int] = raw
         self._decoded: Record | None = None
 
     @property
     def raw(self) -> bytes:
         """The text of the object."""
-        if self._end < 0:
-            return bytes(self._buffer)
-        assert isinstance(self._buffer, bytes)
-        return self._buffer[self._start : self._end]
+        text = self._text  # once: a thread that writes the journal may read while it is moved
+        if isinstance(text, tuple):
+            buffer, start, end = text
+            return buffer[start:end]
+        return bytes(text)
 
     def lies_in(self, buffer: bytes, start: int, end: int) -> None:
         """Note that its text is that part of a buffer, instead of keeping it once more."""
-        self._buffer, self._start, self._end = buffer, start, end
+        self._text = (buffer, start, end)
 
     @classmethod
     def of(cls, record: Record) -> Stored:

@@ -13,7 +13,7 @@ from guests.instances import make_instance
 from guests.nodes import QEMU, KvmNodes, kvm_nodes
 
 from ganeti.base.errors import HotplugError, OpPrereqError
-from ganeti.hypervisor.interface import AssembledDisk, MigrationState
+from ganeti.hypervisor.interface import AssembledDisk
 from ganeti.hypervisor.kvm.hardware import firmware
 from ganeti.hypervisor.kvm.monitor import Monitor
 from ganeti.objects.rpc_instance import RpcInstance
@@ -71,13 +71,7 @@ def test_variables_begin_as_the_packages_and_move_with_the_machine(
         source.driver.hotplug.remove_disk(of, kept.uuid)
     with pytest.raises(HotplugError, match="uefi-vars cannot be changed"):
         source.driver.hotplug.add_disk(of, replace(kept, uuid="f" * 32))
-    info = source.driver.migration.describe(of)
-    where = target.driver.migration.accept(of, info, target.env.address, [boot, kept])
-    source.driver.migration.send(of, where, live=True)
-    status = source.driver.migration.status(of, wait_s=60)
-    assert status.status is MigrationState.COMPLETED, status
-    target.driver.migration.finish_target(of, info, success=True)
-    source.driver.migration.finish_source(of, success=True, live=True)
+    nodes.move(of, [boot, kept])
     target.driver.stop(of.name, force=True)
 
 

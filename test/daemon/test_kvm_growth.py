@@ -11,7 +11,7 @@ from guests.instances import make_instance
 from guests.nodes import QEMU, KvmNode, KvmNodes, kvm_nodes
 
 from ganeti.base.errors import HotplugError
-from ganeti.hypervisor.interface import AssembledDisk, InstanceState, MigrationState
+from ganeti.hypervisor.interface import InstanceState
 from ganeti.hypervisor.kvm.monitor import Monitor
 from ganeti.hypervisor.kvm.state import load_runtime
 from ganeti.objects.rpc_instance import RpcInstance
@@ -43,17 +43,6 @@ def size(node: KvmNode, of: RpcInstance) -> tuple[int, int]:
     return info.vcpus, info.memory_mib
 
 
-def move(nodes: KvmNodes, of: RpcInstance, disks: list[AssembledDisk]) -> None:
-    source, target = nodes.nodes
-    info = source.driver.migration.describe(of)
-    where = target.driver.migration.accept(of, info, target.env.address, disks)
-    source.driver.migration.send(of, where, live=True)
-    status = source.driver.migration.status(of, wait_s=60)
-    assert status.status is MigrationState.COMPLETED, status
-    target.driver.migration.finish_target(of, info, success=True)
-    source.driver.migration.finish_source(of, success=True, live=True)
-
-
 @pytest.mark.parametrize("machine", [{}, Q35], ids=["pc", "q35"])
 def test_a_machine_grows_and_moves(nodes: KvmNodes, machine: Mapping[str, object]) -> None:
     source, target = nodes.nodes
@@ -69,7 +58,7 @@ def test_a_machine_grows_and_moves(nodes: KvmNodes, machine: Mapping[str, object
     runtime = load_runtime(source.files(of.name))
     assert runtime is not None
     assert [dimm.size_mib for dimm in runtime.machine.dimms] == [128, 256]
-    move(nodes, of, [disk])
+    nodes.move(of, [disk])
     assert size(target, of) == (3, 400)
     target.driver.hotplug.grow(of, vcpus=4, memory_mib=400)
     assert size(target, of) == (4, 400)
@@ -100,7 +89,7 @@ def test_devices_come_and_move_on_the_ports_of_q35(nodes: KvmNodes) -> None:
     source.wait_serial(after.name, "start 1")  # it is read from behind a port
     assert source.driver.hotplug.add_nic(after, after.nics[1], 1) == "port2"
     assert source.driver.hotplug.add_disk(after, new) == "port3"
-    move(nodes, after, [boot, new])
+    nodes.move(after, [boot, new])
     with Monitor.connect(after.name, target.files(after.name).socket_path("control")) as monitor:
         there = monitor.execute("qom-list", {"path": "/machine/peripheral"})
     assert isinstance(there, list)

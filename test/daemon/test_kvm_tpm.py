@@ -12,7 +12,7 @@ from guests.instances import make_instance
 from guests.nodes import QEMU, KvmNode, KvmNodes, kvm_nodes
 
 from ganeti.base.errors import OpPrereqError
-from ganeti.hypervisor.interface import AssembledDisk, MigrationState
+from ganeti.hypervisor.interface import AssembledDisk
 from ganeti.hypervisor.kvm.hardware import tpm
 from ganeti.hypervisor.kvm.monitor import Monitor
 
@@ -59,13 +59,7 @@ def test_a_tpm_lives_with_its_machine_and_moves_with_it(nodes: KvmNodes) -> None
     header = Path(kept.dev_path).read_bytes()[:8]
     assert header == b"nilmptws"  # the store of swtpm
     assert os.path.getsize(kept.dev_path) == 4 << 20
-    info = source.driver.migration.describe(INSTANCE)
-    where = target.driver.migration.accept(INSTANCE, info, target.env.address, [boot, kept])
-    source.driver.migration.send(INSTANCE, where, live=True)
-    status = source.driver.migration.status(INSTANCE, wait_s=60)
-    assert status.status is MigrationState.COMPLETED, status
-    target.driver.migration.finish_target(INSTANCE, info, success=True)
-    source.driver.migration.finish_source(INSTANCE, success=True, live=True)
+    nodes.move(INSTANCE, [boot, kept])
     assert tpm_process(source) is None
     assert tpm_process(target) not in (None, first)
     target.driver.stop(NAME, force=True)

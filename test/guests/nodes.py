@@ -7,7 +7,7 @@ import random
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +16,16 @@ from fakes.waiting import wait_until
 from guests.images import boot_sector_image
 
 from ganeti.base.paths import Paths
-from ganeti.hypervisor.interface import AssembledDisk, Hypervisor, NodeEnv, get_hypervisor
+from ganeti.hypervisor.interface import (
+    AssembledDisk,
+    Hypervisor,
+    MigrationState,
+    NodeEnv,
+    get_hypervisor,
+)
 from ganeti.hypervisor.kvm.files import MachineFiles
 from ganeti.hypervisor.kvm.state import QemuProcess, find_process
+from ganeti.objects.rpc_instance import RpcInstance
 from ganeti.system.process import wait_gone
 
 QEMU = shutil.which("qemu-system-x86_64")
@@ -63,6 +70,17 @@ class KvmNodes:
         return AssembledDisk(
             index=index, uuid=f"ee8b6d3b-9c9e-48f4-9373-{index:012}", dev_path=path, size_mib=1
         )
+
+    def move(self, instance: RpcInstance, disks: Sequence[AssembledDisk]) -> None:
+        """Migrate a running instance from the first node to the second one."""
+        source, target = (node.driver.migration for node in self.nodes)
+        info = source.describe(instance)
+        where = target.accept(instance, info, self.nodes[1].env.address, disks)
+        source.send(instance, where, live=True)
+        status = source.status(instance, wait_s=60)
+        assert status.status is MigrationState.COMPLETED, status
+        target.finish_target(instance, info, success=True)
+        source.finish_source(instance, success=True, live=True)
 
 
 @contextmanager

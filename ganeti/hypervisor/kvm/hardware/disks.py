@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
+from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.hypervisor.interface import AssembledDisk
 from ganeti.objects.disk_templates import DiskFormat, DiskMode
 
@@ -13,7 +15,31 @@ KEPT: Final = frozenset({PFLASH, TPM})
 _MIB: Final = 1 << 20
 
 
-def unfit(disk: AssembledDisk, needed_bytes: int) -> str:
+def kept_disk(
+    owner: str, name: str, wish: str, disks: Iterable[AssembledDisk], needed_bytes: int
+) -> AssembledDisk:
+    """Return the disk of an instance with which its machine keeps so much state.
+
+    Args:
+        wish: the hypervisor parameter that needs it, and what for, as words for a person.
+
+    Raises:
+        OpPrereqError: the instance has no such disk, or one that does not fit.
+    """
+    disk = next((disk for disk in disks if disk.name == name), None)
+    if disk is None:
+        raise OpPrereqError(
+            f"instance {owner}: hypervisor parameter {wish}:"
+            f" 'gnt-instance modify --disk add:size=4m,name={name} {owner}'",
+            ErrorCode.STATE,
+        )
+    problem = _unfit(disk, needed_bytes)
+    if problem:
+        raise OpPrereqError(f"instance {owner}: disk {name} {problem}", ErrorCode.STATE)
+    return disk
+
+
+def _unfit(disk: AssembledDisk, needed_bytes: int) -> str:
     """Return why a disk cannot keep so much state, "" if it can."""
     if disk.uri is not None or disk.format is not DiskFormat.RAW:
         return "must be raw, and a device or file of the node (format=raw, access=kernelspace)"

@@ -17,7 +17,7 @@ import msgspec
 
 from ganeti.base.errors import ErrorCode, HypervisorError, OpPrereqError, failing_as
 from ganeti.hypervisor.interface import AssembledDisk
-from ganeti.hypervisor.kvm.hardware.disks import unfit
+from ganeti.hypervisor.kvm.hardware.disks import kept_disk
 from ganeti.hypervisor.params import missing_here
 from ganeti.objects.disk_templates import UEFI_VARS
 from ganeti.system.files import read_bytes
@@ -92,17 +92,9 @@ def prepare(kind: str, name: str, hostname: str, disks: Sequence[AssembledDisk])
     if not kind:
         return None
     code, initial = find(kind, hostname)
-    disk = next((disk for disk in disks if disk.name == UEFI_VARS), None)
-    if disk is None:
-        raise OpPrereqError(
-            f"instance {name}: hypervisor parameter firmware={kind} needs a disk for UEFI's"
-            f" variables: 'gnt-instance modify --disk add:size=4m,name={UEFI_VARS} {name}'",
-            ErrorCode.STATE,
-        )
     content = read_bytes(initial, _VARS_BYTES_MAX)
-    problem = unfit(disk, len(content))
-    if problem:
-        raise OpPrereqError(f"instance {name}: disk {UEFI_VARS} {problem}", ErrorCode.STATE)
+    wish = f"firmware={kind} needs a disk for UEFI's variables"
+    disk = kept_disk(name, UEFI_VARS, wish, disks, len(content))
     with failing_as(HypervisorError, f"instance {name}: UEFI's variables in {disk.dev_path}"):
         known = _fill(disk.dev_path, content)
     if known != len(content):

@@ -15,11 +15,11 @@ import socket
 from collections.abc import Mapping
 from typing import Final
 
-from ganeti.base.errors import ErrorCode, HypervisorError, OpPrereqError, failing_as
+from ganeti.base.errors import HypervisorError, failing_as
 from ganeti.hypervisor.interface import AssembledDisk
 from ganeti.hypervisor.kvm import state
 from ganeti.hypervisor.kvm.files import MachineFiles
-from ganeti.hypervisor.kvm.hardware.disks import unfit
+from ganeti.hypervisor.kvm.hardware.disks import kept_disk
 from ganeti.hypervisor.kvm.machine import Machine
 from ganeti.hypervisor.params import missing_here
 from ganeti.objects.disk_templates import TPM_STATE
@@ -53,20 +53,10 @@ def disk_for(machine: Machine, disks: Mapping[str, AssembledDisk]) -> AssembledD
     Raises:
         OpPrereqError: the instance has no fitting one.
     """
-    name = machine.name
     if not machine.params.flag("tpm"):
         return None
-    disk = next((disk for disk in disks.values() if disk.name == TPM_STATE), None)
-    if disk is None:
-        raise OpPrereqError(
-            f"instance {name}: hypervisor parameter tpm needs a disk for the TPM's state:"
-            f" 'gnt-instance modify --disk add:size=4m,name={TPM_STATE} {name}'",
-            ErrorCode.STATE,
-        )
-    problem = unfit(disk, _STATE_BYTES)
-    if problem:
-        raise OpPrereqError(f"instance {name}: disk {TPM_STATE} {problem}", ErrorCode.STATE)
-    return disk
+    wish = "tpm needs a disk for the TPM's state"
+    return kept_disk(machine.name, TPM_STATE, wish, disks.values(), _STATE_BYTES)
 
 
 def start(
