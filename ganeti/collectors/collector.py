@@ -12,10 +12,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, StrEnum
-from typing import Any, ClassVar, NamedTuple, Protocol
+from enum import Enum
+from typing import Any, ClassVar, Protocol
 
 from ganeti.base.errors import GenericError, failing_as
+from ganeti.base.metrics import Metric, Sample, metrics_of
 from ganeti.base.paths import Paths
 from ganeti.collectors.cluster_facts import ClusterFacts, Need
 from ganeti.collectors.report import FINE, VERSION, Health, Kind, Report, StatusCode, presentable
@@ -71,40 +72,6 @@ class Timing(Enum):
     STEADY = "at its interval"  # makes an average over time
     WHEN_ASKED = "at its interval while somebody asks"  # runs a command, or looks at much
     ALWAYS = "at its interval, asked or not"  # somebody relies on finding a report
-
-
-class MetricKind(StrEnum):
-    """How a metric moves."""
-
-    GAUGE = "gauge"
-    COUNTER = "counter"
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One metric."""
-
-    name: str
-    help: str
-    labels: tuple[str, ...] = ()
-    kind: MetricKind = MetricKind.GAUGE
-
-
-class Sample(NamedTuple):
-    """One value of a metric, with the values of its labels."""
-
-    name: str
-    value: float
-    labels: tuple[str, ...] = ()
-
-
-def metrics_of(labels: tuple[str, ...], texts: Mapping[str, str]) -> tuple[Metric, ...]:
-    """Return metrics from {name without its first word: help}; those named ``_total`` only grow."""
-    kinds = {True: MetricKind.COUNTER, False: MetricKind.GAUGE}
-    return tuple(
-        Metric(f"ganeti_{name}", text, labels, kinds[name.endswith("_total")])
-        for name, text in texts.items()
-    )
 
 
 @dataclass(frozen=True, slots=True)

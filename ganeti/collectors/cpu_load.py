@@ -12,16 +12,9 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from ganeti.base.errors import GenericError
+from ganeti.base.metrics import Sample, metrics_of
 from ganeti.base.text import natural_sorted
-from ganeti.collectors.collector import (
-    Collector,
-    Data,
-    NodeView,
-    Sample,
-    Timing,
-    metrics_of,
-    read_text,
-)
+from ganeti.collectors.collector import Collector, Data, NodeView, Timing, read_text
 from ganeti.system import clock
 
 STAT: Final = "/proc/stat"

@@ -15,8 +15,9 @@ from typing import Final
 
 from ganeti.base.errors import GenericError, failing_as
 from ganeti.base.json import loads
+from ganeti.base.metrics import Metric, Sample
 from ganeti.collectors.cluster_facts import Need
-from ganeti.collectors.collector import Collector, Data, Metric, NodeView, Sample, Timing
+from ganeti.collectors.collector import Collector, Data, NodeView, Timing
 from ganeti.collectors.report import Kind
 from ganeti.protocol.maintenance import diagnosis
 from ganeti.protocol.maintenance.diagnosis import ALL_WELL, OUTPUT_BYTES_MAX, Action, parse, signed

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from ganeti.base.errors import GenericError
+from ganeti.base.metrics import Sample
 from ganeti.collectors import collector
-from ganeti.collectors.collector import Collector, Data, NodeView, Sample, Timing
+from ganeti.collectors.collector import Collector, Data, NodeView, Timing
 
 DISKSTATS: Final = "/proc/diskstats"
 _SECTOR_BYTES: Final = 512  # of the kernel's counters, also for devices with other sectors

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from ganeti.base.metrics import Metric, Sample, metrics_of
 from ganeti.collectors import collector
-from ganeti.collectors.collector import Collector, Data, NodeView, Sample, Timing
+from ganeti.collectors.collector import Collector, Data, NodeView, Timing
 from ganeti.collectors.report import FINE, Health, Kind, StatusCode, worst
 from ganeti.storage.drbd import drbdsetup
 from ganeti.storage.drbd.status import (
@@ -202,12 +203,12 @@ class Drbd(Collector):
     timing = Timing.AT_ONCE
     empty = {"versionInfo": {}, "deviceInfos": ()}
     metrics = (
-        collector.Metric(
+        Metric(
             "ganeti_drbd_state",
             "The state of a configured DRBD device, as labels; always 1.",
             (*_MINOR, "connection", "local_role", "remote_role", "local_disk", "remote_disk"),
         ),
-        *collector.metrics_of(
+        *metrics_of(
             _MINOR,
             {
                 "drbd_connected": "Whether the device is connected to its peer.",

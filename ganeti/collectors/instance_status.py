@@ -16,9 +16,10 @@ from typing import ClassVar, Final
 
 from ganeti.base.errors import GenericError
 from ganeti.base.json import loads
+from ganeti.base.metrics import Sample, metrics_of
 from ganeti.base.text import natural_sorted
 from ganeti.collectors.cluster_facts import InstanceFacts, Need, NodeInstances
-from ganeti.collectors.collector import Collector, Data, NodeView, Sample, Timing, metrics_of
+from ganeti.collectors.collector import Collector, Data, NodeView, Timing
 from ganeti.collectors.cpu_load import LoadWindow
 from ganeti.collectors.report import FINE, Health, Kind, StatusCode, worst
 from ganeti.objects.model import AdminState

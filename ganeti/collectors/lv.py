@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from ganeti.base.metrics import Sample
 from ganeti.collectors import collector
 from ganeti.collectors.cluster_facts import Need
-from ganeti.collectors.collector import Collector, Data, NodeView, Sample, Timing
+from ganeti.collectors.collector import Collector, Data, NodeView, Timing
 from ganeti.storage.lvm_reports import Fields, parse, report_command
 
 _TIMEOUT_S: Final = 30.0  # a call takes a second where there are many disks

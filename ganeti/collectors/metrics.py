@@ -1,8 +1,7 @@
 """All metrics of the monitoring daemon, and how reports become samples.
 
-The metrics of a collector stand in its own file; here are those of the daemon itself.  The names
-are a promise: they are documented (doc/metrics.md is made from these tables) and stay.  Everything
-is in base units, bytes and seconds.
+The metrics of a collector stand in its own file, those that other daemons tell of themselves in
+`ganeti.base.metrics`; here are those of the monitoring daemon itself.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from ganeti.collectors.collector import Metric, Sample, metrics_of
+from ganeti.base.metrics import OF_DAEMONS, Metric, MetricKind, Sample, metrics_of
 from ganeti.collectors.registry import COLLECTORS
 from ganeti.collectors.report import Kind, Report
 
@@ -32,6 +31,7 @@ _OF_DAEMONS: Final = (
         ("daemon",),
         {
             "daemon_up": "Whether a daemon runs that this node is to run.",
+            "daemon_answers": "Whether a daemon of the master told its metrics in time.",
             "daemon_start_time_seconds": "When it was started.",
             "daemon_resident_memory_bytes": "Its resident memory.",
             "daemon_open_fds": "How many files and sockets it has open.",
@@ -81,6 +81,19 @@ METRICS: Final[Mapping[str, Metric]] = {
 }
 
 
+def served_names() -> dict[str, tuple[str, ...]]:
+    """Return {name: labels} of all that Prometheus finds, three names for each histogram."""
+    told = [*METRICS.values(), *(metric for each in OF_DAEMONS.values() for metric in each)]
+    names: dict[str, tuple[str, ...]] = {}
+    for metric in told:
+        if metric.kind is MetricKind.HISTOGRAM:
+            names[f"{metric.name}_bucket"] = (*metric.labels, "le")
+            names |= dict.fromkeys((f"{metric.name}_sum", f"{metric.name}_count"), metric.labels)
+        else:
+            names[metric.name] = metric.labels
+    return names
+
+
 def samples_of(report: Report) -> Iterator[Sample]:
     """Yield the values of a report as samples of metrics."""
     if report.kind is Kind.STATUS and "status" in report.data:
@@ -103,7 +116,8 @@ def document() -> str:
         "pages.  Rules for alerts, targets for Prometheus and a board for Grafana are in",
         "`doc/examples/monitoring`.",
     ]
-    for origin, metrics in _by_origin().items():
+    told = {f"{name}, on the master node": each for name, each in OF_DAEMONS.items()}
+    for origin, metrics in (_by_origin() | told).items():
         lines += ["", f"## From {origin}", "", "| metric | kind | labels | meaning |"]
         lines.append("|---|---|---|---|")
         lines += [_row(metric) for metric in metrics]

@@ -1,12 +1,94 @@
-"""How many requests a daemon has answered and how long that took, as text for Prometheus."""
+"""What a daemon counts, as text for Prometheus; to count is a few look-ups and an addition.
+
+Source: prometheus.io, "Exposition formats".
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
 
+from ganeti.base.metrics import Metric, MetricKind
 from ganeti.transport.http_message import HttpResponse
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+Labels = tuple[str, ...]
+
+
+class Counter:
+    """A number that only grows, for each combination of labels that there was."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+        self._values: dict[Labels, float] = {} if metric.labels else {(): 0}
+
+    def add(self, labels: Labels = (), amount: float = 1) -> None:
+        """Count."""
+        assert len(labels) == len(self._metric.labels), labels
+        self._values[labels] = self._values.get(labels, 0) + amount
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of the page."""
+        return written(self._metric, self._values)
+
+
+class Histogram:
+    """How often a value lay between two bounds, and the sum of all values."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+        self._buckets: dict[Labels, list[int]] = {}
+        self._sums: dict[Labels, float] = {}
+        if not metric.labels:
+            self._begin(())
+
+    def add(self, value: float, labels: Labels = ()) -> None:
+        """Count a value."""
+        assert len(labels) == len(self._metric.labels), labels
+        buckets = self._buckets.get(labels) or self._begin(labels)
+        buckets[bisect_left(self._metric.bounds, value)] += 1
+        self._sums[labels] += value
+
+    def _begin(self, labels: Labels) -> list[int]:
+        self._sums[labels] = 0
+        found = self._buckets[labels] = [0] * (len(self._metric.bounds) + 1)
+        return found
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of the page."""
+        metric, ends = self._metric, [f"{bound:g}" for bound in self._metric.bounds]
+        yield from _head(metric)
+        for labels, buckets in sorted(self._buckets.items()):
+            count = 0
+            for end, inside in zip([*ends, "+Inf"], buckets, strict=True):
+                count += inside
+                words = _words((*metric.labels, "le"), (*labels, end))
+                yield f"{metric.name}_bucket{words} {count}"
+            words = _words(metric.labels, labels)
+            yield f"{metric.name}_sum{words} {self._sums[labels]:.15g}"
+            yield f"{metric.name}_count{words} {count}"
+
+
+def written(metric: Metric, values: Mapping[Labels, float]) -> Iterator[str]:
+    """Yield the lines of a metric that has a number for each combination of labels."""
+    yield from _head(metric)
+    for labels, value in sorted(values.items()):
+        yield f"{metric.name}{_words(metric.labels, labels)} {value:.15g}"
+
+
+def page(lines: Iterable[str]) -> str:
+    """Return the text of some metrics."""
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _head(metric: Metric) -> tuple[str, str]:
+    return f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.kind}"
+
+
+def _words(names: Labels, values: Labels) -> str:
+    pairs = [f'{name}="{value}"' for name, value in zip(names, values, strict=True)]
+    return f"{{{','.join(pairs)}}}" if pairs else ""
 
 
 class Tally:
@@ -16,37 +98,20 @@ class Tally:
         name: that of both metrics without the last words, such as ``ganeti_noded_calls``.
     """
 
-    def __init__(self, name: str, what: str, labels: tuple[str, ...]) -> None:
-        self._name = name
-        self._what = what
-        self._labels = labels
-        self._counts: dict[tuple[str, ...], int] = {}
-        self._seconds: dict[tuple[str, ...], float] = {}
+    def __init__(self, name: str, what: str, labels: Labels) -> None:
+        kind = MetricKind.COUNTER
+        self._count = Counter(Metric(f"{name}_total", f"{what}.", labels, kind))
+        text = f"{what}: their time."
+        self._seconds = Counter(Metric(f"{name}_seconds_total", text, labels, kind))
 
-    def add(self, values: tuple[str, ...], seconds: float) -> None:
+    def add(self, values: Labels, seconds: float) -> None:
         """Count one request."""
-        assert len(values) == len(self._labels), values
-        self._counts[values] = self._counts.get(values, 0) + 1
-        self._seconds[values] = self._seconds.get(values, 0.0) + seconds
+        self._count.add(values)
+        self._seconds.add(values, seconds)
 
     def answer(self, gauges: Mapping[str, tuple[str, int]]) -> HttpResponse:
         """Return the page: both metrics, and {name: (help, value)} of others."""
-        lines = [
-            *self._family("total", f"{self._what}.", self._counts),
-            *self._family("seconds_total", f"{self._what}: their time.", self._seconds),
-        ]
+        lines = [*self._count.lines(), *self._seconds.lines()]
         for name, (text, value) in gauges.items():
-            lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge", f"{name} {value}"]
-        body = "".join(f"{line}\n" for line in lines).encode()
-        return HttpResponse(body=body, content_type=CONTENT_TYPE)
-
-    def _family(
-        self, word: str, text: str, values: Mapping[tuple[str, ...], float]
-    ) -> Iterator[str]:
-        name = f"{self._name}_{word}"
-        yield f"# HELP {name} {text}"
-        yield f"# TYPE {name} counter"
-        for labels, value in sorted(values.items()):
-            pairs = zip(self._labels, labels, strict=True)
-            words = ",".join(f'{key}="{each}"' for key, each in pairs)
-            yield f"{name}{{{words}}} {value:.15g}"
+            lines += written(Metric(name, text), {(): value})
+        return HttpResponse(body=page(lines).encode(), content_type=CONTENT_TYPE)

@@ -6,6 +6,7 @@ Source: luxi.json, "methods".
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -13,9 +14,12 @@ from typing import Final
 from ganeti.base.errors import GenericError, JobLost, JobQueueError, OpPrereqError
 from ganeti.base.ids import JobId
 from ganeti.base.json import dumps
+from ganeti.daemon import tally
 from ganeti.jobs.record import QueuedJob
+from ganeti.jobs.status import Status
 from ganeti.luxid.queue.job_store import JobStore
 from ganeti.luxid.queue.known_jobs import KnownJobs
+from ganeti.luxid.queue.metrics import QueueMetrics
 from ganeti.luxid.queue.submission import Submissions
 from ganeti.protocol.luxi import HELD_BY_FIELD, WAIT_FOR_JOB_CHANGE_S_MAX, as_job_id
 from ganeti.query.resources.job import ARCHIVED_FIELD, JOB_VALUES
@@ -25,6 +29,7 @@ OpCodes = Sequence[Mapping[str, object]]
 _JobId = int | str
 _OTHER_FIELDS: Final = (ARCHIVED_FIELD, HELD_BY_FIELD)  # not in the job itself
 _YIELD_EVERY: Final = 100  # jobs of one question: some may have to be read from the archive
+_COUNTED_AT_ONCE: Final = 1000  # jobs, 1 ms; then others get their turn
 
 
 @dataclass(eq=False, slots=True)
@@ -34,6 +39,7 @@ class JobMethods:
     _known_jobs: KnownJobs
     _store: JobStore
     _submissions: Submissions
+    _metrics: QueueMetrics
     _is_stopping: bool = False
 
     def stop(self) -> None:
@@ -68,7 +74,11 @@ class JobMethods:
     ) -> list[JobId | GenericError]:
         if self._is_stopping:
             raise JobQueueError("LuxiD is stopping; try again")
-        return await self._submissions.submit(jobs, even_if_drained=even_if_drained)
+        begun_s = clock.monotonic()
+        answers = await self._submissions.submit(jobs, even_if_drained=even_if_drained)
+        taken = sum(not isinstance(answer, GenericError) for answer in answers)
+        self._metrics.submitted(taken, clock.monotonic() - begun_s)
+        return answers
 
     # Reading.
 
@@ -120,6 +130,14 @@ class JobMethods:
             if position % _YIELD_EVERY == _YIELD_EVERY - 1:
                 await asyncio.sleep(0)
         return rows
+
+    async def query_metrics(self) -> str:
+        jobs: Counter[Status] = Counter()
+        for position, known in enumerate(list(self._known_jobs)):
+            jobs[known.shown.status] += 1
+            if position % _COUNTED_AT_ONCE == _COUNTED_AT_ONCE - 1:
+                await asyncio.sleep(0)
+        return tally.page(self._metrics.lines(jobs, is_drained=self._submissions.is_drained))
 
     def _find(self, wanted: JobId) -> tuple[QueuedJob | None, bool]:
         """Return a job and whether it is archived."""

@@ -33,6 +33,7 @@ from ganeti.daemon.main import DaemonSpec
 from ganeti.daemon.master_watch import MasterWatch, confirm, poll_everybody
 from ganeti.daemon.options import MasterOptions, option
 from ganeti.daemon.partner import give_signs_of_life, look_after
+from ganeti.daemon.tally import Counter
 from ganeti.daemon.users import strangers
 from ganeti.jobs.scheduler import LimitChanged, QuorumChanged, tracked_limit
 from ganeti.jobs.votes import Poll, Standing, highest_job_id, judge, newer_jobs
@@ -48,6 +49,7 @@ from ganeti.luxid.queue.filters import JobFilters
 from ganeti.luxid.queue.follower import Follower
 from ganeti.luxid.queue.job_store import JobStore
 from ganeti.luxid.queue.known_jobs import KnownJob, KnownJobs, Phase
+from ganeti.luxid.queue.metrics import QueueMetrics
 from ganeti.luxid.queue.processes import WARM_DEFAULT, Pool
 from ganeti.luxid.queue.replication import Replication
 from ganeti.luxid.queue.starter import JobStarter
@@ -125,14 +127,21 @@ class LuxiDaemon:
         self._pool = Pool(
             paths, WARM_DEFAULT, tasks, self._exits, by_exec=context.options_as(Options).exec_jobs
         )
+        metrics = QueueMetrics()
         self._starter = JobStarter(
-            self._known_jobs, self._store, self._pool, self._follower, tasks, self._may_start
+            self._known_jobs,
+            self._store,
+            self._pool,
+            self._follower,
+            tasks,
+            self._may_start,
+            metrics,
         )
         self._submissions = Submissions(
             self._known_jobs, self._store, self._starter, self._follower, tasks
         )
         owner = ClientId(f"luxid-{os.getpid()}", livelock.path, os.getpid())
-        self._jobs = JobMethods(self._known_jobs, self._store, self._submissions)
+        self._jobs = JobMethods(self._known_jobs, self._store, self._submissions, metrics)
         queue = (self._known_jobs, self._store, self._submissions, self._starter, self._follower)
         live = LiveCalls(self._rpc, tasks)
         self._commands = JobCommands(paths, *queue)
@@ -146,7 +155,7 @@ class LuxiDaemon:
         )
         audit = AuditLog(f"{paths.log_dir}/audit.log")
         context.on_reload.append(audit.reopen)
-        self.dispatch = Dispatch(servers, self._view, audit)
+        self.dispatch = Dispatch(servers, self._view, audit, metrics.calls)
 
     def start(self, poll: Poll) -> None:
         """Read configuration and queue, and begin to follow both.
@@ -322,7 +331,9 @@ class Dispatch:
         servers: objects with a method for each call, which returns the answer or a coroutine.
     """
 
-    def __init__(self, servers: Sequence[object], view: ConfigView, audit: AuditLog) -> None:
+    def __init__(
+        self, servers: Sequence[object], view: ConfigView, audit: AuditLog, calls: Counter
+    ) -> None:
         self._handlers: dict[str, Callable[..., object]] = {}
         for server in servers:
             self._handlers |= handlers_of(LuxiCalls, server)
@@ -330,6 +341,7 @@ class Dispatch:
         assert not missing, f"nobody serves {missing}"
         self._view = view
         self._audit = audit
+        self._calls = calls
 
     def __call__(self, request: Request, connection: Connection) -> object:
         """Answer one request, or return the coroutine that does.
@@ -340,6 +352,7 @@ class Dispatch:
         call: Call[Rules] | None = LuxiCalls.calls.get(request.method)
         if call is None:
             raise RequestError(f"unknown method {request.method!r:.100}")
+        self._calls.add((call.name,))
         try:
             args = call.read(request.args)
         except ProtocolError as err:

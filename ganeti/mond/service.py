@@ -1,6 +1,7 @@
 """The answers of the monitoring daemon, by address: reports in JSON, and the page of metrics.
 
-The one module that knows Prometheus's client library.
+The one module that knows Prometheus's client library.  On the master node the page has what LuxiD
+tells as well, which has no port: it is asked for its page, and that is handed on.
 
 Source: mond.json, "transport" and "urls"; `ganeti.base.daemons`; proc(5); prometheus.io,
 "Exposition formats".
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from typing import Final
 
@@ -20,16 +21,19 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from ganeti.base.daemons import Place
 from ganeti.base.errors import ConfigurationError, GenericError
 from ganeti.base.json import dumps
+from ganeti.base.metrics import Metric, MetricKind, Sample
 from ganeti.base.paths import Paths
 from ganeti.base.versions import RELEASE_VERSION
+from ganeti.clients.async_services import AsyncLuxiClient
 from ganeti.collectors import metrics
 from ganeti.collectors.cluster_facts import ClusterFacts, Need, Switch
-from ganeti.collectors.collector import Collector, Metric, MetricKind, Sample
+from ganeti.collectors.collector import Collector
 from ganeti.collectors.history import NODE, History
 from ganeti.collectors.metrics import METRICS
 from ganeti.collectors.report import DEFAULT_CATEGORY, Report
 from ganeti.mond.cluster_watch import ClusterWatch
 from ganeti.mond.sampling import Sampler
+from ganeti.protocol.luxi import LuxiCalls
 from ganeti.store import ssconf
 from ganeti.system import daemon_control, process_facts
 from ganeti.transport.http_message import HttpRequest, HttpResponse
@@ -40,6 +44,7 @@ API_VERSIONS: Final = (1,)
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _REPORT: Final = "/1/report/"
 _HISTORY: Final = "/1/history/instance/"
+_ANSWER_S_MAX: Final = 3.0  # they answer from memory; Prometheus waits for ten seconds
 _FAMILIES: Final = {MetricKind.GAUGE: GaugeMetricFamily, MetricKind.COUNTER: CounterMetricFamily}
 
 
@@ -122,17 +127,45 @@ class MonitoringService:
     async def _metrics(self) -> HttpResponse:
         reports, loop = await self._reports(), asyncio.get_running_loop()
         looks = loop.run_in_executor(self._threads, _daemon_samples, self._paths, self._hostname)
-        text = encode(METRICS, self._samples(reports, await looks))
-        return HttpResponse(body=text, content_type=CONTENT_TYPE)
+        pages = await self._pages()
+        text = encode(METRICS, self._samples(reports, await looks, pages))
+        return HttpResponse(body=b"".join([text, *pages.values()]), content_type=CONTENT_TYPE)
 
-    def _samples(self, reports: list[Report], of_daemons: list[Sample]) -> Iterator[Sample]:
+    async def _pages(self) -> dict[str, bytes]:
+        """Return the pages of the daemons of the master; empty ones of those that do not answer."""
+        if not _is_master(self._paths, self._hostname):
+            return {}
+        asked = {"ganeti-luxid": _ask_luxid}
+        pages = await asyncio.gather(*(_page(ask, self._paths) for ask in asked.values()))
+        return dict(zip(asked, pages, strict=True))
+
+    def _samples(
+        self, reports: list[Report], of_daemons: list[Sample], pages: Mapping[str, bytes]
+    ) -> Iterator[Sample]:
         yield from _node_samples(self._paths, self._hostname)
         yield from of_daemons
+        for name, text in pages.items():
+            yield Sample("ganeti_daemon_answers", bool(text), (name,))
         yield from _cluster_samples(self._watch.facts)
         for sampler in self._samplers.values():
             yield from _tally_samples(sampler)
         for report in reports:
             yield from metrics.samples_of(report)
+
+
+async def _ask_luxid(paths: Paths) -> str:
+    async with AsyncLuxiClient(paths) as luxi:
+        return await luxi.ask(LuxiCalls.query_metrics)
+
+
+async def _page(ask: Callable[[Paths], Awaitable[str]], paths: Paths) -> bytes:
+    """Return what a daemon tells of itself; nothing if it does not answer soon."""
+    try:
+        async with asyncio.timeout(_ANSWER_S_MAX):
+            return (await ask(paths)).encode()
+    except (GenericError, TimeoutError) as err:
+        logger.debug("No answer: %s", err)
+        return b""
 
 
 def _json(value: object) -> HttpResponse:
@@ -171,8 +204,7 @@ def _tally_samples(sampler: Sampler) -> Iterator[Sample]:
 
 def _daemon_samples(paths: Paths, hostname: str) -> list[Sample]:
     """Look at every daemon that this node is to run."""
-    is_master = _value(paths, "master_node") == hostname
-    places = frozenset(Place) if is_master else frozenset({Place.NODE})
+    places = frozenset(Place) if _is_master(paths, hostname) else frozenset({Place.NODE})
     try:
         names = [daemon.name for daemon in daemon_control.wanted(paths, places)]
     except GenericError as err:
@@ -206,6 +238,10 @@ def _node_samples(paths: Paths, hostname: str) -> Iterator[Sample]:
         listed = _value(paths, f"{what}_list")
         if listed is not None:
             yield Sample(f"ganeti_cluster_{what}s", len(listed.split()))
+
+
+def _is_master(paths: Paths, hostname: str) -> bool:
+    return _value(paths, "master_node") == hostname
 
 
 def _value(paths: Paths, key: str) -> str | None:

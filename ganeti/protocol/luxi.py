@@ -314,6 +314,10 @@ class LuxiCalls(Service):
     def query_availability(self) -> dict[str, Any] | None:
         """Return how high availability is, and what losses would lead to; None while it is off."""
 
+    @_ask("QueryMetrics")
+    def query_metrics(self) -> str:
+        """Return what LuxiD has counted since it began, in the text format of Prometheus."""
+
     @_change("CancelRepair")
     def cancel_repair(self, uuid: str) -> None:
         """Have nobody act on an event of a node any more."""

@@ -14,6 +14,7 @@ from fakes.virtual_cluster import TestCluster, own_cluster
 from fakes.waiting import wait_until
 from prometheus_client.parser import text_string_to_metric_families
 
+from ganeti.collectors.metrics import served_names
 from ganeti.system import daemon_control, process
 
 DEADLINE_S = 60.0
@@ -102,6 +103,25 @@ def test_mon_collector_prints_the_same_reports(two: TestCluster) -> None:
         "status": {"code": 0, "message": ""},
         "instances": [],
     }
+
+
+def test_the_page_of_the_master_node_has_what_its_daemons_count(two: TestCluster) -> None:
+    ended = ("ganeti_luxid_jobs_ended_total", "success", "OP_TEST_DELAY")
+    before = metrics(two, two.master)
+    two.gnt("debug delay 0.01")
+    after = metrics(two, two.master)
+    assert after[ended] == before.get(ended, 0) + 1
+    for name in ("submit", "job_wait", "job_run"):
+        key = (f"ganeti_luxid_{name}_seconds_count",)
+        assert after[key] > before[key]
+    assert after["ganeti_luxid_jobs", "success"] > before["ganeti_luxid_jobs", "success"]
+    assert after["ganeti_luxid_queue_drained",] == 0
+    assert after["ganeti_daemon_answers", "ganeti-luxid"] == 1
+    told = {name for (name, *_) in after}
+    assert told <= served_names().keys()
+    counted = {name for name in served_names() if name.startswith("ganeti_luxid_")}
+    assert counted <= told
+    assert not counted & {name for (name, *_) in metrics(two, OTHER)}
 
 
 @pytest.mark.shows("2.12/mond/degraded")

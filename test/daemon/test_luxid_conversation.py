@@ -47,6 +47,7 @@ CONVERSATION: Sequence[tuple[str, str]] = (
     # Questions.
     ('"QueryMaintenance",[]', "null"),
     ('"QueryAvailability",[]', "null"),
+    ('"QueryMetrics",[]', r'"# HELP ganeti_luxid_jobs *"'),
     (
         '"QueryMaintenanceStatus",[]',
         '!["OpPrereqError",["maintenance is switched off; *","wrong_state"]]',

@@ -37,6 +37,7 @@ from ganeti.logical_units.locks import slice_s
 from ganeti.luxid.queue.follower import Follower
 from ganeti.luxid.queue.job_store import JobStore
 from ganeti.luxid.queue.known_jobs import KnownJob, KnownJobs, Phase
+from ganeti.luxid.queue.metrics import QueueMetrics
 from ganeti.luxid.queue.processes import (
     ANSWER_TIMEOUT_S,
     ASSIGN_S_MAX,
@@ -67,6 +68,7 @@ class JobStarter:
     _follower: Follower
     _tasks: Tasks
     _may_start: Callable[[], Awaitable[bool]]
+    _metrics: QueueMetrics
     _events: list[Event] = field(default_factory=list)
     _turns: dict[JobId, asyncio.TimerHandle] = field(default_factory=dict)
     _is_stopping: bool = False
@@ -85,6 +87,7 @@ class JobStarter:
     def on_ended(self, known: KnownJob) -> None:
         """Take note that a job has a final status on disk."""
         self._end_turn(known.job.id)
+        self._metrics.ended(known.job)
         self.tell(Ended(known.job.id, known.job.status))
 
     def on_moved(self, known: KnownJob) -> None:
@@ -225,6 +228,8 @@ class JobStarter:
         secrets, known.secrets = known.secrets, ()
         known.set_phase(Phase.RUNNING)
         known.set_job(started)
+        if queued.start_timestamp is None:  # it has not stepped back
+            self._metrics.started(started)
         self._follower.follow(known)
         self.on_moved(known)
         logger.info("Job %s starts in process %s", queued.id, process.pid)

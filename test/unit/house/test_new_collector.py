@@ -10,7 +10,8 @@ from fakes.grown_tree import GrownTree
 COLLECTOR = '''
 """Collector "dummy": how long the name of the node is."""
 
-from ganeti.collectors.collector import Collector, Sample, Timing, metrics_of
+from ganeti.base.metrics import Sample, metrics_of
+from ganeti.collectors.collector import Collector, Timing
 
 
 class Dummy(Collector):

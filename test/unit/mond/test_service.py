@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import tempfile
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,17 +15,20 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ganeti.base.errors import GenericError
+from ganeti.base.metrics import Metric, MetricKind, Sample
 from ganeti.base.paths import Paths
 from ganeti.collectors.cluster_facts import ClusterFacts, Need, Switch
-from ganeti.collectors.collector import Metric, MetricKind, NodeView, Sample
+from ganeti.collectors.collector import NodeView
 from ganeti.collectors.metrics import METRICS
 from ganeti.collectors.registry import COLLECTORS
-from ganeti.mond import sampling
+from ganeti.mond import sampling, service
 from ganeti.mond.cluster_watch import ClusterWatch
 from ganeti.mond.sampling import Sampler
 from ganeti.mond.service import MonitoringService, encode
+from ganeti.protocol.envelope import Request
 from ganeti.system.filelock import PidFile
 from ganeti.transport.http_message import HttpRequest, HttpResponse
+from ganeti.transport.unix_server import Connection, serve_unix
 
 NODE = "node1.example.com"
 
@@ -231,6 +235,43 @@ def test_metrics_are_understood_by_prometheus(subject: Subject) -> None:
     finally:
         pid_file.release()
     assert not os.path.exists(subject.paths.pid_file("ganeti-noded"))
+
+
+def test_the_page_of_the_master_has_that_of_luxid(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory(prefix="mond") as base:  # short: socket paths have 107 bytes
+        subject = Subject(Paths(base))
+        for directory in (subject.paths.data_dir, subject.paths.run_dir, subject.paths.socket_dir):
+            Path(directory).mkdir(parents=True, exist_ok=True)
+        master_file = Path(subject.paths.ssconf_file("master_node"))
+        master_file.write_text(f"{NODE}\n")
+        asked: list[str] = []
+
+        async def hang() -> str:
+            await asyncio.Event().wait()
+            return ""
+
+        def answer(request: Request, _connection: Connection) -> object:
+            asked.append(request.method)
+            return "ganeti_luxid_calls_total 7\n" if len(asked) == 1 else hang()
+
+        async def page() -> list[str]:
+            text = (await subject.get("/metrics")).body.decode()
+            return [line for line in text.splitlines() if "luxid" in line and line[0] != "#"]
+
+        async def test() -> None:
+            async with serve_unix(subject.paths.query_socket, 0o600, answer):
+                lines = await page()
+                assert 'ganeti_daemon_answers{daemon="ganeti-luxid"} 1.0' in lines
+                assert lines[-1] == "ganeti_luxid_calls_total 7"
+                assert asked == ["QueryMetrics"]
+                monkeypatch.setattr(service, "_ANSWER_S_MAX", 0.05)
+                lines = await page()
+                assert lines[-1] == 'ganeti_daemon_answers{daemon="ganeti-luxid"} 0.0'
+                master_file.write_text("node2.example.com\n")
+                assert await page() == []
+                assert len(asked) == 2
+
+        serve(subject, test(), ClusterFacts())
 
 
 def test_any_text_may_be_a_label() -> None:

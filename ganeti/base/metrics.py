@@ -1,0 +1,101 @@
+"""Metrics: how one is described, and those that the daemons of the master count.
+
+The names are a promise: they are documented (doc/metrics.md is made from such tables) and stay.
+Everything is in base units, bytes and seconds.  The values of labels come from tables, so they are
+few: no metric of a daemon is told by instance, node or job.
+
+Source: prometheus.io, "Metric and label naming" and "Metric types".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+
+class MetricKind(StrEnum):
+    """How a metric moves."""
+
+    GAUGE = "gauge"
+    COUNTER = "counter"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric.
+
+    Attributes:
+        bounds: of a histogram: the upper ends of its buckets, in order, the infinite one left out.
+    """
+
+    name: str
+    help: str
+    labels: tuple[str, ...] = ()
+    kind: MetricKind = MetricKind.GAUGE
+    bounds: tuple[float, ...] = ()
+
+
+class Sample(NamedTuple):
+    """One value of a metric, with the values of its labels."""
+
+    name: str
+    value: float
+    labels: tuple[str, ...] = ()
+
+
+def metrics_of(labels: tuple[str, ...], texts: Mapping[str, str]) -> tuple[Metric, ...]:
+    """Return metrics from {name without its first word: help}; those named ``_total`` only grow."""
+    return tuple(_metric(name, text, *labels) for name, text in texts.items())
+
+
+def _metric(name: str, text: str, *labels: str) -> Metric:
+    kind = MetricKind.COUNTER if name.endswith("_total") else MetricKind.GAUGE
+    return Metric(f"ganeti_{name}", text, labels, kind)
+
+
+def _histogram(name: str, text: str, bounds: tuple[float, ...], *labels: str) -> Metric:
+    return Metric(f"ganeti_{name}", text, labels, MetricKind.HISTOGRAM, bounds)
+
+
+_SHORT_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0)
+_LONG_S: Final = (0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
+
+OTHER: Final = "other"  # the value of a label that is in no table
+
+LUXID_JOBS: Final = _metric(
+    "luxid_jobs", "Jobs in the queue, by the status that is shown; not those archived.", "status"
+)
+LUXID_DRAINED: Final = _metric("luxid_queue_drained", "Whether the queue takes no new jobs.")
+LUXID_JOBS_ENDED: Final = _metric(
+    "luxid_jobs_ended_total",
+    "Jobs that have ended; opcode is the first one of each.",
+    *("status", "opcode"),
+)
+LUXID_SUBMIT_S: Final = _histogram(
+    "luxid_submit_seconds", "From the submission of jobs until all are durable.", _SHORT_S
+)
+LUXID_JOBS_SUBMITTED: Final = _metric("luxid_jobs_submitted_total", "Jobs taken into the queue.")
+LUXID_WAIT_S: Final = _histogram(
+    "luxid_job_wait_seconds", "From the submission of a job to its start in a process.", _LONG_S
+)
+LUXID_RUN_S: Final = _histogram(
+    "luxid_job_run_seconds", "From the start of a job to its end, waits for locks too.", _LONG_S
+)
+LUXID_CALLS: Final = _metric("luxid_calls_total", "Calls of clients.", "call")
+
+OF_DAEMONS: Final[Mapping[str, tuple[Metric, ...]]] = {
+    "LuxiD": (
+        LUXID_JOBS,
+        LUXID_DRAINED,
+        LUXID_JOBS_SUBMITTED,
+        LUXID_JOBS_ENDED,
+        LUXID_SUBMIT_S,
+        LUXID_WAIT_S,
+        LUXID_RUN_S,
+        LUXID_CALLS,
+    )
+}
+"""The metrics that daemons tell of themselves."""
