@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -19,14 +18,12 @@ from ganeti.base.errors import GenericError
 from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
 from ganeti.daemon.audit import ACCEPTED, REFUSED, AuditLog, Entry
-from ganeti.daemon.context import DaemonContext, run_aside
+from ganeti.daemon.context import DaemonContext
 from ganeti.daemon.log import FileHandler
 from ganeti.daemon.tally import Tally
 from ganeti.objects.hypervisors import ConsoleWay
 from ganeti.opcodes.values import Version
-from ganeti.protocol.luxi import Week
 from ganeti.protocol.rapi.jobs import Inputs, Submission, Wire
-from ganeti.protocol.rapi.questions import WEEKS_DEFAULT, Wanted
 from ganeti.protocol.rapi.routes import (
     ByJob,
     ConsoleSocket,
@@ -44,6 +41,7 @@ from ganeti.protocol.rapi.values import HttpProblem, as_problem, problem_body
 from ganeti.rapid import planning
 from ganeti.rapid.access import Access, Permission
 from ganeti.rapid.consoles import TICKET_S, Consoles
+from ganeti.rapid.counting import RoomCounts
 from ganeti.rapid.luxi_pool import InstanceLists, LuxiPool
 from ganeti.rapid.usage import usage
 from ganeti.rapid.visibility import Visibility
@@ -53,9 +51,6 @@ from ganeti.transport.http_message import HttpRequest, HttpResponse
 logger = logging.getLogger(__name__)
 
 BY_JOB_TIMEOUT_S: Final = 60.0
-ROOM_TIMEOUT_S: Final = 60.0
-_ROOM: Final = "ganeti.rapid.capacity"
-_ROOM_BYTES_MAX: Final = 1 << 16
 _POLL_S: Final = 30
 _ERRORS: Final = 400  # this status and all above it
 _FINAL: Final = frozenset({"success", "error", "canceled"})
@@ -89,7 +84,6 @@ class RapiServer:
     ) -> None:
         self._luxi = luxi
         self._audit = audit
-        self._root = root
         self._instances = InstanceLists(luxi)
         self._consoles = Consoles(luxi.ask)
         self._visibility = Visibility(luxi)
@@ -101,7 +95,7 @@ class RapiServer:
         self._documents = documents
         self._made: dict[str, bytes] = {}
         self._by_job = asyncio.Lock()  # anybody may ask by a job: one at a time
-        self._counting = asyncio.Lock()  # and for the room that is left
+        self._rooms = RoomCounts(luxi, root)
         self._tally = Tally("ganeti_rapi_requests", "Requests", ("method", "resource", "status"))
 
     def authorize(self, request: HttpRequest) -> HttpResponse | None:
@@ -207,7 +201,7 @@ class RapiServer:
         if permission.grants and isinstance(action, Room):
             await self._visibility.check(permission.grants, target)
         if isinstance(action, Room):
-            return await self._count_room(inputs)
+            return await self._rooms.count(inputs.query) + b"\n"
         return await self._ask(target, action, inputs, permission)
 
     async def _give_ticket(
@@ -268,24 +262,6 @@ class RapiServer:
         if name not in self._made:
             self._made[name] = self._documents[name]()
         return self._made[name]
-
-    async def _count_room(self, inputs: Inputs) -> bytes:
-        """Have a process count how many more instances fit: that takes seconds."""
-        given = dict(inputs.query)
-        weeks = await self._luxi.ask("QueryGrowth", [given.pop("weeks", None) or WEEKS_DEFAULT])
-        wanted = Wanted(**given, weeks=loads_as(list[Week], bytes(weeks)))
-        argv = [sys.executable, "-m", _ROOM, self._root]
-        try:
-            async with asyncio.timeout(ROOM_TIMEOUT_S), self._counting:
-                found = await run_aside(
-                    argv,
-                    timeout_s=ROOM_TIMEOUT_S,
-                    stdin=dumps(wanted),
-                    output_bytes_max=_ROOM_BYTES_MAX,
-                )
-        except TimeoutError as err:
-            raise HttpProblem(504, "The search for room did not end in time") from err
-        return found.check().stdout + b"\n"
 
     # Questions that only a job can answer.
 

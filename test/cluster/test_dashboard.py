@@ -827,6 +827,17 @@ def test_the_page_asks_for_no_more_than_it_shows(rapi: RapiClient, page: Browser
     assert all("limit=100" in each for each in about_jobs)
 
 
+def test_a_page_that_is_left_asks_no_more(page: Browser) -> None:
+    page.script(
+        "window.signals = []; window.fetch = (path, { signal }) => {"
+        " window.signals.push(signal); return new Promise(() => {}); };"
+        "location.hash = '#/maintenance'; document.dispatchEvent(new Event('visibilitychange'))"
+    )
+    page.wait(lambda: page.script("return window.signals.length") > 0, "questions")
+    page.script("window.dispatchEvent(new PageTransitionEvent('pagehide', {persisted: true}))")
+    assert page.script("return window.signals.every((each) => each.aborted)")
+
+
 def room(count: int, lacking: str | None, weeks: float | None) -> dict[str, object]:
     each = {"memory": 2048, "disk": 10240, "vcpus": 1}
     growth = {**each, "count": count, "lacking": lacking, "per-week": 1.0, "weeks": weeks}

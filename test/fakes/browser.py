@@ -169,12 +169,21 @@ class Browser:
         entries = self.call("POST", "/se/log", {"type": "browser"})
         return [f"{entry['level']}: {entry['message']}" for entry in entries]
 
+    def _state(self) -> str:
+        """Return what can be known of a page that does not become what it should."""
+        answers = self.script(
+            "return performance.getEntriesByType('resource')"
+            ".map((each) => `${each.name} ${each.responseStatus}`)"
+        )
+        return "\n".join([self.text(), "-- answered:", *answers, "-- log:", *self.log()])
+
     # Waiting.
 
     def wait(self, condition: Callable[[], Any], what: str) -> None:
         end = time.monotonic() + TIMEOUT_S
         while not condition():
-            assert time.monotonic() < end, f"not within {TIMEOUT_S:g} s: {what}; {self.text()}"
+            if time.monotonic() > end:
+                raise AssertionError(f"not within {TIMEOUT_S:g} s: {what}; {self._state()}")
             time.sleep(_STEP_S)
 
     def wait_for(self, css: str) -> None:

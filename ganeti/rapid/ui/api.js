@@ -1,6 +1,7 @@
 // The remote API, as any other client has it.
 
 const KEPT = "ganeti-authorization";
+const DEADLINE_MS = 90_000; // longer than the server takes for its slowest answer
 
 export class ApiError extends Error {
   constructor(status, message) {
@@ -24,6 +25,12 @@ export class Api {
   constructor() {
     this.authorization = sessionStorage.getItem(KEPT);
     this.tags = new Map();
+    this.leaving = new AbortController();
+    // A browser keeps a page that was left, and with it the few connections on which it asks.
+    window.addEventListener("pagehide", () => {
+      this.leaving.abort();
+      this.leaving = new AbortController();
+    });
   }
 
   sign(authorization) {
@@ -44,10 +51,10 @@ export class Api {
         body: body === undefined ? undefined : JSON.stringify(body),
         cache: "no-store",
         credentials: "omit", // keeps the browser from asking for a password itself
-        signal,
+        signal: AbortSignal.any([this.leaving.signal, AbortSignal.timeout(DEADLINE_MS), ...(signal ? [signal] : [])]),
       });
     } catch (error) {
-      if (error.name === "AbortError") throw error;
+      if (signal?.aborted) throw error;
       throw new ApiError(0, "The cluster does not answer.");
     }
   }

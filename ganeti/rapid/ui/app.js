@@ -101,6 +101,7 @@ class App {
     if ([...this.troubles.values()].some((error) => error.status === 401)) await this.signIn();
     setInterval(() => document.hidden || this.refresh(), POLL_MS);
     document.addEventListener("visibilitychange", () => document.hidden || this.refresh());
+    window.addEventListener("pageshow", (event) => event.persisted && this.refresh()); // back on it
   }
 
   async #identify() {

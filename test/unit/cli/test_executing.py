@@ -147,7 +147,11 @@ def test_sigterm_ends_it_at_once() -> None:
 
 
 def test_afterwards_an_interrupt_is_one_again() -> None:
-    run = Run(FINE)
-    run()
-    with pytest.raises(KeyboardInterrupt):
-        os.kill(os.getpid(), signal.SIGINT)
+    # A shell starts what runs in the background with SIGINT ignored; Python keeps it so.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        Run(FINE)()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -81,7 +81,7 @@ THIN_SHARE_MAX = 0.178
 # machines that are adopted has its reader.
 # Growing a machine is apart from the shell of its hotplug.
 # Following the configuration is decided apart from the reading of its files.
-SINGLE_IMPORTER_MAX = 98
+SINGLE_IMPORTER_MAX = 99
 SMALL_SINGLE_IMPORTER_MAX = 1
 LARGE_FOLDERS: set[str] = set()
 # What high availability needs, certificates too, is loaded where it is on; what reads URLs for the call that is given one.

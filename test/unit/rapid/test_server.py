@@ -13,7 +13,7 @@ import pytest
 
 from ganeti.base.paths import Paths
 from ganeti.daemon.audit import AuditLog
-from ganeti.rapid import server
+from ganeti.rapid import counting
 from ganeti.rapid.access import Access
 from ganeti.rapid.luxi_pool import LuxiPool
 from ganeti.rapid.server import RapiServer, access_line
@@ -58,7 +58,7 @@ def test_a_count_of_the_room_that_fails_or_lasts_is_told(
     failed = asyncio.run(rapi.handle(request))
     assert failed.status >= 500
     assert paths.query_socket.encode() in failed.body
-    monkeypatch.setattr(server, "ROOM_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(counting, "TIMEOUT_S", 0.01)
     late = asyncio.run(rapi.handle(request))
     assert late.status == 504
     assert "did not end in time" in json.loads(late.body)["message"]
