@@ -86,6 +86,6 @@ def parse_duration(text: str) -> int:
         OpPrereqError: it cannot be understood.
     """
     number, unit = (text[:-1], text[-1]) if text and text[-1] in _SECONDS else (text, "s")
-    if not number.isdigit():
+    if not number.isdecimal():
         raise OpPrereqError(f"{text!r} is not a time such as 90, 30m, 4h, 2d or 1w")
     return int(number) * _SECONDS[unit]

@@ -1,0 +1,266 @@
+"""Which backups are due, where they go, and which exports are too old.  Pure.
+
+Nothing is remembered: what is done is read from the exports, what is under way and what failed from
+the jobs.  With hours of the day there is one backup in each such time (every so many days), and it
+is due from the beginning on; so the time of day does not creep.  The backup that waits longest
+begins first, and no node has more than so many under way, be it as the one that is read from or
+written to.
+
+A chain has grown by half before its oldest points are removed, as that copies a whole export: to
+do so for each new point would cost what incremental exports save.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final
+
+from ganeti.backups.policy import DAY_S, HOUR_S, Chosen, Policy, age_text, choose, per_node_of
+from ganeti.base.text import natural_sort_key
+
+RETRY_S: Final = HOUR_S  # after a failure
+
+
+class NodeState(StrEnum):
+    """A node as far as backups distinguish it."""
+
+    GOOD = "good"
+    DRAINED = "drained"  # it keeps the exports that it has, and gets no others
+    SILENT = "silent"
+    OFFLINE = "offline"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """An instance.
+
+    Attributes:
+        secondaries: the other nodes that have its disks.
+        made: when, in seconds since 1970.
+        tags: {kind of object: its tags}, of the instance and its node group.
+    """
+
+    name: str
+    primary: str
+    secondaries: tuple[str, ...] = ()
+    made: float = 0.0
+    tags: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """An export of an instance: its node, the time and the numbers of its points."""
+
+    node: str
+    newest: float
+    points: tuple[int, ...] = (0,)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The state that is decided upon.
+
+    Attributes:
+        exports: {instance: its exports}; a silent node's are not known.
+        busy: {instance: why it is left alone}.
+        under_way: the nodes of each backup that is under way.
+        failed: {instance: when its last backup failed}.
+        local: turns a time into one whose days begin at midnight of the master's clock.
+    """
+
+    machines: Sequence[Machine]
+    nodes: Mapping[str, NodeState]
+    now: float
+    cluster_tags: Sequence[str] = ()
+    exports: Mapping[str, Sequence[Export]] = field(default_factory=dict)
+    busy: Mapping[str, str] = field(default_factory=dict)
+    under_way: Sequence[frozenset[str]] = ()
+    failed: Mapping[str, float] = field(default_factory=dict)
+    local: Callable[[float], float] = float
+
+
+class Work(StrEnum):
+    """The things that are done; the text reads after "to"."""
+
+    EXPORT = "export it"
+    SHORTEN = "remove the oldest points of its chain"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A job to be submitted.
+
+    Attributes:
+        node: that gets the export, or has the chain.
+        before: the first point that is kept, of a chain that is shortened.
+    """
+
+    work: Work
+    instance: str
+    policy: Policy
+    node: str
+    before: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How an instance stands.
+
+    Attributes:
+        export: the newest one, if it has any.
+        due: from when on the next backup may begin; None without a policy.
+        wait: why nothing is begun although it is due; "" for no reason.
+        is_late: the newest export is too old, or there is none and the instance is that old.
+    """
+
+    machine: Machine
+    chosen: Chosen
+    export: Export | None
+    due: float | None = None
+    wait: str = ""
+    is_late: bool = False
+
+    def late_text(self, now: float) -> str:
+        """Return the warning about an export that is too old."""
+        assert self.chosen.policy is not None
+        limit = age_text(self.chosen.policy.too_old_s)
+        if self.export is None:
+            return f"there is no export of it, and the policy of its {self.chosen.origin} wants one"
+        hours = (now - self.export.newest) / HOUR_S
+        return (
+            f"its newest export, on {self.export.node}, is {hours:.0f} h old, which is too old by"
+            f" the policy of its {self.chosen.origin} ({limit})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The jobs to be submitted now, and how each instance stands."""
+
+    steps: tuple[Step, ...]
+    standings: tuple[Standing, ...]
+
+
+def due_at(
+    policy: Policy, newest: float | None, now: float, local: Callable[[float], float]
+) -> float:
+    """Return from when on the next backup may begin: not after now if it is due.
+
+    Args:
+        newest: the time of the newest export, if there is any.
+    """
+    if policy.hours is None:
+        return 0.0 if newest is None else newest + policy.every_s
+    begin, end = policy.hours
+    length_s, shift_s = (end - begin) % 24 * HOUR_S, begin * HOUR_S
+    is_daily = newest is not None and policy.every_s >= DAY_S
+    after = 0.0 if newest is None or is_daily else newest + policy.every_s
+    earliest = local(max(now, after)) - shift_s  # in days that begin with the time of backups
+    day = earliest // DAY_S
+    if earliest >= day * DAY_S + length_s:
+        day += 1  # the time of that day is over
+    if newest is not None and is_daily:
+        day = max(day, (local(newest) - shift_s) // DAY_S + policy.every_s // DAY_S)
+    return max(day * DAY_S + shift_s - local(now) + now, after)
+
+
+def plan_backups(facts: Facts) -> Plan:
+    """Decide what begins now, and judge all instances."""
+    load = Counter(name for nodes in facts.under_way for name in nodes)
+    limit = per_node_of(facts.cluster_tags)
+    steps: list[Step] = []
+    standings = []
+    for standing in sorted((_stand(each, facts) for each in facts.machines), key=_rank):
+        step, wait = None, standing.wait
+        if not wait and standing.due is not None:
+            step = _step_of(standing, facts, load)
+        if step is not None:
+            nodes = _nodes_of(standing.machine, step)
+            full = sorted(name for name in nodes if load[name] >= limit)
+            if full:
+                wait = f"node {full[0]} has {load[full[0]]} under way, and may have {limit}"
+            else:
+                load.update(nodes)
+                steps.append(step)
+        elif not wait and standing.due is not None and standing.due <= facts.now:
+            wait = "no node can take it"
+        standings.append(replace(standing, wait=wait))
+    standings.sort(key=lambda each: natural_sort_key(each.machine.name))
+    return Plan(tuple(steps), tuple(standings))
+
+
+def _rank(standing: Standing) -> tuple[float, list[tuple[int, int, str]]]:
+    newest = 0.0 if standing.export is None else standing.export.newest
+    return newest, natural_sort_key(standing.machine.name)
+
+
+def _stand(machine: Machine, facts: Facts) -> Standing:
+    """Judge one instance by itself."""
+    chosen = choose({**machine.tags, "cluster": facts.cluster_tags})
+    exports = facts.exports.get(machine.name, ())
+    export = max(exports, key=lambda each: each.newest, default=None)
+    if chosen.policy is None:
+        return Standing(machine, chosen, export)
+    newest = None if export is None else export.newest
+    due = due_at(chosen.policy, newest, facts.now, facts.local)
+    since = machine.made if newest is None else newest
+    is_late = facts.now - since > chosen.policy.too_old_s
+    return Standing(machine, chosen, export, due, _wait(machine, export, facts), is_late)
+
+
+def _wait(machine: Machine, export: Export | None, facts: Facts) -> str:
+    """Return why an instance cannot be exported now."""
+    if busy := facts.busy.get(machine.name):
+        return busy
+    primary = facts.nodes.get(machine.primary, NodeState.OFFLINE)
+    if primary in (NodeState.OFFLINE, NodeState.SILENT):
+        return f"its primary node {machine.primary} is {primary}"
+    silent = sorted(name for name, state in facts.nodes.items() if state is NodeState.SILENT)
+    if export is None and silent:
+        return f"node {silent[0]} is silent, and may have an export of it"
+    failed = facts.failed.get(machine.name)
+    if failed is not None and facts.now - failed < RETRY_S:
+        return "the last try failed; the next one is an hour after that"
+    return ""
+
+
+def _step_of(standing: Standing, facts: Facts, load: Counter[str]) -> Step | None:
+    machine, policy, export = standing.machine, standing.chosen.policy, standing.export
+    assert policy is not None
+    assert standing.due is not None
+    if standing.due <= facts.now:
+        node = choose_node(machine, policy, facts, load)
+        return None if node is None else Step(Work.EXPORT, machine.name, policy, node)
+    points = () if export is None else export.points
+    if export is not None and policy.keep and len(points) > policy.keep + policy.keep // 2:
+        before = points[-policy.keep]
+        return Step(Work.SHORTEN, machine.name, policy, export.node, before)
+    return None
+
+
+def _nodes_of(machine: Machine, step: Step) -> frozenset[str]:
+    is_read = step.work is Work.EXPORT
+    return frozenset((machine.primary, step.node) if is_read else (step.node,))
+
+
+def choose_node(
+    machine: Machine, policy: Policy, facts: Facts, load: Mapping[str, int]
+) -> str | None:
+    """Return the node that gets an export: one that has an older one, and not the disks as well."""
+    having = {each.node: each.newest for each in facts.exports.get(machine.name, ())}
+    counts = Counter(each.node for found in facts.exports.values() for each in found)
+
+    def rank(name: str) -> tuple[object, ...]:
+        is_own = name == machine.primary
+        is_copy = name in machine.secondaries
+        newest = having.get(name, 0.0)
+        return (is_own, -newest, is_copy, load.get(name, 0), counts[name], natural_sort_key(name))
+
+    def is_fit(name: str) -> bool:
+        state = facts.nodes.get(name)
+        return state is NodeState.GOOD or (state is NodeState.DRAINED and name in having)
+
+    return min(filter(is_fit, policy.nodes or facts.nodes), key=rank, default=None)
