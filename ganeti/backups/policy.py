@@ -23,10 +23,10 @@ from typing import Final
 
 from ganeti.base.errors import OpPrereqError
 from ganeti.base.text import parse_duration
+from ganeti.objects.tags import BACKUP_TAGS
 
-PREFIX: Final = "ganeti:backup:"
-NONE_TAG: Final = f"{PREFIX}none"
-PER_NODE_TAG: Final = f"{PREFIX}per-node:"
+NONE_TAG: Final = f"{BACKUP_TAGS}none"
+PER_NODE_TAG: Final = f"{BACKUP_TAGS}per-node:"
 PER_NODE_DEFAULT: Final = 1
 EVERY_S_MIN: Final = 900  # the watcher looks each five minutes
 HOUR_S: Final = 3600
@@ -69,12 +69,12 @@ class Policy:
         words += [f"keep:{self.keep}"] if self.keep else []
         words += [f"late:{age_text(self.late_s)}"] if self.late_s else []
         words += ["stop"] if self.stops else []
-        return PREFIX + ":".join(words)
+        return BACKUP_TAGS + ":".join(words)
 
     @property
     def text(self) -> str:
         """Its words for people."""
-        return self.tag.removeprefix(PREFIX).replace(":", " ")
+        return self.tag.removeprefix(BACKUP_TAGS).replace(":", " ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def is_limit(tag: str) -> bool:
 
 def is_policy(tag: str) -> bool:
     """Tell whether a tag is about backups of its object."""
-    return tag.startswith(PREFIX) and not is_limit(tag)
+    return tag.startswith(BACKUP_TAGS) and not is_limit(tag)
 
 
 def read_policy(tag: str) -> Policy | None:
@@ -116,7 +116,7 @@ def read_policy(tag: str) -> Policy | None:
     """
     if tag == NONE_TAG:
         return None
-    words = iter(tag.removeprefix(PREFIX).split(":"))
+    words = iter(tag.removeprefix(BACKUP_TAGS).split(":"))
     given: dict[str, str] = {}
     for word in words:
         if word in given or word not in ("every", "to", "at", "keep", "late", "stop"):

@@ -25,6 +25,7 @@ class TagKind(StrEnum):
 
 TAG_LENGTH_MAX: Final = 128
 TAGS_PER_OBJECT_MAX: Final = 4096
+BACKUP_TAGS: Final = "ganeti:backup:"  # the tags that begin so are policies of backups
 _TAG: Final = re.compile(r"[\w.+*/:@-]+")
 
 

@@ -31,6 +31,11 @@ def monotonic() -> float:
     return time.monotonic()
 
 
+def local(at: float) -> float:
+    """Return a time as seconds since 1970 began by the clock on the wall of this machine."""
+    return at + time.localtime(at).tm_gmtoff
+
+
 def processor_time() -> float:
     """Return seconds of processor time that this thread has used."""
     return time.thread_time()

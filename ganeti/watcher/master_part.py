@@ -10,6 +10,7 @@ Source: cli.json, "ganeti-watcher"; design of Ganeti 2.0, "Node flags".
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -24,7 +25,7 @@ from ganeti.clients.async_node_rpc import AsyncNodeRpcClient
 from ganeti.clients.luxi import LuxiClient
 from ganeti.daemon.master_watch import poll_everybody
 from ganeti.jobs.votes import Poll, Standing, judge
-from ganeti.objects.tags import TagKind
+from ganeti.objects.tags import BACKUP_TAGS, TagKind
 from ganeti.opcodes.node import OpNodeSetParams
 from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.tags import OpTagsDel, OpTagsSet
@@ -103,12 +104,14 @@ def look_after_master(
     _check_votes(paths, poll)
     is_well = start_daemons(paths, Place.MASTER)
     with connect(paths) as client:
-        rows = client.query_groups([], ["uuid", "name"])
-        children.start({str(uuid): str(name) for uuid, name in rows})
+        rows = client.query_groups([], ["uuid", "name", "tags"])
+        children.start({str(uuid): str(name) for uuid, name, _ in rows})
+        group_tags = [tag for _, _, tags in rows for tag in tags]
         work: dict[str, Callable[[], bool]] = {
             "archive jobs": lambda: _archive(client, job_age_s),
             "look after the remote API": lambda: _look_after_rapi(paths, rapi_address),
             "look after silent nodes": lambda: _look_after_nodes(client, paths, poll),
+            "begin backups": lambda: _begin_backups(client, group_tags),
         }
         for doing, step in work.items():
             try:
@@ -145,6 +148,19 @@ def _archive(client: LuxiClient, age_s: int) -> bool:
     if left:
         logger.info("%d jobs were not looked at for lack of time", left)
     return True
+
+
+def _begin_backups(client: LuxiClient, group_tags: Sequence[str]) -> bool:
+    """Begin the backups that are due, if anything has a policy."""
+    cluster_tags = client.query_cluster_info()["tags"]
+    tagged = client.query("instance", ["tags"], ["?", "tags"]).data
+    instance_tags = (tag for [(_, tags)] in tagged for tag in tags)
+    tags = itertools.chain(cluster_tags, group_tags, instance_tags)
+    if not any(tag.startswith(BACKUP_TAGS) for tag in tags):
+        return True
+    from ganeti.watcher.backups import begin_backups  # most clusters do without it
+
+    return begin_backups(client, cluster_tags)
 
 
 # The remote API

@@ -1,0 +1,159 @@
+"""The facts that backups are planned by, from the answers of LuxiD.  Pure.
+
+Jobs are asked for first: one that ends meanwhile is taken for under way, and its export not for
+missing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ganeti.backups.plan import RETRY_S, Export, Facts, Machine, NodeState, Step, Work
+from ganeti.base.text import shown
+from ganeti.opcodes.backup import OpBackupExport, OpBackupRemove
+from ganeti.opcodes.opcode import FinalStatus, OpCode, SubmitPriority
+
+# (resource, fields, filter) -> rows
+Ask = Callable[[str, Sequence[str], Any], Sequence[Sequence[object]]]
+
+REASON: Final = "backup by schedule"  # in the reason trail of the jobs
+_UNFINISHED: Final = ("queued", "waiting", "running", "canceling")
+_BACKUPS: Final = ("OP_BACKUP_EXPORT", "OP_BACKUP_REMOVE")
+_NAMING: Final = ("instance_name", "instances")  # fields of opcodes
+
+
+@dataclass(slots=True)
+class _Jobs:
+    """The jobs that matter to backups."""
+
+    busy: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, float] = field(default_factory=dict)
+    under_way: list[tuple[str, str]] = field(default_factory=list)
+
+
+def gather(
+    ask: Ask, cluster_tags: Sequence[str], *, now: float, local: Callable[[float], float]
+) -> Facts:
+    """Ask for everything that a plan needs."""
+    jobs = _jobs(ask, now)
+    for name, owners in ask("lock", ["name", "owner"], ["=", "mode", "exclusive"]):
+        level, _, instance = str(name).partition("/")
+        if level == "instance":
+            jobs.busy.setdefault(instance, f"it is locked by {shown(_texts(owners))}")
+    exports: dict[str, list[Export]] = defaultdict(list)
+    for node, name, newest, points in ask("export", ["node", "export", "newest", "points"], None):
+        if name is not None and newest is not None:
+            exports[str(name)].append(Export(str(node), _seconds(newest), _numbers(points)))
+    machines = list(_machines(ask))
+    primaries = {each.name: each.primary for each in machines}
+    return Facts(
+        machines=machines,
+        nodes=dict(_nodes(ask)),
+        now=now,
+        cluster_tags=cluster_tags,
+        exports=exports,
+        busy=jobs.busy,
+        under_way=[_touched(*each, primaries, exports) for each in jobs.under_way],
+        failed=jobs.failed,
+        local=local,
+    )
+
+
+def _jobs(ask: Ask, now: float) -> _Jobs:
+    found = _Jobs()
+    wanted = [
+        "|",
+        *(["=", "status", each] for each in _UNFINISHED),
+        [">=", "end_ts", now - RETRY_S],
+    ]
+    for job_id, status, end, opcodes in ask("job", ["id", "status", "end_ts", "ops"], wanted):
+        for opcode in opcodes if isinstance(opcodes, list) else ():
+            is_backup = opcode.get("OP_ID") in _BACKUPS
+            for name in _named(opcode):
+                if status in _UNFINISHED:
+                    found.busy[name] = f"job {job_id} is about it"
+                    if is_backup:
+                        found.under_way.append((name, str(opcode.get("target_node") or "")))
+                elif status != FinalStatus.SUCCESS and is_backup and _is_ours(opcode):
+                    found.failed[name] = max(found.failed.get(name, 0.0), _seconds(end))
+    return found
+
+
+def _named(opcode: Mapping[str, Any]) -> Iterator[str]:
+    for key in _NAMING:
+        value = opcode.get(key)
+        yield from [value] if isinstance(value, str) else _texts(value)
+
+
+def _is_ours(opcode: Mapping[str, Any]) -> bool:
+    return any(str(step[1]).startswith(REASON) for step in opcode.get("reason") or [])
+
+
+def _touched(
+    name: str, target: str, primaries: Mapping[str, str], exports: Mapping[str, Sequence[Export]]
+) -> frozenset[str]:
+    """Return the nodes that a backup job is at work on; one without a target shortens chains."""
+    if target:
+        return frozenset({primaries.get(name, target), target})
+    return frozenset(each.node for each in exports.get(name, ()))
+
+
+def _machines(ask: Ask) -> Iterator[Machine]:
+    groups = {uuid: _texts(tags) for uuid, tags in ask("group", ["uuid", "tags"], None)}
+    fields = ["name", "pnode", "snodes", "ctime", "tags", "pnode.group.uuid"]
+    for name, primary, others, made, tags, group in ask("instance", fields, None):
+        if primary is None:
+            continue  # it is forthcoming
+        kinds = {"instance": _texts(tags), "nodegroup": groups.get(group, ())}
+        yield Machine(str(name), str(primary), _texts(others), _seconds(made), kinds)
+
+
+def _nodes(ask: Ask) -> Iterator[tuple[str, NodeState]]:
+    fields = ["name", "offline", "drained", "vm_capable", "bootid"]
+    for name, is_offline, is_drained, can_run, boot_id in ask("node", fields, None):
+        if is_offline:
+            yield str(name), NodeState.OFFLINE
+        elif can_run and not boot_id:  # of the others nobody tells whether they are silent
+            yield str(name), NodeState.SILENT
+        else:
+            yield str(name), NodeState.DRAINED if is_drained else NodeState.GOOD
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, list | tuple) else ()
+
+
+def _numbers(value: object) -> tuple[int, ...]:
+    return tuple(map(int, value)) if isinstance(value, list) else (0,)
+
+
+def _seconds(value: object) -> float:
+    """Return seconds: a time is that, or a pair of seconds and microseconds."""
+    if isinstance(value, list | tuple):
+        return float(value[0]) + float(value[1]) / 1e6
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def opcode_of(step: Step, origin: str, now_ns: int) -> OpCode:
+    """Return the opcode of a step.
+
+    Args:
+        origin: the program that submits it.
+    """
+    name = step.instance
+    reason: list[object] = [[origin, f"{REASON}: {step.work}, {name}", now_ns]]
+    if step.work is Work.SHORTEN:
+        return OpBackupRemove(
+            instance_name=name, before=step.before, reason=reason, priority=SubmitPriority.LOW
+        )
+    return OpBackupExport(
+        instance_name=name,
+        target_node=step.node,
+        shutdown=step.policy.stops,
+        incremental=bool(step.policy.keep) or None,
+        reason=reason,
+        priority=SubmitPriority.LOW,
+    )

@@ -1,0 +1,109 @@
+"""Backups by schedule on a cluster: policies in tags, and the watcher that obeys them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fakes.virtual_cluster import TestCluster, own_cluster
+
+NAME, OTHER = "web.example.com", "db.example.com"
+ADD = "instance add --no-name-check --no-ip-check --no-install --no-start -t file --disk 0:size=2"
+
+
+@pytest.fixture(scope="module")
+def scheduled() -> Iterator[TestCluster]:
+    with own_cluster(without=("ganeti-mond",)) as cluster:
+        yield cluster
+
+
+@pytest.fixture(autouse=True)
+def _tidy(scheduled: TestCluster) -> Iterator[None]:
+    yield
+    scheduled.tidy_up()
+    for name in {name for _, name in exports(scheduled)}:
+        scheduled.gnt(f"backup remove {name}")
+
+
+def exports(cluster: TestCluster) -> list[tuple[str, str]]:
+    with cluster.client() as client:
+        return [(str(node), str(name)) for node, name in client.query_exports([]) if name]
+
+
+def points(cluster: TestCluster, name: str = NAME) -> object:
+    with cluster.client() as client:
+        rows = client.query("export", ["points", "export"]).rows()
+    return next((numbers for numbers, export in rows if export == name), None)
+
+
+def watch(cluster: TestCluster) -> str:
+    """Run the watcher, and wait for its jobs; returns what it did about backups."""
+    path = Path(cluster.paths.log_watcher)
+    before = len(path.read_text()) if path.exists() else 0
+    outcome = cluster.run("ganeti-watcher --no-verify-disks")
+    assert outcome.status == 0, outcome
+    said = path.read_text()[before:]
+    for number in re.findall(r"Submitted job (\d+) for", said):
+        cluster.run(["gnt-job", "wait", number])
+    return said
+
+
+def age(cluster: TestCluster, node: str, seconds: int, name: str = NAME) -> None:
+    """Make all points of an export older."""
+    for path in Path(cluster.paths_of(node).export_dir, name).rglob("config.ini"):
+        text = path.read_text()
+        found = re.search(r"^timestamp = (\d+)", text, re.MULTILINE)
+        assert found is not None
+        path.write_text(text.replace(found[0], f"timestamp = {int(found[1]) - seconds}"))
+
+
+def test_the_watcher_makes_the_backups_that_are_due(scheduled: TestCluster) -> None:
+    cluster, (one, two, three) = scheduled, scheduled.nodes
+    cluster.gnt(f"{ADD} -H fake -n {one} {NAME}")
+    assert "to export it" not in watch(cluster), "nothing has a policy"
+    cluster.gnt(f"instance add-tags {NAME} ganeti:backup:every:1d:to:{two}+{three}:keep:1")
+    said = watch(cluster)
+    assert f"for {NAME}, to export it" in said
+    assert exports(cluster) == [(two, NAME)]
+    assert points(cluster) == [0]
+    [job] = [
+        line
+        for line in cluster.gnt("job list --no-headers -o id,summary").lines
+        if "BACKUP" in line
+    ]
+    assert (
+        "backup by schedule: export it, web.example.com"
+        in cluster.gnt(f"job info {job.split()[0]}").out
+    )
+
+    assert "Submitted" not in watch(cluster), "it is new"
+    age(cluster, two, 86_400)
+    assert f"for {NAME}, to export it" in watch(cluster)
+    assert points(cluster) == [0, 1]
+    assert f"for {NAME}, to remove the oldest points of its chain" in watch(cluster)
+    assert points(cluster) == [1]
+    assert "Submitted" not in watch(cluster)
+
+    age(cluster, two, 3 * 86_400)
+    said = watch(cluster)
+    assert f"The newest exports of {NAME} are too old" in said
+    assert points(cluster) == [1, 2]
+
+
+def test_a_failure_is_not_repeated_at_each_run(scheduled: TestCluster) -> None:
+    cluster, (one, two, _) = scheduled, scheduled.nodes
+    cluster.gnt(f"{ADD} -H fake -n {one} {NAME}")
+    cluster.gnt(f"instance startup {NAME}")  # the fake hypervisor has no snapshots
+    cluster.gnt(f"instance add-tags {NAME} ganeti:backup:every:1d:to:{two}")
+    assert "to export it" in watch(cluster)
+    assert exports(cluster) == []
+    assert "to export it" not in watch(cluster)
+    cluster.gnt(f"{ADD} -H fake -n {one} {OTHER}")
+    cluster.gnt(f"instance startup {OTHER}")
+    cluster.gnt("cluster add-tags ganeti:backup:every:1d:stop")
+    assert f"for {OTHER}, to export it" in watch(cluster)
+    assert [name for _, name in exports(cluster)] == [OTHER]
+    assert cluster.instance_field(OTHER, "status") == "running"
+    cluster.gnt("cluster remove-tags ganeti:backup:every:1d:stop")
