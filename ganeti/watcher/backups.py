@@ -30,9 +30,7 @@ def begin_backups(client: LuxiClient, cluster_tags: Sequence[str]) -> bool:
     plan = plan_backups(gather(ask, cluster_tags, now=clock.now(), local=clock.local))
     late = [each.machine.name for each in plan.standings if each.is_late]
     if late:
-        logger.warning(
-            "The newest exports of %s are too old; 'gnt-backup schedule' says why", shown(late)
-        )
+        logger.warning("The newest exports of %s are too old", shown(late))
     if not plan.steps:
         return True
     opcodes = [[opcode_of(step, REASON_SOURCE, clock.now_ns())] for step in plan.steps]
