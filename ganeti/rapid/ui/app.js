@@ -9,6 +9,7 @@ import { MaintenanceView } from "/ui/maintenance.js";
 import { CreateView } from "/ui/create.js";
 import { MapView } from "/ui/map.js";
 import { NetworkView, backupsView, groupsView, networksView, systemsView } from "/ui/places.js";
+import { StorageView } from "/ui/storage.js";
 
 const POLL_MS = 5000;
 const FOLLOWED_MAX = 3; // a browser opens few connections to one server
@@ -30,11 +31,12 @@ const VIEWS = {
   networks: (app) => networksView(app),
   systems: (app) => systemsView(app),
   backups: (app) => backupsView(app),
+  storage: (app) => new StorageView(app),
   network: (_app, name) => new NetworkView(name),
   create: (app, name) => new CreateView(app, name),
 };
-const TABS = { overview: "Overview", instances: "Instances", nodes: "Nodes", groups: "Groups", networks: "Networks", systems: "Systems", backups: "Backups", jobs: "Jobs", map: "Map", maintenance: "Maintenance" };
-const KEYS = { o: "overview", i: "instances", d: "nodes", g: "groups", w: "networks", s: "systems", b: "backups", j: "jobs", m: "map", a: "maintenance", n: "create" };
+const TABS = { overview: "Overview", instances: "Instances", nodes: "Nodes", groups: "Groups", networks: "Networks", storage: "Storage", systems: "Systems", backups: "Backups", jobs: "Jobs", map: "Map", maintenance: "Maintenance" };
+const KEYS = { o: "overview", i: "instances", d: "nodes", g: "groups", w: "networks", t: "storage", s: "systems", b: "backups", j: "jobs", m: "map", a: "maintenance", n: "create" };
 const PARENT = { network: "networks", instance: "instances", create: "instances", node: "nodes", job: "jobs" };
 const LISTS = {
   info: "/2/info",
