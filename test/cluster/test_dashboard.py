@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fakes.browser import Browser, open_browser
@@ -28,7 +29,11 @@ from fakes.rapi import USERS, RapiClient, create_instance, rapi_of, wait_job, wr
 from fakes.virtual_cluster import TestCluster
 from fakes.waiting import wait_until
 
+from ganeti.clients.wconfd import WConfClient
+from ganeti.protocol.maintenance.diagnosis import Action
+from ganeti.protocol.maintenance.stored import Incident, RepairStatus
 from ganeti.protocol.rapi.pages import CONSOLE_POLICY, FILES, LIBRARIES, PAGES, POLICY, TOP
+from ganeti.protocol.wconfd import ClientId
 from ganeti.rapid import documents
 
 WEB, DB, NEW = "web1.example.com", "db1.example.com", "new1.example.com"
@@ -718,8 +723,62 @@ def test_maintenance_is_shown_with_the_reason_why_nothing_is_done(page: Browser)
     text = page.text("#round")
     for word in ("on; no move gains enough", "60 s", "node0.example.com: no answer", "off"):
         assert word in text
+    assert page.count("main .actions button") == 1
     assert page.script("return window.harmed") is None
     page.screenshot("maintenance")
+
+
+def test_events_of_nodes_are_canceled_acknowledged_and_forgotten(
+    rapi: RapiClient, cluster: TestCluster, page: Browser
+) -> None:
+    first, second = cluster.nodes[1:]
+    uuids = [f"{number}1111111-1111-4111-8111-111111111111" for number in (1, 2)]
+    tag = f"maintd:repairfailed:{uuids[1]}"
+    told: Any = {"original": {"status": "evacuate"}, "action": Action.EVACUATE}
+    found = [
+        Incident(**told, node=first, repair_status=RepairStatus.NOTED, tag="t", uuid=uuids[0]),
+        Incident(**told, node=second, repair_status=RepairStatus.FAILED, tag=tag, uuid=uuids[1]),
+    ]
+
+    def states() -> list[str]:
+        known = rapi.ask("GET", "/2/maintenance").json["incidents"]
+        return [each["repair-status"] for each in known]
+
+    sign_in(page)
+    page.wait_text("#who", "writer")
+    record_notes(page)
+    page.click("nav a[href='#/maintenance']")
+    page.wait_text("#round", "switches it on")
+    try:
+        page.click("main .head button")
+        page.type(field("maint_round_delay"), "120")
+        page.click(field("maint_balance"))
+        submit(page, "CLUSTER_SET_PARAMS")
+        page.wait_text("#round", "120 s")
+        settings = rapi.ask("GET", "/2/maintenance").json
+        assert [settings[each] for each in ("roundDelay", "balance", "autoRepair")] == [
+            *(120, True),
+            False,
+        ]
+        with WConfClient(cluster.paths, ClientId("test", "", os.getpid())) as client:
+            for each in found:
+                client.update_maintd_incident(each)
+        cluster.gnt(f"node add-tags {second} {tag}")
+        page.wait_for(f"button[aria-label='Acknowledge: evacuate of {second}']")
+        assert page.count("main .actions button") == 3
+        page.screenshot("incidents")
+        confirm(page, f"button[aria-label='Cancel: evacuate of {first}']")
+        page.wait_text("main tbody", "canceled")
+        assert states() == ["canceled", "failed"]
+        confirm(page, f"button[aria-label='Acknowledge: evacuate of {second}']")
+        wait_for_note(page, "TAGS_DEL")
+        page.wait(lambda: page.count("[aria-label^='Acknowledge']") == 0, "it has no tag now")
+        assert cluster.gnt(f"node list-tags {second}").out.split() == []
+        confirm(page, f"button[aria-label='Forget: evacuate of {first}']")
+        page.wait(lambda: page.count("main tbody tr") == 1, "one is left")
+        assert states() == ["failed"]
+    finally:
+        cluster.gnt("cluster modify --maintenance-interval=0 --auto-balance-cluster=no")
 
 
 def test_the_page_asks_for_no_more_than_it_shows(rapi: RapiClient, page: Browser) -> None:

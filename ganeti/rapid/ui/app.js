@@ -23,7 +23,7 @@ const VIEWS = {
   nodes: () => nodesView(),
   jobs: (app) => new JobsView(app),
   map: () => new MapView(),
-  maintenance: () => new MaintenanceView(),
+  maintenance: (app) => new MaintenanceView(app),
   instance: (_app, name) => new InstanceView(name),
   node: (app, name) => new NodeView(name, app),
   job: (_app, id) => new JobView(id),
@@ -243,7 +243,9 @@ class App {
     if (chosen === null) return;
     try {
       const answer = await this.api.ask(method, path, { body: bodyOf?.(chosen) });
-      if (typeof answer !== "number") {
+      if (answer === null) {
+        note("green", `${title.replace("?", ":")} done.`);
+      } else if (typeof answer !== "number") {
         note(answer[0] ? "green" : "red", answer[1]);
       } else {
         this.watch(answer, title.replace("?", ""));
