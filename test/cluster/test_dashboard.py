@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from ganeti.protocol.maintenance.stored import Incident, RepairStatus
 from ganeti.protocol.rapi.pages import CONSOLE_POLICY, FILES, LIBRARIES, PAGES, POLICY, TOP
 from ganeti.protocol.wconfd import ClientId
 from ganeti.rapid import documents
+from ganeti.system.filelock import LiveLock
 
 WEB, DB, NEW = "web1.example.com", "db1.example.com", "new1.example.com"
 MARKUP = '<img src=x onerror="window.harmed=1"><b>bold</b>'
@@ -728,6 +729,18 @@ def test_maintenance_is_shown_with_the_reason_why_nothing_is_done(page: Browser)
     page.screenshot("maintenance")
 
 
+def note_incidents(cluster: TestCluster, incidents: Sequence[Incident]) -> None:
+    """Write them into the configuration, as the maintenance daemon does."""
+    livelock = LiveLock.create(f"{cluster.paths.livelock_dir}/noting")
+    try:
+        owner = ClientId("noting", livelock.path, os.getpid())
+        with WConfClient(cluster.paths, owner) as client:
+            for each in incidents:
+                client.update_maintd_incident(each)
+    finally:
+        livelock.release()
+
+
 def test_events_of_nodes_are_canceled_acknowledged_and_forgotten(
     rapi: RapiClient, cluster: TestCluster, page: Browser
 ) -> None:
@@ -756,13 +769,9 @@ def test_events_of_nodes_are_canceled_acknowledged_and_forgotten(
         submit(page, "CLUSTER_SET_PARAMS")
         page.wait_text("#round", "120 s")
         settings = rapi.ask("GET", "/2/maintenance").json
-        assert [settings[each] for each in ("roundDelay", "balance", "autoRepair")] == [
-            *(120, True),
-            False,
-        ]
-        with WConfClient(cluster.paths, ClientId("test", "", os.getpid())) as client:
-            for each in found:
-                client.update_maintd_incident(each)
+        assert (settings["roundDelay"], settings["balance"]) == (120, True)
+        assert settings["autoRepair"] is False
+        note_incidents(cluster, found)
         cluster.gnt(f"node add-tags {second} {tag}")
         page.wait_for(f"button[aria-label='Acknowledge: evacuate of {second}']")
         assert page.count("main .actions button") == 3
@@ -778,7 +787,7 @@ def test_events_of_nodes_are_canceled_acknowledged_and_forgotten(
         page.wait(lambda: page.count("main tbody tr") == 1, "one is left")
         assert states() == ["failed"]
     finally:
-        cluster.gnt("cluster modify --maintenance-interval=0 --auto-balance-cluster=no")
+        cluster.gnt("cluster modify --maintenance-interval=0")
 
 
 def test_the_page_asks_for_no_more_than_it_shows(rapi: RapiClient, page: Browser) -> None:
