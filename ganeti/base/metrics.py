@@ -86,6 +86,40 @@ LUXID_RUN_S: Final = _histogram(
 )
 LUXID_CALLS: Final = _metric("luxid_calls_total", "Calls of clients.", "call")
 
+WCONFD_CONFIG_BYTES: Final = _metric("wconfd_config_bytes", "Size of the configuration.")
+WCONFD_CHANGES: Final = _metric(
+    "wconfd_changes_total", "Changes of the configuration; several may share one write."
+)
+WCONFD_WRITE_S: Final = _histogram(
+    "wconfd_write_seconds",
+    "Time of a write of the configuration until it is safe on the disk.",
+    _SHORT_S,
+    "file",
+)
+WCONFD_WRITTEN_BYTES: Final = _metric("wconfd_written_bytes_total", "Bytes written.", "file")
+WCONFD_WRITE_FAILURES: Final = _metric(
+    "wconfd_write_failures_total", "Writes of the configuration that failed.", "file"
+)
+WCONFD_REPLICATION_S: Final = _histogram(
+    "wconfd_replication_seconds",
+    "From a change on the disk of the master until another candidate that answers has it.",
+    _SHORT_S,
+)
+WCONFD_BEHIND: Final = _metric(
+    "wconfd_candidates_behind",
+    "Other master candidates, those offline left out, without the newest configuration.",
+)
+WCONFD_LOCKS_HELD: Final = _metric("wconfd_locks_held", "Locks that are held.", "mode")
+WCONFD_LOCK_OWNERS: Final = _metric("wconfd_lock_owners", "Jobs and others that hold locks.")
+WCONFD_LOCK_WAITERS: Final = _metric("wconfd_lock_waiters", "Requests that wait for locks.")
+WCONFD_LOCK_WAIT_S: Final = _histogram(
+    "wconfd_lock_wait_seconds",
+    "Time of a request for locks, those included that are granted at once.",
+    _LONG_S,
+    "outcome",
+)
+WCONFD_CALLS: Final = _metric("wconfd_calls_total", "Calls of clients.", "call")
+
 OF_DAEMONS: Final[Mapping[str, tuple[Metric, ...]]] = {
     "LuxiD": (
         LUXID_JOBS,
@@ -96,6 +130,20 @@ OF_DAEMONS: Final[Mapping[str, tuple[Metric, ...]]] = {
         LUXID_WAIT_S,
         LUXID_RUN_S,
         LUXID_CALLS,
-    )
+    ),
+    "WConfD": (
+        WCONFD_CONFIG_BYTES,
+        WCONFD_CHANGES,
+        WCONFD_WRITE_S,
+        WCONFD_WRITTEN_BYTES,
+        WCONFD_WRITE_FAILURES,
+        WCONFD_REPLICATION_S,
+        WCONFD_BEHIND,
+        WCONFD_LOCKS_HELD,
+        WCONFD_LOCK_OWNERS,
+        WCONFD_LOCK_WAITERS,
+        WCONFD_LOCK_WAIT_S,
+        WCONFD_CALLS,
+    ),
 }
 """The metrics that daemons tell of themselves."""

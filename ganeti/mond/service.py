@@ -1,7 +1,7 @@
 """The answers of the monitoring daemon, by address: reports in JSON, and the page of metrics.
 
 The one module that knows Prometheus's client library.  On the master node the page has what LuxiD
-tells as well, which has no port: it is asked for its page, and that is handed on.
+and WConfD tell as well, which have no port: they are asked for their pages, which are handed on.
 
 Source: mond.json, "transport" and "urls"; `ganeti.base.daemons`; proc(5); prometheus.io,
 "Exposition formats".
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from typing import Final
@@ -24,7 +25,7 @@ from ganeti.base.json import dumps
 from ganeti.base.metrics import Metric, MetricKind, Sample
 from ganeti.base.paths import Paths
 from ganeti.base.versions import RELEASE_VERSION
-from ganeti.clients.async_services import AsyncLuxiClient
+from ganeti.clients.async_services import AsyncLuxiClient, AsyncWConfClient
 from ganeti.collectors import metrics
 from ganeti.collectors.cluster_facts import ClusterFacts, Need, Switch
 from ganeti.collectors.collector import Collector
@@ -34,6 +35,7 @@ from ganeti.collectors.report import DEFAULT_CATEGORY, Report
 from ganeti.mond.cluster_watch import ClusterWatch
 from ganeti.mond.sampling import Sampler
 from ganeti.protocol.luxi import LuxiCalls
+from ganeti.protocol.wconfd import ClientId, WConfCalls
 from ganeti.store import ssconf
 from ganeti.system import daemon_control, process_facts
 from ganeti.transport.http_message import HttpRequest, HttpResponse
@@ -135,7 +137,7 @@ class MonitoringService:
         """Return the pages of the daemons of the master; empty ones of those that do not answer."""
         if not _is_master(self._paths, self._hostname):
             return {}
-        asked = {"ganeti-luxid": _ask_luxid}
+        asked = {"ganeti-luxid": _ask_luxid, "ganeti-wconfd": _ask_wconfd}
         pages = await asyncio.gather(*(_page(ask, self._paths) for ask in asked.values()))
         return dict(zip(asked, pages, strict=True))
 
@@ -156,6 +158,12 @@ class MonitoringService:
 async def _ask_luxid(paths: Paths) -> str:
     async with AsyncLuxiClient(paths) as luxi:
         return await luxi.ask(LuxiCalls.query_metrics)
+
+
+async def _ask_wconfd(paths: Paths) -> str:
+    nobody = ClientId("mond", "", os.getpid())  # owns nothing, and no question names it
+    async with AsyncWConfClient(paths, nobody) as wconfd:
+        return await wconfd.ask(WConfCalls.get_metrics)
 
 
 async def _page(ask: Callable[[Paths], Awaitable[str]], paths: Paths) -> bytes:

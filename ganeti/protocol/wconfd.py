@@ -524,6 +524,10 @@ class WConfCalls(Service):
     def get_replication_status(self) -> Any:
         """Answer which node has which version of the configuration."""
 
+    @_own("getMetrics", _READ)
+    def get_metrics(self) -> str:
+        """Answer what WConfD has counted since it began, in the text format of Prometheus."""
+
     @_own("redistributeConfig", _READ)
     def redistribute_config(self) -> None:
         """Send everything to all nodes again; flushConfig waits for that."""

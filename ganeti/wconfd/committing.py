@@ -17,45 +17,80 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
+from ganeti.base import metrics
 from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
 from ganeti.config.deltas.journal import record_of
 from ganeti.config.state import ConfigState, Flush
 from ganeti.config.transaction import Transaction
+from ganeti.daemon.tally import Counter, Histogram
 from ganeti.protocol.node_rpc_values import ConfigVersion
 from ganeti.store.config_file import JournalFile, write_config_pieces
+from ganeti.system import clock
 from ganeti.system.files import NotSyncedError
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+CONFIG_FILE: Final = "config.data"
+JOURNAL_FILE: Final = "config.journal"
 DELAY_S: Final = 0.5  # and a file that is written in half a second is there within one
 _RETRY_S: Final = 1.0
+
+
+class Writes:
+    """Counts the changes of the configuration, and the writes that they lead to."""
+
+    def __init__(self) -> None:
+        self.changes = Counter(metrics.WCONFD_CHANGES)
+        self._seconds = Histogram(metrics.WCONFD_WRITE_S)
+        self._bytes = Counter(metrics.WCONFD_WRITTEN_BYTES)
+        self._failures = Counter(metrics.WCONFD_WRITE_FAILURES)
+        self._failures.add((CONFIG_FILE,), 0)  # so that the first one is a rise
+
+    def done(self, file: str, size: int, begun_s: float) -> None:
+        """Count a write that is safe on the disk."""
+        self._seconds.add(clock.monotonic() - begun_s, (file,))
+        self._bytes.add((file,), size)
+
+    def failed(self, file: str) -> None:
+        """Count a write that failed."""
+        self._failures.add((file,))
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of the page of metrics."""
+        for each in (self.changes, self._seconds, self._bytes, self._failures):
+            yield from each.lines()
 
 
 class Committer:
     """Applies changes and writes them; `run` must be running.
 
     Args:
-        write: makes a change durable; called in a thread; raises OSError.
+        write: makes a change durable, and returns how many bytes it wrote; called in a thread;
+            raises OSError.
         written: called after each good write, once the waiting callers have been answered.
     """
 
     def __init__(
         self,
         state: ConfigState,
-        write: Callable[[Flush], None],
+        write: Callable[[Flush], int],
         written: Callable[[Flush], None],
         now: Callable[[], float],
+        writes: Writes,
+        file: str = CONFIG_FILE,
     ) -> None:
         self.state = state
         self._write = write
         self._written = written
         self._now = now
+        self._writes = writes
+        self._file = file
         self._accepted: asyncio.Future[None] | None = None  # of the changes not yet being written
         self._flushing: asyncio.Future[None] | None = None
         self._work = asyncio.Event()
@@ -74,6 +109,7 @@ class Committer:
             return result
         transaction.check()
         self.state.accept(transaction)
+        self._writes.changes.add()
         if self._accepted is None:
             self._accepted = asyncio.get_running_loop().create_future()
         accepted = self._accepted
@@ -103,14 +139,16 @@ class Committer:
     async def _flush_once(self) -> None:
         self._flushing, self._accepted = self._accepted, None
         flush = self.state.start_flush(self._now())
+        begun_s = clock.monotonic()
         try:
-            await asyncio.to_thread(self._write, flush)
+            size = await asyncio.to_thread(self._write, flush)
         except NotSyncedError as err:
             logger.critical("The disk failed with the new configuration written: %s; ending", err)
             raise
         except OSError as err:
             self._fail(err)
             return
+        self._writes.done(self._file, size, begun_s)
         self.state.flush_done()
         if self._is_failing:
             logger.info("The configuration can be written again")
@@ -123,6 +161,7 @@ class Committer:
     def _fail(self, error: OSError) -> None:
         """Drop everything since the last good write."""
         self.state.flush_failed()
+        self._writes.failed(self._file)
         if not self._is_failing:
             logger.error("Cannot write the configuration: %s; nothing was changed", error)
             self._is_failing = True
@@ -141,20 +180,25 @@ class Checkpoints:
         on_file: hears that the file has a new version.
     """
 
-    def __init__(self, paths: Paths, state: ConfigState, on_file: Callable[[], None]) -> None:
+    def __init__(
+        self, paths: Paths, state: ConfigState, on_file: Callable[[], None], writes: Writes
+    ) -> None:
         self._paths = paths
         self._state = state
         self._journal = JournalFile(paths)
         self._on_file = on_file
+        self._writes = writes
         self._wanted = asyncio.Event()
         self._is_failing = False
         self._mutex = threading.Lock()
         self._written_no = state.version.serial_no
         self.file_version = state.version
 
-    def append(self, flush: Flush) -> None:
+    def append(self, flush: Flush) -> int:
         """Make a change durable by its record; errors as of `JournalFile.append`."""
-        self._journal.append([record_of(flush.base, flush.version, flush.changed).line])
+        line = record_of(flush.base, flush.version, flush.changed).line
+        self._journal.append([line])
+        return len(line)
 
     def follow(self, _flush: Flush) -> None:
         """Note that the file lacks a change."""
@@ -172,14 +216,16 @@ class Checkpoints:
 
     async def write(self) -> bool:
         """Bring the file to the newest version; returns whether it has that."""
-        version = self._state.version
+        version, pieces = self._state.version, self._state.pieces
         if version == self.file_version:
             return True
+        begun_s = clock.monotonic()
         try:
-            await asyncio.to_thread(self._write, self._state.pieces, version)
+            await asyncio.to_thread(self._write, pieces, version)
         except OSError as err:
             self._failed(err)
             return False
+        self._writes.done(CONFIG_FILE, sum(map(len, pieces)), begun_s)
         if self._is_failing:
             logger.info("The configuration file can be written again")
             self._is_failing = False
@@ -188,6 +234,7 @@ class Checkpoints:
         return True
 
     def _failed(self, error: OSError) -> None:
+        self._writes.failed(CONFIG_FILE)
         if not self._is_failing:
             logger.error("Cannot write the configuration file: %s; its journal has all", error)
             self._is_failing = True

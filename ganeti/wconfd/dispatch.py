@@ -48,6 +48,7 @@ class Dispatcher:
     def __init__(
         self, keeper: Keeper, servers: Sequence[object], *, changes_without_owner: bool = False
     ) -> None:
+        self._calls = keeper.calls
         self._fence = Fence(keeper, changes_without_owner=changes_without_owner)
         self._handlers: dict[str, Callable[..., object]] = {}
         for server in servers:
@@ -69,6 +70,7 @@ class Dispatcher:
                 f"unknown method {request.method!r:.100}; a client of another version must be"
                 " started again"
             )
+        self._calls.add((call.name,))
         client, args = read_arguments(call, request.args)
         self._fence.check(call, client, args)
         leading: list[object] = [] if client is None else [client]

@@ -14,10 +14,11 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
+from ganeti.base import metrics
 from ganeti.base.errors import GenericError, OpExecError
 from ganeti.clients import master_poll
 from ganeti.clients.async_node_rpc import AsyncNodeRpcClient
@@ -30,6 +31,7 @@ from ganeti.config.state import Flush, parts_since
 from ganeti.copies.node import NodeCopies, Versions, Wanted
 from ganeti.copies.quorum import Tally
 from ganeti.daemon.master_watch import MasterWatch
+from ganeti.daemon.tally import Histogram, written
 from ganeti.jobs.votes import Answer
 from ganeti.objects.model import Node
 from ganeti.protocol.node_calls import NodeCalls
@@ -94,6 +96,8 @@ class Distributor:
         self._recent: dict[int, Content] = {}  # by serial number
         self._file_no: dict[str, int] = {}  # node -> serial number of the file that it took last
         self._records: deque[Record] = deque(maxlen=RECORDS_MAX)
+        self._due_since: dict[str, float] = {}  # candidate -> the first change that it lacks
+        self._replications = Histogram(metrics.WCONFD_REPLICATION_S)
         self._patched: dict[str, bool] = {}  # node -> whether it knows the call for that
         self._write_own_ssconf({})
         self._renew_nodes()
@@ -112,6 +116,10 @@ class Distributor:
             self._write_own_ssconf(before)
         if any(table == NODES for table, _ in flush.changed):
             self._renew_nodes()
+        now = clock.monotonic()
+        for each in self._candidates():
+            if not each.target.offline:
+                self._due_since.setdefault(each.name, now)
         self.start()
 
     async def finish(self) -> None:
@@ -175,11 +183,13 @@ class Distributor:
                 courier.copies.forget([SSCONF])  # it may have been reinstalled meanwhile
             if not node.master_candidate or node.offline:
                 courier.copies.forget([CONFIG, FILE])
+                self._due_since.pop(name, None)
             courier.copies.silent_delay_s_max = (
                 _CANDIDATE_DELAY_S_MAX if node.master_candidate else _OTHERS_DELAY_S_MAX
             )
         for name in self._nodes.keys() - found.keys():
             self._couriers.remove(name)
+            self._due_since.pop(name, None)
         self._nodes = found
 
     async def _config(self) -> tuple[int, CompressedText]:
@@ -249,6 +259,9 @@ class Distributor:
     async def deliver(self, courier: Courier, versions: Versions) -> Delivery:
         """As declared; the whole configuration first, and without it nothing."""
         taken: dict[str, int] = {}
+        due_s = self._due_since.pop(courier.name, None) if CONFIG in versions else None
+        if courier.copies.is_missing:
+            due_s = None  # it was away
         if CONFIG in versions or FILE in versions:
             appended = None if FILE in versions else await self._append(courier)
             serial_no, error = (
@@ -259,6 +272,8 @@ class Distributor:
                     self._watch.prompt()  # it may follow another master
                 return Delivery({}, {CONFIG: error})
             taken[CONFIG] = serial_no
+            if due_s is not None:
+                self._replications.add(clock.monotonic() - due_s)
             if appended is None:
                 taken[FILE] = serial_no
         if SSCONF in versions:
@@ -362,6 +377,8 @@ class Distributor:
     def on_result(self, courier: Courier, *, was_missing: bool, error_before: str | None) -> None:
         """As declared."""
         error = courier.copies.error
+        if was_missing or courier.copies.has_version(CONFIG, self._keeper.state.serial_no):
+            self._due_since.pop(courier.name, None)
         if error is not None and error_before is None:
             logger.warning(
                 "Cannot bring the configuration to node %s: %s; trying again", courier.name, error
@@ -383,6 +400,13 @@ class Distributor:
     def lacking(self, wanted: Wanted) -> list[str]:
         """Return the nodes that do not answer, or still lack some of that."""
         return self._couriers.lacking(wanted)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of the page of metrics about the copies."""
+        behind = self._behind(self._keeper.state.serial_no)
+        count = sum(not each.target.offline for each in behind)
+        yield from written(metrics.WCONFD_BEHIND, {(): count})
+        yield from self._replications.lines()
 
     def status(self) -> list[dict[str, object]]:
         """Return the versions that each other node has, and its errors."""

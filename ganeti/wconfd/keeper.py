@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
 from msgspec import Raw
 
+from ganeti.base import metrics
 from ganeti.base.errors import GenericError, LockError
 from ganeti.base.paths import Paths
 from ganeti.config.index import By
@@ -24,10 +25,12 @@ from ganeti.config.reservation_file import (
 from ganeti.config.state import ConfigState, Flush
 from ganeti.config.transaction import Transaction, free_ports
 from ganeti.config.views import Base
+from ganeti.daemon import tally
+from ganeti.daemon.tally import Counter
 from ganeti.protocol.wconfd import ClientId, LockMode
 from ganeti.store.config_file import write_config_pieces
 from ganeti.system import clock
-from ganeti.wconfd.committing import Checkpoints, Committer
+from ganeti.wconfd.committing import CONFIG_FILE, JOURNAL_FILE, Checkpoints, Committer, Writes
 from ganeti.wconfd.lock_service import LockService
 from ganeti.wconfd.owners import Owners
 from ganeti.wconfd.signalling import Signals
@@ -58,6 +61,8 @@ class Keeper:
 
     def __init__(self, paths: Paths, contents: StateFiles, *, has_journal: bool = False) -> None:
         self.paths = paths
+        self.calls = Counter(metrics.WCONFD_CALLS)
+        self.writes = Writes()
         self.owners = Owners(paths)
         self.state = contents.config
         self.reservations = decode_reservations(contents.reservations, contents.own_reservations)
@@ -71,11 +76,12 @@ class Keeper:
         self._listeners: list[Callable[[Flush], None]] = []
         self._file_listeners: list[Callable[[], None]] = []
         self.checkpoints: Checkpoints | None = None
+        write, file = self._write, CONFIG_FILE
         if has_journal:
-            self.checkpoints = Checkpoints(paths, self.state, self._file_written)
+            self.checkpoints = Checkpoints(paths, self.state, self._file_written, self.writes)
+            write, file = self.checkpoints.append, JOURNAL_FILE
             self.on_flush(self.checkpoints.follow)
-        write = self._write if self.checkpoints is None else self.checkpoints.append
-        self.committer = Committer(self.state, write, self._written, clock.now)
+        self.committer = Committer(self.state, write, self._written, clock.now, self.writes, file)
         self._own_file = VolatileFile(
             paths.tempres_own_data,
             contents.own_reservations,
@@ -105,8 +111,16 @@ class Keeper:
         """Return the whole durable configuration as one object."""
         return Raw(b"".join(self.state.pieces))
 
-    def _write(self, flush: Flush) -> None:
+    def _write(self, flush: Flush) -> int:
         write_config_pieces(self.paths, flush.pieces)
+        return sum(map(len, flush.pieces))
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of the page of metrics, but for the copies on other nodes."""
+        size = sum(map(len, self.state.pieces))
+        yield from tally.written(metrics.WCONFD_CONFIG_BYTES, {(): size})
+        for each in (self.writes, self.locks, self.calls):
+            yield from each.lines()
 
     def _written(self, flush: Flush) -> None:
         self.locks.set_jobs_max(self.durable.cluster.max_running_jobs)

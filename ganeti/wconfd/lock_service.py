@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ganeti.base import metrics
 from ganeti.base.errors import GenericError, LockError
+from ganeti.daemon.tally import Histogram, Labels, written
 from ganeti.locking.names import CONFIG_LOCK, Request, in_order
 from ganeti.locking.serialisation import decode_locks, encode_locks
 from ganeti.protocol.wconfd import GONE, GRANTED, TIMEOUT, ClientId, LockMode
+from ganeti.system import clock
 from ganeti.wconfd.owners import Owners
 from ganeti.wconfd.signalling import Signals
 from ganeti.wconfd.volatile import VolatileFile
@@ -62,6 +65,23 @@ class LockService:
         self._to_signal = self._left_to_signal()
         self._unions: list[_Union] = []
         self._config_waiters: list[asyncio.Future[None]] = []
+        self._waits = Histogram(metrics.WCONFD_LOCK_WAIT_S)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of the page of metrics about locks."""
+        owners = list(self.allocation.owners())
+        held: dict[Labels, float] = {("exclusive",): 0, ("shared",): 0}
+        for owner in owners:
+            for mode in self.allocation.held(owner).values():
+                held[mode.value,] += 1
+        yield from written(metrics.WCONFD_LOCKS_HELD, held)
+        yield from written(metrics.WCONFD_LOCK_OWNERS, {(): len(owners)})
+        waiters = sum(1 for _ in self.allocation.pending()) + len(self._unions)
+        yield from written(metrics.WCONFD_LOCK_WAITERS, {(): waiters})
+        yield from self._waits.lines()
+
+    def _count_wait(self, outcome: str, begun_s: float) -> None:
+        self._waits.add(clock.monotonic() - begun_s, (outcome,))
 
     def _left_to_signal(self) -> list[ClientId]:
         """Return those whose request was granted just before the last WConfD ended."""
@@ -208,6 +228,23 @@ class LockService:
         timeout_s: float,
         gone: Callable[[], Awaitable[None]],
     ) -> tuple[str, Collection[ClientId]]:
+        """Wait for an update as `_wait`, and count the time of it."""
+        begun_s = clock.monotonic()
+        outcome, blockers = await self._wait(
+            owner, priority, request, timeout_s=timeout_s, gone=gone
+        )
+        self._count_wait(outcome, begun_s)
+        return outcome, blockers
+
+    async def _wait(
+        self,
+        owner: ClientId,
+        priority: int,
+        request: Request,
+        *,
+        timeout_s: float,
+        gone: Callable[[], Awaitable[None]],
+    ) -> tuple[str, Collection[ClientId]]:
         """Wait for an update; the request is withdrawn when the time is over.
 
         It is also withdrawn, with the outcome GONE, when the object of one of the locks was
@@ -280,12 +317,14 @@ class LockService:
             raise LockError(f"{count} locks are wanted of a set of {len(request)}")
         future: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
         union = _Union(owner, priority, request, count, future)
+        begun_s = clock.monotonic()
         self._unions.append(union)
         try:
             self._serve_union(union)
             await _first(future, gone, timeout_s)
         finally:
             self._unions.remove(union)
+        self._count_wait(GRANTED if future.done() else TIMEOUT, begun_s)
         if not future.done():
             return []
         got = await future

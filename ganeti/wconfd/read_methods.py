@@ -30,6 +30,7 @@ from ganeti.config.index import (
 )
 from ganeti.config.ssconf_values import ssconf_values
 from ganeti.config.views import Base, View
+from ganeti.daemon.tally import page
 from ganeti.objects.rpc_instance import secondary_nodes
 from ganeti.wconfd.distribution import Distributor
 from ganeti.wconfd.keeper import Keeper
@@ -71,6 +72,9 @@ class ReadMethods:
                 await asyncio.sleep(0)
         if found:
             raise ConfigVerifyError("Configuration is not valid", found)
+
+    def get_metrics(self) -> str:
+        return page((*self._keeper.lines(), *self._distributor.lines()))
 
     def get_serial(self) -> object:
         return [self._keeper.state.serial_no, self._keeper.state.mtime]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import urllib.request
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
+from fakes.metric_page import values_on
 from fakes.virtual_cluster import TestCluster, own_cluster
 from fakes.waiting import wait_until
-from prometheus_client.parser import text_string_to_metric_families
 
 from ganeti.collectors.metrics import served_names
 from ganeti.system import daemon_control, process
@@ -39,12 +39,8 @@ def collectors(cluster: TestCluster) -> list[str]:
     return [row[0] for row in json.loads(get(cluster, "/1/list/collectors"))]
 
 
-def metrics(cluster: TestCluster, node: str = OTHER) -> dict[Any, float]:
-    return {
-        (sample.name, *sample.labels.values()): sample.value
-        for family in text_string_to_metric_families(get(cluster, "/metrics", node))
-        for sample in family.samples
-    }
+def metrics(cluster: TestCluster, node: str = OTHER) -> dict[tuple[str, ...], float]:
+    return values_on(get(cluster, "/metrics", node))
 
 
 def restart(cluster: TestCluster) -> None:
@@ -109,6 +105,7 @@ def test_the_page_of_the_master_node_has_what_its_daemons_count(two: TestCluster
     ended = ("ganeti_luxid_jobs_ended_total", "success", "OP_TEST_DELAY")
     before = metrics(two, two.master)
     two.gnt("debug delay 0.01")
+    two.gnt("cluster add-tags counted")
     after = metrics(two, two.master)
     assert after[ended] == before.get(ended, 0) + 1
     for name in ("submit", "job_wait", "job_run"):
@@ -116,10 +113,22 @@ def test_the_page_of_the_master_node_has_what_its_daemons_count(two: TestCluster
         assert after[key] > before[key]
     assert after["ganeti_luxid_jobs", "success"] > before["ganeti_luxid_jobs", "success"]
     assert after["ganeti_luxid_queue_drained",] == 0
-    assert after["ganeti_daemon_answers", "ganeti-luxid"] == 1
+    for name in ("changes_total", "replication_seconds_count"):
+        assert after[f"ganeti_wconfd_{name}",] == before[f"ganeti_wconfd_{name}",] + 1
+    writes = ("ganeti_wconfd_write_seconds_count", "config.data")
+    assert after[writes] == before[writes] + 1
+    size = after["ganeti_wconfd_config_bytes",]
+    assert size == os.path.getsize(two.paths.config_data)
+    written = ("ganeti_wconfd_written_bytes_total", "config.data")
+    assert after[written] == before[written] + size
+    waits = ("ganeti_wconfd_lock_wait_seconds_count", "granted")
+    assert after[waits] > before[waits]
+    assert after["ganeti_wconfd_candidates_behind",] == 0
+    for name in ("ganeti-luxid", "ganeti-wconfd"):
+        assert after["ganeti_daemon_answers", name] == 1
     told = {name for (name, *_) in after}
     assert told <= served_names().keys()
-    counted = {name for name in served_names() if name.startswith("ganeti_luxid_")}
+    counted = {name for name in served_names() if re.match("ganeti_(luxid|wconfd)_", name)}
     assert counted <= told
     assert not counted & {name for (name, *_) in metrics(two, OTHER)}
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from fakes.large_config import uuid_of
+from fakes.metric_page import values_on
 from fakes.noded_node import NodedNode, short_directory
 from fakes.waiting import wait_until
 from fakes.wconfd_node import ALONE, WconfdNode
@@ -121,6 +122,9 @@ def test_a_candidate_is_sent_what_changed(cluster: Cluster) -> None:
         client.flush_config()
         wait_until(lambda: config_of(cluster.candidate) == cluster.master.config(), "the copy")
     assert log.read_text().count("upload_file_single") == 1
+    told = values_on(client.get_metrics())
+    assert told["ganeti_wconfd_candidates_behind",] == 0
+    assert told["ganeti_wconfd_replication_seconds_count",] == 3
     Path(cluster.candidate.paths.config_data).write_text("{}")
     client.add_tags("cluster", "", ["last"])
     client.flush_config()
@@ -172,6 +176,8 @@ def test_a_promoted_node_gets_the_configuration(cluster: Cluster) -> None:
 def test_a_node_that_was_away_gets_it_later_and_is_logged_once(cluster: Cluster) -> None:
     client = cluster.master.start().owner().hold_everything().client
     client.flush_config()
+    counted = ("ganeti_wconfd_replication_seconds_count",)
+    before = values_on(client.get_metrics())[counted]
     cluster.candidate.stop()
     for number in range(5):
         client.add_tags("cluster", "", [f"t{number}"])
@@ -180,6 +186,7 @@ def test_a_node_that_was_away_gets_it_later_and_is_logged_once(cluster: Cluster)
         lambda: "Cannot bring the configuration to node node2" in cluster.master.log(),
         "the failure to be logged",
     )
+    assert values_on(client.get_metrics())["ganeti_wconfd_candidates_behind",] == 1
     cluster.candidate.start()
     wait_until(
         lambda: config_of(cluster.candidate) == cluster.master.config(), "the node to catch up"
@@ -188,6 +195,7 @@ def test_a_node_that_was_away_gets_it_later_and_is_logged_once(cluster: Cluster)
         lambda: "node2.example.com has the configuration again" in cluster.master.log(), "log"
     )
     assert cluster.master.log().count("Cannot bring the configuration to node node2") == 1
+    assert values_on(client.get_metrics())[counted] == before  # only nodes that answer count
 
 
 def test_under_high_availability_both_of_two_candidates_count_until_one_is_alone(

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from fakes.large_config import uuid_of
+from fakes.metric_page import values_on
 from fakes.waiting import wait_until
 from fakes.wconfd_node import Owner, WconfdNode
 
@@ -90,9 +91,18 @@ def test_a_wait_is_answered_when_granted(node: WconfdNode) -> None:
     one, two = node.owner(1), node.owner(2)
     one.client.try_update_locks([(NODE1, "exclusive")])
     waiting = begin_wait(two, NODE1)
+    told = values_on(one.client.get_metrics())
+    assert told["ganeti_wconfd_locks_held", "exclusive"] == 1
+    assert told["ganeti_wconfd_lock_owners",] == 1
+    assert told["ganeti_wconfd_lock_waiters",] == 1
+    granted = ("ganeti_wconfd_lock_wait_seconds_count", "granted")
+    before = told.get(granted, 0)
     one.client.free_locks()
     assert waiting.value() == ("granted", [])
     assert two.client.list_locks() == [(NODE1, "exclusive")]
+    told = values_on(one.client.get_metrics())
+    assert told["ganeti_wconfd_lock_waiters",] == 0
+    assert told[granted] == before + 1
 
 
 @pytest.mark.shows("backend/library/timeouts", "2.1/lock-wait/timeout")

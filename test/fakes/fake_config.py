@@ -346,7 +346,7 @@ def _keeper(paths: Paths, nodes: int, cluster: Mapping[str, object]) -> Keeper:
     )
     keeper = Keeper(paths, contents)
     keeper.committer = _Committer(
-        keeper.state, lambda _pieces: None, lambda _flush: None, clock.now
+        keeper.state, lambda _pieces: 0, lambda _flush: None, clock.now, keeper.writes
     )
     lasting = (keeper._own_file, keeper._file, keeper.locks._file, keeper.locks._signals._file)
     for file in lasting:

@@ -10,13 +10,17 @@ from typing import Any
 
 import pytest
 from fakes.large_config import large_config_bytes
+from fakes.metric_page import values_on
 
 from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.config import changes
 from ganeti.config.state import ConfigState, Flush
 from ganeti.config.transaction import Transaction
+from ganeti.daemon.tally import page
 from ganeti.system.files import NotSyncedError
-from ganeti.wconfd.committing import Committer
+from ganeti.wconfd.committing import Committer, Writes
+
+WRITTEN = 1000  # bytes, the disk says
 
 
 class Disk:
@@ -26,12 +30,14 @@ class Disk:
         self.contents: list[Any] = []
         self.may_write = threading.Semaphore(0)
         self.error: OSError | None = None
+        self.counts = Writes()
 
-    def write(self, flush: Flush) -> None:
+    def write(self, flush: Flush) -> int:
         assert self.may_write.acquire(timeout=60)
         if self.error is not None:
             raise self.error
         self.contents.append(json.loads(b"".join(flush.pieces)))
+        return WRITTEN
 
     @property
     def tags(self) -> list[list[str]]:
@@ -48,7 +54,7 @@ def play(scene: Callable[[Committer, Disk, list[Flush]], Awaitable[None]]) -> Di
 
     async def run() -> None:
         state = ConfigState(large_config_bytes(1))
-        committer = Committer(state, disk.write, flushes.append, lambda: 5.0)
+        committer = Committer(state, disk.write, flushes.append, lambda: 5.0, disk.counts)
         async with asyncio.TaskGroup() as tasks:
             writer = tasks.create_task(committer.run())
             try:
@@ -84,7 +90,12 @@ def test_changes_that_come_while_the_disk_is_busy_share_the_next_write() -> None
             disk.may_write.release()
         assert [flush.serial_no for flush in flushes] == [20, 21]
 
-    assert play(scene).tags == [["a"], ["a", "b", "c", "d"]]
+    disk = play(scene)
+    assert disk.tags == [["a"], ["a", "b", "c", "d"]]
+    told = values_on(page(disk.counts.lines()))
+    assert told["ganeti_wconfd_changes_total",] == 4
+    assert told["ganeti_wconfd_write_seconds_count", "config.data"] == 2
+    assert told["ganeti_wconfd_written_bytes_total", "config.data"] == 2 * WRITTEN
 
 
 @pytest.mark.shows("backend/config-data/not-flushed")
@@ -106,7 +117,11 @@ def test_a_failed_write_fails_all_and_keeps_what_was() -> None:
         disk.may_write.release()
         await committer.apply(tag("c"))
 
-    assert play(scene).tags == [["c"]]
+    disk = play(scene)
+    assert disk.tags == [["c"]]
+    told = values_on(page(disk.counts.lines()))
+    assert told["ganeti_wconfd_write_failures_total", "config.data"] == 1
+    assert told["ganeti_wconfd_write_seconds_count", "config.data"] == 1
 
 
 def test_nobody_is_answered_when_the_disk_fails_after_the_file_was_replaced() -> None:
@@ -115,7 +130,7 @@ def test_nobody_is_answered_when_the_disk_fails_after_the_file_was_replaced() ->
         disk.error = NotSyncedError(5, "Input/output error", "/config.data")
         disk.may_write.release()
         state = ConfigState(large_config_bytes(1))
-        committer = Committer(state, disk.write, lambda _flush: None, lambda: 5.0)
+        committer = Committer(state, disk.write, lambda _flush: None, lambda: 5.0, disk.counts)
         change = asyncio.ensure_future(committer.apply(tag("a")))
         with pytest.raises(NotSyncedError):
             await committer.run()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from fakes.metric_page import values_on
 from msgspec.structs import replace
-from prometheus_client.parser import text_string_to_metric_families
 
 from ganeti.base.ids import JobId
 from ganeti.daemon.tally import page
@@ -19,12 +19,7 @@ QUEUED = QueuedJob(
 
 
 def told(metrics: QueueMetrics) -> dict[tuple[str, ...], float]:
-    text = page(metrics.lines({Status.QUEUED: 2}, is_drained=True))
-    return {
-        (sample.name, *sample.labels.values()): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
+    return values_on(page(metrics.lines({Status.QUEUED: 2}, is_drained=True)))
 
 
 def ended(job: QueuedJob, status: Status) -> QueuedJob:
