@@ -24,7 +24,9 @@ from ganeti.daemon.tally import Tally
 from ganeti.objects.hypervisors import ConsoleWay
 from ganeti.opcodes.values import Version
 from ganeti.protocol.rapi.jobs import Inputs, Submission, Wire
+from ganeti.protocol.rapi.pages import BOOK
 from ganeti.protocol.rapi.routes import (
+    BookPage,
     ByJob,
     ConsoleSocket,
     ConsoleTicket,
@@ -40,6 +42,7 @@ from ganeti.protocol.rapi.routes import (
 from ganeti.protocol.rapi.values import HttpProblem, as_problem, problem_body
 from ganeti.rapid import planning
 from ganeti.rapid.access import Access, Permission
+from ganeti.rapid.book import FIRST, Book
 from ganeti.rapid.consoles import TICKET_S, Consoles
 from ganeti.rapid.counting import RoomCounts
 from ganeti.rapid.luxi_pool import InstanceLists, LuxiPool
@@ -96,6 +99,7 @@ class RapiServer:
         self._made: dict[str, bytes] = {}
         self._by_job = asyncio.Lock()  # anybody may ask by a job: one at a time
         self._rooms = RoomCounts(luxi, root)
+        self._book = Book()
         self._tally = Tally("ganeti_rapi_requests", "Requests", ("method", "resource", "status"))
 
     def authorize(self, request: HttpRequest) -> HttpResponse | None:
@@ -162,17 +166,26 @@ class RapiServer:
         permission = self._access.permission(user, route, target.path)
         inputs = planning.read_inputs(target, request)
         planning.check_conditions(route, request)
-        body = await self._perform(target, inputs, permission, request)
+        kind, policy = route.content_type, ""
+        if isinstance(route.action, BookPage):
+            name = "/".join(target.values.values())
+            if not name:
+                return HttpResponse(302, headers={"Location": f"{BOOK}/{FIRST}"})
+            body, kind, policy = self._book.page(name)
+        else:
+            body = await self._perform(target, inputs, permission, request)
         headers: dict[str, str] = {}
         if route.shows_version or route.has_whole_tag:
             tag = _tag_of(route, body)
             headers["ETag"] = tag
             planning.check_tag(request.headers.get("if-match", ""), tag, "It")
             if route.has_whole_tag and _matches(request.headers.get("if-none-match", ""), tag):
-                return HttpResponse(304, content_type=route.content_type, headers=headers)
+                return HttpResponse(304, content_type=kind, headers=headers)
         if isinstance(route.action, Document):
-            headers |= {**_PAGE_HEADERS, "Content-Security-Policy": route.action.policy}
-        return HttpResponse(200, body, route.content_type, headers)
+            policy = route.action.policy
+        if policy:
+            headers |= {**_PAGE_HEADERS, "Content-Security-Policy": policy}
+        return HttpResponse(200, body, kind, headers)
 
     async def _perform(
         self, target: planning.Target, inputs: Inputs, permission: Permission, request: HttpRequest
@@ -187,7 +200,7 @@ class RapiServer:
             return self._document(action.name)
         if isinstance(action, Counts):
             return self._tally.answer({}).body
-        assert not isinstance(action, ConsoleSocket), "it has no body"
+        assert not isinstance(action, ConsoleSocket | BookPage), "these are answered elsewhere"
         if isinstance(action, Identity):
             return dumps(self._access.identity(request.user)) + b"\n"
         if isinstance(action, ByJob):

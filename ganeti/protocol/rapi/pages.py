@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ganeti.protocol.rapi.routes import ConsoleSocket, Document, Route
+from ganeti.protocol.rapi.routes import BookPage, ConsoleSocket, Document, Route
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
@@ -76,6 +76,21 @@ def _page(path: str, name: str) -> Route:
 PAGES: Final = (
     _page(TOP, "index.html"),
     *(_page(f"{TOP}/{name}", name) for name in (*FILES, *LIBRARIES)),
+)
+
+BOOK: Final = "/docs"
+_BOOK_DEPTH_MAX: Final = 3  # the theme of Sphinx has files so deep
+BOOK_PAGES: Final = tuple(
+    Route(
+        BOOK + "".join(f"/{{part{number}}}" for number in range(depth)),
+        "GET",
+        "Answer a page of the book.",
+        BookPage(),
+        is_new=True,
+        is_public=True,
+        content_type=_CONTENT_TYPES["html"],  # or what the file is
+    )
+    for depth in range(_BOOK_DEPTH_MAX + 1)
 )
 
 CONSOLE_PROTOCOL: Final = "ganeti.console"

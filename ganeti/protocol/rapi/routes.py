@@ -48,6 +48,10 @@ class Document(msgspec.Struct, frozen=True):
     policy: str = "default-src 'none'"
 
 
+class BookPage(msgspec.Struct, frozen=True):
+    """Answers a file of the book, which the package brings."""
+
+
 class Identity(msgspec.Struct, frozen=True):
     """Answers the user of the request."""
 
@@ -72,7 +76,7 @@ class Usage(msgspec.Struct, frozen=True):
     """Answers what a node or an instance used lately; the node's monitoring daemon knows it."""
 
 
-Ours = Usage | ConsoleTicket | ConsoleSocket
+Ours = Usage | ConsoleTicket | ConsoleSocket | BookPage
 Action = Submission | Question | ByJob | Constant | Document | Identity | Counts | Room | Ours
 
 
@@ -210,6 +214,6 @@ class RouteTable:
 
 
 def _class_of(path: str) -> tuple[int, str]:
-    """Return how deep a path is, and its first part after the version."""
-    parts = path.split("/", 4)
-    return path.count("/"), parts[2] if len(parts) > 2 else ""
+    """Return how deep a path is, and its first part, after the version if there is one."""
+    _, *parts = path.removeprefix("/2").split("/", 3)
+    return path.count("/"), parts[0] if parts else ""

@@ -60,7 +60,7 @@ CODE_LINES_MAX = {
     "opcodes": 1_029,
     "protocol": 4_985,
     "query": 2_314,
-    "rapid": 1_330,
+    "rapid": 1_380,
     "rconfd": 497,
     "storage": 4_377,
     "store": 1_240,
@@ -83,7 +83,7 @@ THIN_SHARE_MAX = 0.178
 # Growing a machine is apart from the shell of its hotplug.
 # Following the configuration is decided apart from the reading of its files.
 # The step of the watcher that begins backups is apart from its other work on the master.
-SINGLE_IMPORTER_MAX = 102
+SINGLE_IMPORTER_MAX = 103
 SMALL_SINGLE_IMPORTER_MAX = 1
 LARGE_FOLDERS: set[str] = set()
 # What high availability needs, certificates too, is loaded where it is on, backups where there is a policy; what reads URLs for the call that is given one.
