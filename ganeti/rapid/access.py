@@ -51,7 +51,7 @@ class Access:
     """Users, roles and tokens as the files have them."""
 
     def __init__(self, paths: Paths, *, always: bool) -> None:
-        self._paths = paths
+        self.paths = paths
         self._always = always
         self._users: dict[str, User] = {}
         self._roles: Roles = {}
@@ -62,7 +62,7 @@ class Access:
 
     def reload(self) -> None:
         """Read the files again; an unreadable file is logged, and nobody gets in by it."""
-        paths = self._paths
+        paths = self.paths
         self._users, wrong = rapi_users.parse_users(_read(paths.rapi_users))
         _warn(paths.rapi_users, wrong)
         self._tokens, wrong = rapi_users.parse_tokens(_read(paths.rapi_tokens))
@@ -165,7 +165,28 @@ class Access:
             "name": user.name or None,
             "rights": [right for right in RIGHTS if right in rights],
             "roles": list(user.roles),
+            "tokens": self.tokens_of(user.name),
         }
+
+    def tokens_of(self, name: str) -> list[dict[str, Any]]:
+        """Return ids and ends of a user's tokens."""
+        found = [each for each in self._tokens.values() if each.user == name]
+        return [{"id": each.id, "expires": each.expires} for each in found]
+
+    def everybody(self) -> dict[str, Any]:
+        """Return all users and roles, without anything that is secret."""
+        users = [
+            {
+                "name": user.name,
+                "password": user.scheme,
+                "rights": sorted(user.rights),
+                "roles": user.roles,
+                "tokens": self.tokens_of(user.name),
+            }
+            for user in self._users.values()
+        ]
+        roles = [{"name": name, "grants": grants} for name, grants in self._roles.items()]
+        return {"users": users, "roles": roles}
 
 
 def _decode_basic(word: str) -> str:

@@ -34,10 +34,14 @@ from ganeti.protocol.rapi.routes import (
     Counts,
     Document,
     Identity,
+    NewToken,
+    Ours,
     Question,
     Room,
     Route,
+    TokenChange,
     Usage,
+    Users,
 )
 from ganeti.protocol.rapi.values import HttpProblem, as_problem, problem_body
 from ganeti.rapid import planning
@@ -46,6 +50,7 @@ from ganeti.rapid.book import FIRST, Book
 from ganeti.rapid.consoles import TICKET_S, Consoles
 from ganeti.rapid.counting import RoomCounts
 from ganeti.rapid.luxi_pool import InstanceLists, LuxiPool
+from ganeti.rapid.tokens import TokenChanges
 from ganeti.rapid.usage import usage
 from ganeti.rapid.visibility import Visibility
 from ganeti.system import clock
@@ -95,6 +100,7 @@ class RapiServer:
             "/2/jobs": self._visibility.jobs,
         }
         self._access = access
+        self._tokens = TokenChanges(access, luxi.ask)
         self._documents = documents
         self._made: dict[str, bytes] = {}
         self._by_job = asyncio.Lock()  # anybody may ask by a job: one at a time
@@ -200,31 +206,35 @@ class RapiServer:
             return self._document(action.name)
         if isinstance(action, Counts):
             return self._tally.answer({}).body
-        assert not isinstance(action, ConsoleSocket | BookPage), "these are answered elsewhere"
         if isinstance(action, Identity):
             return dumps(self._access.identity(request.user)) + b"\n"
         if isinstance(action, ByJob):
             return await self._ask_by_job(action, inputs)
-        if isinstance(action, Usage):
-            if permission.grants:
-                await self._visibility.check(permission.grants, target)
-            return await usage(self._luxi.ask, inputs.path) + b"\n"
-        if isinstance(action, ConsoleTicket):
-            return await self._give_ticket(target, inputs, permission, request.user)
-        if permission.grants and isinstance(action, Room):
+        if isinstance(action, Question):
+            return await self._ask(target, action, inputs, permission)
+        if permission.grants and not _is_about_oneself(target):
             await self._visibility.check(permission.grants, target)
         if isinstance(action, Room):
             return await self._rooms.count(inputs.query) + b"\n"
-        return await self._ask(target, action, inputs, permission)
+        return await self._answer_ours(action, inputs, request) + b"\n"
 
-    async def _give_ticket(
-        self, target: planning.Target, inputs: Inputs, permission: Permission, user: str
-    ) -> bytes:
-        if permission.grants:
-            await self._visibility.check(permission.grants, target)
-        way = inputs.query.get("way") or ConsoleWay.SERIAL
-        word = self._consoles.tickets.give(user, inputs.path["instance"], ConsoleWay(way))
-        return dumps({"ticket": word, "seconds": TICKET_S}) + b"\n"
+    async def _answer_ours(self, action: Ours, inputs: Inputs, request: HttpRequest) -> bytes:
+        """Answer what LuxiD does not know, to a user who may ask for it."""
+        assert not isinstance(action, ConsoleSocket | BookPage), "these are answered elsewhere"
+        if isinstance(action, Usage):
+            return await usage(self._luxi.ask, inputs.path)
+        if isinstance(action, ConsoleTicket):
+            way = inputs.query.get("way") or ConsoleWay.SERIAL
+            tickets = self._consoles.tickets
+            word = tickets.give(request.user, inputs.path["instance"], ConsoleWay(way))
+            return dumps({"ticket": word, "seconds": TICKET_S})
+        if isinstance(action, Users):
+            return dumps(self._access.everybody())
+        if isinstance(action, NewToken):
+            authorization = request.headers.get("authorization", "")
+            return await self._tokens.add(request.user, inputs.body.days, authorization)
+        owner = inputs.path.get("user", request.user)
+        return await self._tokens.remove(owner, inputs.path["token"], request.user)
 
     async def _submit(
         self, target: planning.Target, inputs: Inputs, permission: Permission, request: HttpRequest
@@ -305,6 +315,11 @@ class RapiServer:
         if seen[0] != "success":
             raise HttpProblem(500, f"Job {job_id} ended in {seen[0]}: {bytes(result).decode()}")
         return result
+
+
+def _is_about_oneself(target: planning.Target) -> bool:
+    """Tell whether a request is about tokens of the user who sends it."""
+    return isinstance(target.route.action, TokenChange) and "user" not in target.values
 
 
 def _tag_of(route: Route, body: bytes) -> str:

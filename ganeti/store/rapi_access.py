@@ -15,12 +15,14 @@ from ganeti.base.paths import Paths
 from ganeti.protocol.rapi import users as rapi_users
 from ganeti.protocol.rapi.users import Grant, Roles, Token, User
 from ganeti.system import files
+from ganeti.system.filelock import DirectoryLock
 
 _DIRECTORY_MODE: Final = 0o750
 _FILE_MODE: Final = 0o640
 _SALT_BYTES: Final = 16
 _SECRET_BYTES: Final = 32
 _ID_BYTES: Final = 6
+_OTHERS_S: Final = 10.0  # to wait for somebody else who changes a file
 
 
 class RapiAccess:
@@ -91,15 +93,20 @@ class RapiAccess:
 
     def _put_line(self, path: str, name: str, line: str | None) -> None:
         """Replace the line of a user or token, add it, or remove it with None."""
-        text = rapi_users.with_line(self._text(path), name, line)
-        self._write(path, text.encode("utf-8", "surrogateescape"))
+        files.ensure_directory(os.path.dirname(path), _DIRECTORY_MODE)
+        lock = DirectoryLock(os.path.dirname(path))  # commands and the daemon change them
+        lock.acquire(timeout_s=_OTHERS_S)
+        with lock:
+            text = rapi_users.with_line(self._text(path), name, line)
+            self._write(path, text.encode("utf-8", "surrogateescape"))
 
     def _write(self, path: str, data: bytes) -> None:
         directory = os.path.dirname(path)
         try:
             files.ensure_directory(directory, _DIRECTORY_MODE)
             state = os.stat(directory)  # the daemon's user reads it: the one the directory is of
-            files.write_durable(path, data, _FILE_MODE, owner=(state.st_uid, state.st_gid))
+            owner = (state.st_uid, state.st_gid) if os.geteuid() == 0 else None
+            files.write_durable(path, data, _FILE_MODE, owner=owner)
         except OSError as err:
             raise OpExecError(f"cannot write {path}: {err.strerror}") from err
 

@@ -144,6 +144,7 @@ class FileLock(_Held):
     """An advisory lock (``flock``) on a file that stays."""
 
     removes_file = False
+    _FLAGS = os.O_RDWR | os.O_CREAT
 
     def __init__(self, path: str, mode: int = 0o640) -> None:
         super().__init__(path)
@@ -159,7 +160,7 @@ class FileLock(_Held):
             raise LockError(f"{self.path} is locked by this very object")
         kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
         with contextlib.ExitStack() as undo:
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, self._mode)
+            descriptor = os.open(self.path, self._FLAGS | os.O_CLOEXEC, self._mode)
             undo.callback(os.close, descriptor)
             if not _succeeds_within(lambda: _try_flock(descriptor, kind), timeout_s):
                 raise LockError(f"{self.path} is locked by another process")
@@ -170,6 +171,12 @@ class FileLock(_Held):
         if self._descriptor < 0:
             self.acquire()
         return self
+
+
+class DirectoryLock(FileLock):
+    """The same on a directory that is there, for all who may list it."""
+
+    _FLAGS = os.O_RDONLY | os.O_DIRECTORY
 
 
 def open_locked(path: str) -> int | None:

@@ -285,6 +285,67 @@ def test_a_token_signs_in(rapi: RapiClient, cluster: TestCluster, page: Browser)
     assert page.script("return sessionStorage.length") == 0
 
 
+def test_tokens_are_made_and_removed(rapi: RapiClient, page: Browser) -> None:
+    def name_of(token: str) -> str | None:
+        headers = {"Authorization": f"Bearer {token}"}
+        answer = rapi.ask("GET", "/2/user", user=None, headers=headers)
+        return str(answer.json["name"]) if answer.status == 200 else None
+
+    def new_token(seen: str = "") -> str:
+        page.click("main .head button")
+        page.wait_text("#confirm-text", "with all rights of")
+        page.click("#confirm-yes")
+        page.wait(lambda: page.text("#new-token") not in ("", seen), "the new token")
+        return page.text("#new-token")
+
+    page.click("nav a[href='#/users']")
+    page.wait_text("main .hint", "Sign in to see your tokens")
+    sign_in(page, "reader")
+    page.wait_text("#who", "reads only")
+    page.wait_text("main", "You have no token.")
+    assert "All users" not in page.text("main")
+    theirs = new_token()
+    assert name_of(theirs) == "reader"
+    page.wait(lambda: page.count("main tbody tr") == 1, "it is listed")
+    second = new_token(theirs)
+    page.wait(lambda: page.count("main tbody tr") == 2, "both are")
+    confirm(page, f"button[aria-label='Remove the token {second.partition('.')[0]}']")
+    page.wait(lambda: page.count("main tbody tr") == 1, "one is")
+    assert (name_of(second), name_of(theirs)) == (None, "reader")
+
+    page.click("#sign")
+    page.wait_text("#sign", "Sign in")
+    assert theirs.partition(".")[2] not in page.script("return document.body.innerHTML")
+    sign_in(page)
+    page.wait_text("#who", "writer")
+    page.wait_text("main", "All users")
+    page.wait_text("main", theirs.partition(".")[0])
+    rows = page.texts("main tbody tr")
+    for words in (
+        ("writer", "read", "write", "cleartext"),
+        ("hashed", "scrypt"),
+        ("limited", "webs"),
+    ):
+        assert any(all(word in row for word in words) for row in rows), words
+    page.screenshot("users")
+    confirm(page, f"button[aria-label='Remove the token {theirs.partition('.')[0]}']")
+    page.wait(lambda: theirs.partition(".")[0] not in page.text("main"), "it is not listed")
+    assert name_of(theirs) is None
+    assert [line for line in page.log() if "401" not in line] == []
+
+
+def test_who_came_with_a_token_makes_none(rapi: RapiClient, page: Browser) -> None:
+    token = rapi.ask("POST", "/2/user/tokens", {"days": 1}).json["token"]
+    page.script("sessionStorage.setItem('ganeti-authorization', arguments[0])", f"Bearer {token}")
+    origin = page.script("return location.origin")
+    page.go("about:blank")
+    page.go(f"{origin}/ui/#/users")
+    page.wait_text("main .hint", "You signed in with a token")
+    page.wait_text("main", token.partition(".")[0])
+    assert page.count("main .head button") == 0
+    assert rapi.ask("DELETE", f"/2/user/tokens/{token.partition('.')[0]}").status == 200
+
+
 def test_a_right_that_was_taken_away(rapi: RapiClient, cluster: TestCluster, page: Browser) -> None:
     create_instance(rapi, cluster, WEB)
 

@@ -513,3 +513,52 @@ def test_a_new_certificate_is_used_without_a_restart(
 def log_of(paths: Paths) -> str:
     with open(paths.log_file(DAEMON), encoding="utf-8") as file:
         return file.read()
+
+
+def test_users_make_and_remove_tokens_of_their_own(rapi: RapiClient, cluster: TestCluster) -> None:
+    def ask(method: str, path: str, user: str | None, body: object = None, token: str = "") -> Any:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return rapi.ask(method, path, body, user=None if token else user, headers=headers)
+
+    own = "/2/user/tokens"
+    made = ask("POST", own, "reader", {"days": 2}).json
+    assert wait_job(rapi, made["job"]) == "success"
+    others = cluster.paths_of(cluster.nodes[1]).rapi_tokens
+    number, _, secret = made["token"].partition(".")
+    kept = files.read_bytes(others).decode()
+    assert number in kept, "the other candidates have it"
+    assert secret not in kept, "and nobody has its secret"
+    shown = ask("GET", "/2/user", None, token=made["token"]).json
+    assert (shown["name"], shown["rights"]) == ("reader", ["read"])
+    assert shown["tokens"] == [{"id": number, "expires": made["expires"]}]
+    assert 0 < made["expires"] - clock.now() - 86400 < 86400 + 1
+
+    refused = ask("POST", own, None, token=made["token"])
+    assert (refused.status, "needs the password" in refused.json["message"]) == (403, True)
+    assert [ask("POST", own, each, {}).status for each in (None, "nobody")] == [401, 403]
+    assert [ask("POST", own, "reader", {"days": days}).status for days in (0, 367, "x")] == [
+        400
+    ] * 3
+    for user, status in ((None, 401), ("reader", 403), ("limited", 403)):
+        assert ask("GET", "/2/users", user).status == status
+    assert ask("DELETE", f"/2/users/reader/tokens/{number}", "reader").status == 403
+    assert ask("DELETE", f"{own}/{number}", "writer").status == 404, "it is another's"
+    assert ask("DELETE", f"/2/users/writer/tokens/{number}", "writer").status == 404
+
+    answer = ask("GET", "/2/users", "writer")
+    [reader] = [each for each in answer.json["users"] if each["name"] == "reader"]
+    assert reader == {
+        "name": "reader",
+        "password": "cleartext",
+        "rights": ["read"],
+        "roles": [],
+        "tokens": shown["tokens"],
+    }
+    assert not [each for each in (b"secret", b"scrypt}", secret.encode()) if each in answer.body]
+    assert ask("DELETE", f"/2/users/reader/tokens/{number}", "writer").status == 200
+    assert ask("GET", "/2/user", None, token=made["token"]).status == 401
+    again = ask("POST", own, "reader", {}).json["token"]
+    job = ask("DELETE", f"{own}/{again.partition('.')[0]}", None, token=again)
+    assert (job.status, wait_job(rapi, job.json)) == (200, "success")
+    assert ask("GET", "/2/user", None, token=again).status == 401
+    assert files.read_bytes(others).decode() == ""

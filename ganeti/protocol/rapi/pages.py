@@ -24,7 +24,7 @@ TOP: Final = "/ui"
 _SCRIPTS: Final = (
     *("about", "api", "app", "cluster", "console", "create", "curves", "dialog", "dom", "form"),
     *("jobs", "maintenance", "map", "operate", "operations", "places", "select", "snapshots"),
-    *("storage", "table"),
+    *("storage", "table", "users"),
 )
 FILES: Final = (
     *("index.html", "console.html", "style.css", "icon.svg"),

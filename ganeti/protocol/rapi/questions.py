@@ -26,10 +26,13 @@ from ganeti.protocol.rapi.routes import (
     Counts,
     Document,
     Identity,
+    NewToken,
     Question,
     Room,
     Route,
+    TokenRemoval,
     Usage,
+    Users,
 )
 from ganeti.protocol.rapi.values import READ, WAIT_S, WRITE, Number, QueryArgument, Switch
 from ganeti.protocol.service import REQUIRED
@@ -41,6 +44,7 @@ Body = type[Any] | None
 Schema = Mapping[str, Any]
 
 WEEKS_DEFAULT: Final = 8
+TOKEN_DAYS_MAX: Final = 366  # of those that users make for themselves
 ROOM_MAX: Final = 10_000  # twenty instances for each of 500 nodes: five seconds
 _W: Final = (WRITE,)
 _R_OR_W: Final = (READ, WRITE)
@@ -143,6 +147,12 @@ class DrainBody(msgspec.Struct, forbid_unknown_fields=True):
     """Whether the queue takes no new jobs."""
 
     drained: bool
+
+
+class TokenBody(msgspec.Struct, forbid_unknown_fields=True):
+    """For how many days a token is to be good."""
+
+    days: Annotated[int, msgspec.Meta(ge=1, le=TOKEN_DAYS_MAX)] = 90
 
 
 class PauseBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -432,6 +442,39 @@ NEW: Final = (
         Identity(),
         result=_OBJECT,
         is_public=True,
+    ),
+    Route(
+        "/2/user/tokens",
+        "POST",
+        "Make a token that stands for the user of the request, who has to come with the password;"
+        " it is answered once and not kept.  A job sends it to the master candidates.",
+        NewToken(),
+        _R_OR_W,
+        body=TokenBody,
+        result=_OBJECT,
+    ),
+    Route(
+        "/2/user/tokens/{token}",
+        "DELETE",
+        "Remove a token of the user of the request; answers the job that tells the candidates.",
+        TokenRemoval(),
+        _R_OR_W,
+        result=_INTEGER,
+    ),
+    Route(
+        "/2/users",
+        "GET",
+        "List the users of this interface with rights, roles and tokens, and the roles.  Passwords"
+        " and secrets are not shown.",
+        Users(),
+        _W,
+        result=_OBJECT,
+    ),
+    _change(
+        "DELETE /2/users/{user}/tokens/{token}",
+        "Remove a token of a user; answers the job that tells the candidates.",
+        TokenRemoval(),
+        _INTEGER,
     ),
     _wait("PUT", "for clients that cannot send a body with GET", _R_OR_W),
     _get(

@@ -76,7 +76,20 @@ class Usage(msgspec.Struct, frozen=True):
     """Answers what a node or an instance used lately; the node's monitoring daemon knows it."""
 
 
-Ours = Usage | ConsoleTicket | ConsoleSocket | BookPage
+class Users(msgspec.Struct, frozen=True):
+    """Answers the users with their rights, roles and tokens, and the roles; no secrets."""
+
+
+class NewToken(msgspec.Struct, frozen=True):
+    """Makes a token for the user of the request."""
+
+
+class TokenRemoval(msgspec.Struct, frozen=True):
+    """Removes a token, of the user that the path names or else of the request."""
+
+
+TokenChange = NewToken | TokenRemoval
+Ours = Usage | ConsoleTicket | ConsoleSocket | BookPage | Users | TokenChange
 Action = Submission | Question | ByJob | Constant | Document | Identity | Counts | Room | Ours
 
 

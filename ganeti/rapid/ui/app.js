@@ -10,6 +10,7 @@ import { CreateView } from "/ui/create.js";
 import { MapView } from "/ui/map.js";
 import { NetworkView, backupsView, groupsView, networksView, systemsView } from "/ui/places.js";
 import { StorageView } from "/ui/storage.js";
+import { UsersView } from "/ui/users.js";
 
 const POLL_MS = 5000;
 const FOLLOWED_MAX = 3; // a browser opens few connections to one server
@@ -32,11 +33,12 @@ const VIEWS = {
   systems: (app) => systemsView(app),
   backups: (app) => backupsView(app),
   storage: (app) => new StorageView(app),
+  users: (app) => new UsersView(app),
   network: (_app, name) => new NetworkView(name),
   create: (app, name) => new CreateView(app, name),
 };
-const TABS = { overview: "Overview", instances: "Instances", nodes: "Nodes", groups: "Groups", networks: "Networks", storage: "Storage", systems: "Systems", backups: "Backups", jobs: "Jobs", map: "Map", maintenance: "Maintenance" };
-const KEYS = { o: "overview", i: "instances", d: "nodes", g: "groups", w: "networks", t: "storage", s: "systems", b: "backups", j: "jobs", m: "map", a: "maintenance", n: "create" };
+const TABS = { overview: "Overview", instances: "Instances", nodes: "Nodes", groups: "Groups", networks: "Networks", storage: "Storage", systems: "Systems", backups: "Backups", jobs: "Jobs", map: "Map", maintenance: "Maintenance", users: "Users" };
+const KEYS = { o: "overview", i: "instances", d: "nodes", g: "groups", w: "networks", t: "storage", s: "systems", b: "backups", j: "jobs", m: "map", a: "maintenance", u: "users", n: "create" };
 const PARENT = { network: "networks", instance: "instances", create: "instances", node: "nodes", job: "jobs" };
 const LISTS = {
   info: "/2/info",
