@@ -60,7 +60,7 @@ CODE_LINES_MAX = {
     "opcodes": 1_029,
     "protocol": 4_985,
     "query": 2_314,
-    "rapid": 1_380,
+    "rapid": 1_480,
     "rconfd": 497,
     "storage": 4_377,
     "store": 1_240,
