@@ -68,7 +68,7 @@ export class MaintenanceView {
         { name: "State", cell: (row) => badge(row["repair-status"], TONES[row["repair-status"]] ?? "grey"), sort: (row) => row["repair-status"] },
         { name: "Nothing is done now because", cell: (row) => row.why || "–" },
         { name: "Jobs", cell: (row) => jobLinks(row.jobs) },
-        { name: "Tag", cell: (row) => row.tag },
+        { name: "Tag of the node", cell: (row) => (row.isTagged ? el("span", { class: "tag", title: row.tag }, row.tag.split(":").slice(0, -1).join(":")) : "–") },
         { name: "Report", cell: (row) => JSON.stringify(row.original) },
         ...(app.mayWrite ? [{ name: "Actions", cell: (row) => actions(row, app), kind: "acts" }] : []),
       ],

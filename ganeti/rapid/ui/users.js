@@ -1,6 +1,6 @@
 // Users of the remote API: one's own tokens, and for administrators everybody's rights and roles.
 
-import { badge, el, when } from "/ui/dom.js";
+import { badge, between, el, when } from "/ui/dom.js";
 import { confirmed } from "/ui/dialog.js";
 import { Table } from "/ui/table.js";
 
@@ -12,7 +12,7 @@ const WHERE = "gnt-rapi set-user and gnt-rapi set-role change users and roles, o
 const end = (token) => (token.expires ? when([token.expires, 0], true) : "never");
 const isOver = (token) => token.expires > 0 && token.expires * 1000 <= Date.now();
 const words = (list) => (list.length ? list.join(", ") : "–");
-const rights = (user) => (user.rights.length ? user.rights.map((right) => badge(right, right === "write" ? "amber" : "blue")) : "–");
+const rights = (user) => (user.rights.length ? between(user.rights.map((right) => badge(right, right === "write" ? "amber" : "blue")), " ") : "–");
 
 const removal = (app, token, path) => el("button", {
   type: "button",
