@@ -1,4 +1,4 @@
-"""Metrics: how one is described, and those that the daemons of the master count.
+"""Metrics: how one is described, and those that daemons count of themselves.
 
 The names are a promise: they are documented (doc/metrics.md is made from such tables) and stay.
 Everything is in base units, bytes and seconds.  The values of labels come from tables, so they are
@@ -61,6 +61,7 @@ def _histogram(name: str, text: str, bounds: tuple[float, ...], *labels: str) ->
 
 
 _SHORT_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0)
+_CALL_S: Final = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0, 600.0)
 _LONG_S: Final = (0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
 
 OTHER: Final = "other"  # the value of a label that is in no table
@@ -120,8 +121,24 @@ WCONFD_LOCK_WAIT_S: Final = _histogram(
 )
 WCONFD_CALLS: Final = _metric("wconfd_calls_total", "Calls of clients.", "call")
 
+NODED_CALLS: Final = _metric("noded_calls_total", "Calls of the master.", "call", "outcome")
+NODED_CALLS_SECONDS: Final = _metric(
+    "noded_calls_seconds_total", "Calls of the master: their time.", "call", "outcome"
+)
+NODED_CALL_S: Final = _histogram(
+    "noded_call_seconds", "Time of a call of the master.", _CALL_S, "call"
+)
+NODED_RUNNING: Final = _metric("noded_calls_running", "Calls that are being carried out.")
+RAPI_REQUESTS: Final = _metric(
+    "rapi_requests_total", "Requests.", *("method", "resource", "status")
+)
+RAPI_REQUESTS_SECONDS: Final = _metric(
+    "rapi_requests_seconds_total", "Requests: their time.", *("method", "resource", "status")
+)
+RAPI_REQUEST_S: Final = _histogram("rapi_request_seconds", "Time of a request.", _SHORT_S, "method")
+
 OF_DAEMONS: Final[Mapping[str, tuple[Metric, ...]]] = {
-    "LuxiD": (
+    "LuxiD, by MonD of the master node": (
         LUXID_JOBS,
         LUXID_DRAINED,
         LUXID_JOBS_SUBMITTED,
@@ -131,7 +148,7 @@ OF_DAEMONS: Final[Mapping[str, tuple[Metric, ...]]] = {
         LUXID_RUN_S,
         LUXID_CALLS,
     ),
-    "WConfD": (
+    "WConfD, by MonD of the master node": (
         WCONFD_CONFIG_BYTES,
         WCONFD_CHANGES,
         WCONFD_WRITE_S,
@@ -145,5 +162,7 @@ OF_DAEMONS: Final[Mapping[str, tuple[Metric, ...]]] = {
         WCONFD_LOCK_WAIT_S,
         WCONFD_CALLS,
     ),
+    "NodeD, at its own address": (NODED_CALLS, NODED_CALLS_SECONDS, NODED_CALL_S, NODED_RUNNING),
+    "RapiD, at its own address": (RAPI_REQUESTS, RAPI_REQUESTS_SECONDS, RAPI_REQUEST_S),
 }
 """The metrics that daemons tell of themselves."""

@@ -111,13 +111,15 @@ def document() -> str:
         "no samples: a node without DRBD has no `ganeti_drbd_*`.  This page comes from the tables",
         "in `ganeti/collectors` (`make docs`).",
         "",
-        "`ganeti-noded` counts its calls at `/metrics` (with the certificate of a master",
-        "candidate), `ganeti-rapi` its requests (with the right read or write): see their manual",
-        "pages.  Rules for alerts, targets for Prometheus and a board for Grafana are in",
+        "LuxiD and WConfD have no port: MonD of the master node asks them, and serves what they",
+        "count.  `ganeti-noded` counts its calls at its own `/metrics` (with the certificate of a",
+        "master candidate), `ganeti-rapi` its requests (with the right read or write).  A",
+        "histogram is served as `NAME_bucket`, `NAME_sum` and `NAME_count`.",
+        "",
+        "Rules for alerts, targets for Prometheus and a board for Grafana are in",
         "`doc/examples/monitoring`.",
     ]
-    told = {f"{name}, on the master node": each for name, each in OF_DAEMONS.items()}
-    for origin, metrics in (_by_origin() | told).items():
+    for origin, metrics in (_by_origin() | dict(OF_DAEMONS)).items():
         lines += ["", f"## From {origin}", "", "| metric | kind | labels | meaning |"]
         lines.append("|---|---|---|---|")
         lines += [_row(metric) for metric in metrics]

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 
-from ganeti.base.metrics import Metric, MetricKind
+from ganeti.base.metrics import Metric
 from ganeti.transport.http_message import HttpResponse
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -95,23 +96,25 @@ class Tally:
     """Requests by their labels, whose values come from tables of the daemon and are few.
 
     Args:
-        name: that of both metrics without the last words, such as ``ganeti_noded_calls``.
+        seconds: the sum of their times.
+        times: how their times are spread; by the first of the labels.
     """
 
-    def __init__(self, name: str, what: str, labels: Labels) -> None:
-        kind = MetricKind.COUNTER
-        self._count = Counter(Metric(f"{name}_total", f"{what}.", labels, kind))
-        text = f"{what}: their time."
-        self._seconds = Counter(Metric(f"{name}_seconds_total", text, labels, kind))
+    def __init__(self, count: Metric, seconds: Metric, times: Metric) -> None:
+        self._count = Counter(count)
+        self._seconds = Counter(seconds)
+        self._times = Histogram(times)
+        self._shown = len(times.labels)
 
     def add(self, values: Labels, seconds: float) -> None:
         """Count one request."""
         self._count.add(values)
         self._seconds.add(values, seconds)
+        self._times.add(seconds, values[: self._shown])
 
-    def answer(self, gauges: Mapping[str, tuple[str, int]]) -> HttpResponse:
-        """Return the page: both metrics, and {name: (help, value)} of others."""
-        lines = [*self._count.lines(), *self._seconds.lines()]
-        for name, (text, value) in gauges.items():
-            lines += written(Metric(name, text), {(): value})
+    def answer(self, gauges: Mapping[Metric, float] = MappingProxyType({})) -> HttpResponse:
+        """Return the page, with some numbers as they are now."""
+        lines = [*self._count.lines(), *self._seconds.lines(), *self._times.lines()]
+        for metric, value in gauges.items():
+            lines += written(metric, {(): value})
         return HttpResponse(body=page(lines).encode(), content_type=CONTENT_TYPE)

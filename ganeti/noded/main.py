@@ -23,6 +23,7 @@ from typing import Annotated, Final, TypeVar
 
 from msgspec import structs
 
+from ganeti.base import metrics
 from ganeti.base.errors import GenericError, NotSupportedError, OpExecError
 from ganeti.base.json import loads_as
 from ganeti.daemon import log, memory
@@ -74,13 +75,12 @@ class NodeServer:
             speed: asyncio.Semaphore(clients_max) for speed in ("quick", "normal", "slow")
         }
         self._running = 0
-        self._tally = Tally("ganeti_noded_calls", "Calls of the master", ("call", "outcome"))
+        self._tally = Tally(metrics.NODED_CALLS, metrics.NODED_CALLS_SECONDS, metrics.NODED_CALL_S)
 
     async def handle(self, request: HttpRequest) -> HttpResponse:
         """Answer one request that is authorized."""
         if request.method == "GET" and request.path == "/metrics":
-            running = ("Calls that are being carried out.", self._running)
-            return self._tally.answer({"ganeti_noded_calls_running": running})
+            return self._tally.answer({metrics.NODED_RUNNING: self._running})
         if request.method != "POST":
             return HttpResponse.text(400, "only POST is understood here")
         if request.path == node_rpc.CONSOLE_PATH:

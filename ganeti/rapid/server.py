@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from msgspec import Raw
 
+from ganeti.base import metrics
 from ganeti.base.errors import GenericError
 from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
@@ -106,7 +107,9 @@ class RapiServer:
         self._by_job = asyncio.Lock()  # anybody may ask by a job: one at a time
         self._rooms = RoomCounts(luxi, root)
         self._book = Book()
-        self._tally = Tally("ganeti_rapi_requests", "Requests", ("method", "resource", "status"))
+        self._tally = Tally(
+            metrics.RAPI_REQUESTS, metrics.RAPI_REQUESTS_SECONDS, metrics.RAPI_REQUEST_S
+        )
 
     def authorize(self, request: HttpRequest) -> HttpResponse | None:
         """Refuse a body that nobody would look at, before it is there."""
@@ -205,7 +208,7 @@ class RapiServer:
         if isinstance(action, Document):
             return self._document(action.name)
         if isinstance(action, Counts):
-            return self._tally.answer({}).body
+            return self._tally.answer().body
         if isinstance(action, Identity):
             return dumps(self._access.identity(request.user)) + b"\n"
         if isinstance(action, ByJob):

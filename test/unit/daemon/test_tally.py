@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from fakes.metric_page import values_on
 from prometheus_client.parser import text_string_to_metric_families
 
 from ganeti.base.metrics import Metric, MetricKind
@@ -10,23 +11,27 @@ from ganeti.daemon.tally import CONTENT_TYPE, Counter, Histogram, Tally, page
 
 
 def test_prometheus_reads_the_counts() -> None:
-    tally = Tally("ganeti_x_calls", "Calls", ("call", "outcome"))
+    labels, counter = ("call", "outcome"), MetricKind.COUNTER
+    tally = Tally(
+        Metric("ganeti_x_calls_total", "Calls.", labels, counter),
+        Metric("ganeti_x_calls_seconds_total", "Their time.", labels, counter),
+        Metric("ganeti_x_call_seconds", "Of one.", ("call",), MetricKind.HISTOGRAM, (0.5,)),
+    )
     for seconds in (0.5, 0.25):
         tally.add(("version", "done"), seconds)
     tally.add(("version", "failed"), 2)
-    answer = tally.answer({"ganeti_x_running": ("Calls under way.", 3)})
+    answer = tally.answer({Metric("ganeti_x_running", "Calls under way."): 3})
     assert answer.content_type == CONTENT_TYPE
-    found = {
-        (sample.name, sample.labels.get("outcome")): sample.value
-        for family in text_string_to_metric_families(answer.body.decode())
-        for sample in family.samples
-    }
-    assert found == {
-        ("ganeti_x_calls_total", "done"): 2,
-        ("ganeti_x_calls_total", "failed"): 1,
-        ("ganeti_x_calls_seconds_total", "done"): 0.75,
-        ("ganeti_x_calls_seconds_total", "failed"): 2,
-        ("ganeti_x_running", None): 3,
+    assert values_on(answer.body.decode()) == {
+        ("ganeti_x_calls_total", "version", "done"): 2,
+        ("ganeti_x_calls_total", "version", "failed"): 1,
+        ("ganeti_x_calls_seconds_total", "version", "done"): 0.75,
+        ("ganeti_x_calls_seconds_total", "version", "failed"): 2,
+        ("ganeti_x_call_seconds_bucket", "version", "0.5"): 2,
+        ("ganeti_x_call_seconds_bucket", "version", "+Inf"): 3,
+        ("ganeti_x_call_seconds_sum", "version"): 2.75,
+        ("ganeti_x_call_seconds_count", "version"): 3,
+        ("ganeti_x_running",): 3,
     }
 
 
