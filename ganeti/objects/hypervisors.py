@@ -196,6 +196,13 @@ _KVM: Final[ParamTable] = {
         "The kind of network interfaces that the guest sees.",
         "e1000 i82551 i82557b i82559er ne2k_isa ne2k_pci paravirtual pcnet rtl8139",
     ),
+    "pci_pass": text(
+        "",
+        "PCI devices of the node that the guest gets, such as 0000:01:00.0, separated by commas."
+        "  The node needs an IOMMU, and they have to be bound to vfio-pci; the instance can be"
+        " failed over, but not migrated.",
+        is_ours=True,
+    ),
     "pcie_ports": integer(
         0,
         "Ports of a machine of type q35, one for each disk and network interface, which can come"

@@ -10,7 +10,7 @@ import pytest
 from guests.instances import make_instance
 from guests.nodes import QEMU, KvmNode, KvmNodes, kvm_nodes
 
-from ganeti.base.errors import HotplugError
+from ganeti.base.errors import HotplugError, HypervisorError, OpPrereqError
 from ganeti.hypervisor.interface import InstanceState
 from ganeti.hypervisor.kvm.monitor import Monitor
 from ganeti.hypervisor.kvm.state import load_runtime
@@ -108,3 +108,32 @@ def test_a_machine_without_ports_says_so(nodes: KvmNodes) -> None:
     disk = replace(nodes.boot_disk(), dev_path=path)
     with pytest.raises(HotplugError, match=r"without ports .hypervisor parameter pcie_ports"):
         node.driver.hotplug.add_disk(of, disk)
+
+
+def test_a_disk_has_a_queue_for_each_processor(nodes: KvmNodes) -> None:
+    node = nodes.nodes[0]
+    of = make_instance(kernel_path="", kvm_flag="disabled", vcpus=3)
+    node.driver.start(of, [nodes.boot_disk()])
+    runtime = load_runtime(node.files(of.name))
+    assert runtime is not None
+    [disk] = runtime.machine.disks
+    with Monitor.connect(of.name, node.files(of.name).socket_path("control")) as monitor:
+        where = {"path": f"/machine/peripheral/{disk.device_id}", "property": "num-queues"}
+        assert monitor.execute("qom-get", where) == 3
+
+
+def test_a_device_of_the_node_is_refused_where_there_is_none(nodes: KvmNodes) -> None:
+    source = nodes.nodes[0]
+    of = instance(pci_pass="ffff:1f:1f.7")
+    with pytest.raises(OpPrereqError, match=r"PCI device ffff:1f:1f\.7 to a guest: it does not"):
+        source.driver.start(of, [nodes.boot_disk()])
+    assert source.driver.instance_info(of.name) is None
+
+
+def test_a_machine_with_devices_of_its_node_is_not_migrated(nodes: KvmNodes) -> None:
+    source = nodes.nodes[0]
+    source.driver.start(instance(), [nodes.boot_disk()])
+    assert source.driver.migration is not None
+    source.driver.migration.check(instance())
+    with pytest.raises(HypervisorError, match="pci_pass"):
+        source.driver.migration.check(instance(pci_pass="01:00.0"))

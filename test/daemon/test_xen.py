@@ -173,3 +173,10 @@ def test_a_live_migration_that_fails_leaves_the_guest_where_it_was(nodes: Nodes)
     assert target.list_instances() == []
     with pytest.raises(HypervisorError, match="still runs on node1"):
         source.migration.finish_source(stays, success=True, live=True)
+
+
+def test_devices_are_refused_where_xen_has_no_iommu(nodes: Nodes) -> None:
+    params = instance(hypervisor="xen-hvm", pci_pass="01:00.0").hvparams
+    with pytest.raises(OpPrereqError, match=r"pci_pass: Xen on node \S+ has no IOMMU"):
+        hvm(nodes[0]).check_on_node(params)
+    hvm(nodes[0]).check_on_node({**params, "pci_pass": ""})

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ganeti.base.json import dumps
+from ganeti.hypervisor import pci
 from ganeti.hypervisor.interface import AssembledDisk
 from ganeti.hypervisor.kvm import devices
 from ganeti.hypervisor.kvm.hardware.disks import KEPT, PFLASH
@@ -156,6 +157,7 @@ def command_line(machine: Machine, place: Placement) -> list[str]:
         "-device",
         "virtio-balloon-pci,id=balloon",
         *usb_and_sound_options(params),
+        *_passed_on(params),
         *_disks(machine, place, params),
         *_firmware(machine),
         *_tpm(place),
@@ -228,6 +230,13 @@ def _tpm(place: Placement) -> Iterator[str]:
         yield from ("-chardev", f"socket,id=tpm,fd={place.sockets['tpm']}")
         yield from ("-tpmdev", "emulator,id=tpm0,chardev=tpm")
         yield from ("-device", "tpm-crb,tpmdev=tpm0")
+
+
+def _passed_on(params: KvmParams) -> Iterator[str]:
+    """Yield the PCI devices of the node."""
+    for number, address in enumerate(params.pci_devices()):
+        host = pci.full_address(address)
+        yield from _device({"driver": pci.DRIVER, "id": f"hostpci{number}", "host": host})
 
 
 def _memory(machine: Machine, params: KvmParams) -> str:

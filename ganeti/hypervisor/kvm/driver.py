@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from ganeti.base.errors import CommandError, GenericError, HypervisorError, OpPrereqError
 from ganeti.base.json import loads
 from ganeti.base.paths import Paths
-from ganeti.hypervisor import interface, node
+from ganeti.hypervisor import interface, node, pci
 from ganeti.hypervisor.interface import ConsoleNode, Disks, Hypervisor, InstanceInfo, NodeEnv
 from ganeti.hypervisor.kvm import launch, params, state
 from ganeti.hypervisor.kvm.consoles import check_on_node, consoles, guest, vnc_socket
@@ -130,6 +130,7 @@ class KvmHypervisor(Hypervisor):
         binary = find_qemu(own.text("kvm_path"))
         accelerator = choose_accelerator(own.text("kvm_flag"), binary, self.env.paths)
         hostname = self.env.hostname
+        pci.check_here(own.pci_devices(), hostname)
         uefi = firmware.prepare(own.text("firmware"), instance.name, hostname, disks)
         machine = build_machine(instance, disks, accelerator=accelerator, firmware=uefi)
         runtime = Runtime(machine=machine, paused=paused)
@@ -220,6 +221,7 @@ def validate_on_node(params: KvmParams, env: NodeEnv) -> None:
         firmware.find(params.text("firmware"), env.hostname)
     if params.flag("tpm"):
         tpm.find(env.hostname)
+    pci.check_here(params.pci_devices(), env.hostname)
     if params.flag("vhost_net") and not os.path.exists(_VHOST):
         raise missing_here("vhost_net", f"there is no {_VHOST} on node {env.hostname}")
 

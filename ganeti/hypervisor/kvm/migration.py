@@ -271,6 +271,9 @@ class KvmMigration(Migration):
     def check(self, instance: RpcInstance) -> None:
         """Check that the machine runs, or stands still, and nothing moves it already."""
         self._machines.check_movable(instance.name)
+        if KvmParams(instance.hvparams).pci_devices():
+            text = "has PCI devices of this node (hypervisor parameter pci_pass); use failover"
+            raise _error(instance.name, text)
 
     def describe(self, instance: RpcInstance) -> str:
         """Describe the running machine for the node that will accept it."""

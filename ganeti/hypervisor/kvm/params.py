@@ -16,6 +16,7 @@ from math import prod
 from typing import Final
 
 from ganeti.base.errors import GenericError, NotSupportedError, OpPrereqError
+from ganeti.hypervisor import pci
 from ganeti.hypervisor.params import HvParams, parse_cpu_mask, wrong_param
 from ganeti.objects.hypervisors import HVPARAMS, Hypervisor
 from ganeti.objects.parameters import ValueType
@@ -93,6 +94,10 @@ class KvmParams(HvParams):
     def usb_devices(self) -> list[str]:
         """Return the USB devices asked for, as written."""
         return [name for name in re.split(r"[,\s]+", self.text("usb_devices")) if name]
+
+    def pci_devices(self) -> list[str]:
+        """Return the addresses of the node's PCI devices asked for, as written."""
+        return [name for name in re.split(r"[,\s]+", self.text(pci.PARAMETER)) if name]
 
 
 def _not_supported(name: str, value: str, instead: str) -> NotSupportedError:
@@ -238,6 +243,8 @@ def _security(params: KvmParams) -> Iterator[GenericError]:
         yield wrong_param("security_domain", "needs security_model user")
     if params.flag("tpm") and not params.flag("acpi"):
         yield wrong_param("tpm", "needs acpi")
+    if params.pci_devices() and model != "none":
+        yield wrong_param(pci.PARAMETER, "needs security_model none: only root may open devices")
     if params.flag("use_chroot"):
         yield _not_supported("use_chroot", "true", "set it to false")
 
@@ -247,6 +254,9 @@ def _lists(params: KvmParams) -> Iterator[GenericError]:
         if usb_device_option(device) is None:
             known = ", ".join((*sorted(USB_DEVICES), "host:VENDOR:PRODUCT", "host:BUS.ADDRESS"))
             yield wrong_param("usb_devices", f"{device!r} is not one of {known}")
+    for device in params.pci_devices():
+        if not pci.ADDRESS.fullmatch(device):
+            yield wrong_param(pci.PARAMETER, f"{device!r} is no PCI device such as 0000:01:00.0")
     for capability in params.migration_capabilities():
         if not re.fullmatch(r"[a-z][a-z0-9-]*", capability):
             yield wrong_param("migration_caps", f"{capability!r} is no migration capability")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ganeti.base.errors import GenericError, OpPrereqError
+from ganeti.hypervisor import pci
 from ganeti.hypervisor.interface import AssembledDisk, Disks
 from ganeti.hypervisor.params import HvParams, assign_cpus, parse_cpu_mask, wrong_param
 from ganeti.objects.disk_templates import DiskMode
@@ -25,7 +26,7 @@ VNC_BASE_PORT: Final = 5900
 _DISKS_MAX: Final = 24  # letters from a on
 _CD_DRIVE: Final = "hdc"
 _EMULATED_PREFIXES: Final = ("hd", "sd")
-_PCI_DEVICE: Final = re.compile(r"([0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7](,\S+)?")
+_PCI_DEVICE: Final = re.compile(rf"{pci.ADDRESS.pattern}(,\S+)?")
 _PREFIX: Final = re.compile(r"[a-z]{1,8}")
 _MARK: Final = "# Made by Ganeti at each start of the instance; changes are lost.\n"
 _HVM: Final = str(Hypervisor.XEN_HVM)

@@ -164,8 +164,17 @@ class XenHypervisor(Hypervisor):
                 raise missing_here(name, f"there is no file {path}")
         if self._is_hvm and params.text("vnc_bind_address"):
             self._password(params)
+        if self._is_hvm and config.pci_devices(params):
+            self._check_iommu()
         if not self.env.is_virtual:
             check_cpus_here(params.text("cpu_mask"), self.env.hostname)
+
+    def _check_iommu(self) -> None:
+        """Check that Xen can give devices to guests."""
+        abilities = output.parse_info(self._xl.ask("info")).get("virt_caps", "").split()
+        if "hvm_directio" not in abilities:
+            text = f"Xen on node {self.env.hostname} has no IOMMU, and gives no devices to guests"
+            raise missing_here("pci_pass", f"{text}; switch on VT-d or AMD-Vi in the firmware")
 
     def _password(self, params: HvParams) -> str:
         path = params.text("vnc_password_file")

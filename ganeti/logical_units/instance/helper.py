@@ -45,6 +45,7 @@ _BOOTS: Final = {
     "cdrom2_image_path": "",
     "firmware": "",
     "floppy_image_path": "",
+    "pci_pass": "",
     "tpm": False,
 }
 

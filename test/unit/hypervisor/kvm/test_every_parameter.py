@@ -51,6 +51,7 @@ IN_COMMAND: Mapping[str, tuple[object, Mapping[str, object]]] = {
     "max_vcpus": (4, {}),
     "mem_path": ("/huge", {}),
     "nic_type": ("e1000", {}),
+    "pci_pass": ("0000:01:00.0", {}),
     "pcie_ports": (4, {"machine_version": "q35"}),
     "reboot_behavior": ("exit", {}),
     "root_path": ("/dev/sda", {}),
