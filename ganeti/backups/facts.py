@@ -102,13 +102,14 @@ def _touched(
 
 
 def _machines(ask: Ask) -> Iterator[Machine]:
-    groups = {uuid: _texts(tags) for uuid, tags in ask("group", ["uuid", "tags"], None)}
-    fields = ["name", "pnode", "snodes", "ctime", "tags", "pnode.group.uuid"]
+    groups = {str(name): _texts(tags) for name, tags in ask("group", ["name", "tags"], None)}
+    fields = ["name", "pnode", "snodes", "ctime", "tags", "pnode.group"]
     for name, primary, others, made, tags, group in ask("instance", fields, None):
         if primary is None:
             continue  # it is forthcoming
-        kinds = {"instance": _texts(tags), "nodegroup": groups.get(group, ())}
-        yield Machine(str(name), str(primary), _texts(others), _seconds(made), kinds)
+        kinds = {"instance": _texts(tags), "nodegroup": groups.get(str(group), ())}
+        where = (str(primary), _texts(others))
+        yield Machine(str(name), *where, _seconds(made), str(group), kinds)
 
 
 def _nodes(ask: Ask) -> Iterator[tuple[str, NodeState]]:

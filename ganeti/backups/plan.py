@@ -18,7 +18,16 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from ganeti.backups.policy import DAY_S, HOUR_S, Chosen, Policy, age_text, choose, per_node_of
+from ganeti.backups.policy import (
+    DAY_S,
+    HOUR_S,
+    Chosen,
+    Policy,
+    age_text,
+    choose,
+    per_node_of,
+    problems_of,
+)
 from ganeti.base.text import natural_sort_key
 
 RETRY_S: Final = HOUR_S  # after a failure
@@ -47,6 +56,7 @@ class Machine:
     primary: str
     secondaries: tuple[str, ...] = ()
     made: float = 0.0
+    group: str = ""
     tags: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
@@ -264,3 +274,13 @@ def choose_node(
         return state is NodeState.GOOD or (state is NodeState.DRAINED and name in having)
 
     return min(filter(is_fit, policy.nodes or facts.nodes), key=rank, default=None)
+
+
+def tag_problems(facts: Facts) -> list[str]:
+    """Return what is wrong with the policies, each once."""
+    found = [f"cluster: {text}" for text in problems_of(facts.cluster_tags)]
+    for each in facts.machines:
+        names = {"instance": each.name, "nodegroup": each.group}
+        for kind, tags in each.tags.items():
+            found += [f"{kind} {names[kind]}: {text}" for text in problems_of(tags)]
+    return list(dict.fromkeys(found))

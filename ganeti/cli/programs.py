@@ -37,6 +37,7 @@ PROGRAMS: Final = (
         "Makes copies of instances on nodes, and instances from such copies.",
         _LISTS,
         "backup: export import remove",
+        "schedule: schedule set-policy remove-policy",
     ),
     _program(
         "gnt-cluster",

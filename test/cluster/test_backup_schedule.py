@@ -38,6 +38,11 @@ def points(cluster: TestCluster, name: str = NAME) -> object:
     return next((numbers for numbers, export in rows if export == name), None)
 
 
+def shown(cluster: TestCluster) -> list[str]:
+    [line] = cluster.gnt(f"backup schedule --no-headers --separator=; {NAME}").lines
+    return line.split(";")
+
+
 def watch(cluster: TestCluster) -> str:
     """Run the watcher, and wait for its jobs; returns what it did about backups."""
     path = Path(cluster.paths.log_watcher)
@@ -63,7 +68,11 @@ def test_the_watcher_makes_the_backups_that_are_due(scheduled: TestCluster) -> N
     cluster, (one, two, three) = scheduled, scheduled.nodes
     cluster.gnt(f"{ADD} -H fake -n {one} {NAME}")
     assert "to export it" not in watch(cluster), "nothing has a policy"
-    cluster.gnt(f"instance add-tags {NAME} ganeti:backup:every:1d:to:{two}+{three}:keep:1")
+    cluster.gnt("cluster add-tags ganeti:backup:every:1w")
+    words = f"--every=1d --to={two},{three.split('.')[0]} --keep=1"
+    cluster.gnt(f"backup set-policy {words} {NAME.split('.')[0]}")
+    policy = f"every 1d to {two}+{three} keep 1"
+    assert shown(cluster) == [NAME, policy, "instance", "-", "-", f"now, to {two}"]
     said = watch(cluster)
     assert f"for {NAME}, to export it" in said
     assert exports(cluster) == [(two, NAME)]
@@ -91,6 +100,22 @@ def test_the_watcher_makes_the_backups_that_are_due(scheduled: TestCluster) -> N
     assert f"The newest exports of {NAME} are too old" in said
     assert points(cluster) == [1, 2]
 
+    cluster.gnt(f"backup set-policy --none {NAME}")
+    assert cluster.gnt(f"instance list-tags {NAME}").lines == ["ganeti:backup:none"]
+    assert shown(cluster)[1:3] == ["none", "instance"]
+    cluster.gnt(f"backup remove-policy {NAME}")
+    assert shown(cluster)[1:3] == ["every 1w", "cluster"]
+    age(cluster, two, 15 * 86_400)
+    text = f"Warning: instance {NAME}: its newest export, on {two}, is 360 h old, which is too old"
+    cluster.refused(f"backup schedule {NAME}", text)
+    cluster.gnt("backup remove-policy --cluster")
+    assert shown(cluster)[1:3] == ["-", "-"]
+    cluster.refused("backup set-policy --every=1d", "name instances, or a node group")
+    cluster.refused("backup set-policy --every=5m --cluster", "every 900 s at most")
+    cluster.refused(
+        "backup set-policy --every=1d --to=node9 --cluster", "node 'node9' is not known"
+    )
+
 
 def test_a_failure_is_not_repeated_at_each_run(scheduled: TestCluster) -> None:
     cluster, (one, two, _) = scheduled, scheduled.nodes
@@ -102,8 +127,8 @@ def test_a_failure_is_not_repeated_at_each_run(scheduled: TestCluster) -> None:
     assert "to export it" not in watch(cluster)
     cluster.gnt(f"{ADD} -H fake -n {one} {OTHER}")
     cluster.gnt(f"instance startup {OTHER}")
-    cluster.gnt("cluster add-tags ganeti:backup:every:1d:stop")
+    cluster.gnt("backup set-policy --cluster --every=1d --stop")
     assert f"for {OTHER}, to export it" in watch(cluster)
     assert [name for _, name in exports(cluster)] == [OTHER]
     assert cluster.instance_field(OTHER, "status") == "running"
-    cluster.gnt("cluster remove-tags ganeti:backup:every:1d:stop")
+    cluster.gnt("backup remove-policy --cluster")

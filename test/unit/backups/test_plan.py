@@ -21,6 +21,7 @@ from ganeti.backups.plan import (
     Work,
     due_at,
     plan_backups,
+    tag_problems,
 )
 from ganeti.backups.policy import DAY_S, HOUR_S, Policy
 
@@ -30,7 +31,7 @@ NODES = dict.fromkeys(("n1", "n2", "n3"), NodeState.GOOD)
 
 
 def machine(name: str, *tags: str, primary: str = "n1", copies: tuple[str, ...] = ()) -> Machine:
-    return Machine(name, primary, copies, NOW - DAY_S, {"instance": tags})
+    return Machine(name, primary, copies, NOW - DAY_S, "lab", {"instance": tags})
 
 
 WEB = machine("web", DAILY)
@@ -50,6 +51,13 @@ def test_an_instance_without_a_policy_is_left_alone() -> None:
     assert plan.steps == ()
     assert [each.due for each in plan.standings] == [None, None]
     assert not any(each.is_late for each in plan.standings)
+
+
+def test_wrong_tags_are_told_once() -> None:
+    tags = {"instance": (), "nodegroup": ("ganeti:backup:often",)}
+    found = facts(replace(WEB, tags=tags), replace(WEB, name="db", tags=tags))
+    [text] = tag_problems(found)
+    assert text.startswith("nodegroup lab: tag 'ganeti:backup:often'")
 
 
 def test_it_is_exported_when_the_newest_export_is_old_enough() -> None:

@@ -1,0 +1,178 @@
+"""``gnt-backup`` schedule, set-policy and remove-policy: backups that the watcher makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from ganeti.backups.facts import gather
+from ganeti.backups.plan import Plan, Standing, Step, Work, plan_backups, tag_problems
+from ganeti.backups.policy import NONE_TAG, is_policy, read_policy
+from ganeti.base.errors import OpPrereqError
+from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, command, opt
+from ganeti.cli.run.jobs import execute
+from ganeti.cli.run.listing import rows_of_nodes, style_of
+from ganeti.cli.run.table import format_plain, format_time
+from ganeti.objects.tags import BACKUP_TAGS, TagKind
+from ganeti.opcodes.opcode import OpCode
+from ganeti.opcodes.tags import OpTagsDel, OpTagsSet
+from ganeti.system import clock
+
+_COLUMNS: Final = ("Instance", "Policy", "Of", "Newest", "Node", "Next")
+
+
+def schedule(context: Context, options: Options, args: list[str]) -> int:
+    """Show which instances are backed up by the watcher, and when next."""
+    client = context.client
+
+    def ask(resource: str, fields: Sequence[str], wanted: Any) -> Sequence[Sequence[object]]:
+        return client.query(resource, fields, wanted).rows()
+
+    chosen = {str(name) for [name] in client.query_instances(args, ["name"])} if args else None
+    tags = client.query_cluster_info()["tags"]
+    facts = gather(ask, tags, now=clock.now(), local=clock.local)
+    plan = plan_backups(facts)
+    shown = [each for each in plan.standings if chosen is None or each.machine.name in chosen]
+    rows = [_row(each, plan, facts.now) for each in shown]
+    context.terminal.write_lines(format_plain(_COLUMNS, rows, style_of(context, options)))
+    late = [each for each in shown if each.is_late]
+    warnings = [f"instance {each.machine.name}: {each.late_text(facts.now)}" for each in late]
+    warnings += tag_problems(facts) if chosen is None else []
+    for text in warnings:
+        context.terminal.error(f"Warning: {text}")
+    return EXIT_FAILURE if late else EXIT_SUCCESS
+
+
+def _row(standing: Standing, plan: Plan, now: float) -> list[str]:
+    chosen, export = standing.chosen, standing.export
+    policy = "none" if chosen.origin else "-"
+    newest, node = ("-", "-") if export is None else (format_time(export.newest), export.node)
+    if chosen.policy is not None:
+        policy = chosen.policy.text
+    step = next((each for each in plan.steps if each.instance == standing.machine.name), None)
+    next_text = _next(standing, step, now)
+    return [standing.machine.name, policy, chosen.origin or "-", newest, node, next_text]
+
+
+def _next(standing: Standing, step: Step | None, now: float) -> str:
+    """Return what the watcher would do now, or when it will, or why it waits."""
+    if step is not None and step.work is Work.EXPORT:
+        return f"now, to {step.node}"
+    if step is not None:
+        return f"now: its chain will begin with point {step.before}"
+    if standing.due is None:
+        return "-"
+    if standing.due > now:
+        return format_time(standing.due)
+    return f"due, but {standing.wait}"
+
+
+def set_policy(context: Context, options: Options, args: list[str]) -> None:
+    """Say when instances, a node group or all are backed up."""
+    tag = NONE_TAG if options.none else _tag_of(context, options)
+    read_policy(tag)
+    opcodes: list[OpCode] = []
+    for kind, name, old in _objects(context, options, args):
+        if tag not in old:
+            opcodes.append(OpTagsSet(kind=kind, name=name, tags=[tag]))
+        if others := [each for each in old if each != tag]:
+            opcodes.append(OpTagsDel(kind=kind, name=name, tags=others))
+    _run(context, options, opcodes)
+
+
+def remove_policy(context: Context, options: Options, args: list[str]) -> None:
+    """Leave it to farther objects when something is backed up."""
+    objects = _objects(context, options, args)
+    _run(
+        context,
+        options,
+        [OpTagsDel(kind=kind, name=name, tags=old) for kind, name, old in objects if old],
+    )
+
+
+def _run(context: Context, options: Options, opcodes: Sequence[OpCode]) -> None:
+    if opcodes:
+        execute(context, options, *opcodes)
+    else:
+        context.write("Nothing to change")
+
+
+def _tag_of(context: Context, options: Options) -> str:
+    if options.every is None:
+        raise OpPrereqError("say how often, with --every, or that there are none, with --none")
+    names = (
+        [str(row[0]) for row in rows_of_nodes(context, options.to, ["name"])] if options.to else []
+    )
+    words = [f"every:{options.every}"]
+    words += [f"to:{'+'.join(names)}"] if names else []
+    words += [f"at:{options.at}"] if options.at is not None else []
+    words += [f"keep:{options.keep}"] if options.keep is not None else []
+    words += [f"late:{options.late}"] if options.late is not None else []
+    words += ["stop"] if options.stop else []
+    return BACKUP_TAGS + ":".join(words)
+
+
+def _objects(
+    context: Context, options: Options, args: Sequence[str]
+) -> Iterator[tuple[TagKind, str | None, list[str]]]:
+    """Yield the objects that are meant, with the tags that are policies.
+
+    Raises:
+        OpPrereqError: none is named, or objects of several kinds, or it is not known.
+    """
+    client = context.client
+    if bool(args) + bool(options.node_group) + bool(options.cluster) != 1:
+        raise OpPrereqError("name instances, or a node group with --node-group, or --cluster")
+    if options.cluster:
+        yield TagKind.CLUSTER, None, list(filter(is_policy, client.query_tags("cluster", None)))
+        return
+    kind = TagKind.INSTANCE if args else TagKind.NODEGROUP
+    for name in args or [options.node_group]:
+        yield kind, name, list(filter(is_policy, client.query_tags(str(kind), name)))
+
+
+_WHICH: Final = (
+    "[<instance>...]",
+    opt.flag("--cluster", "the policy of all that have no nearer one"),
+    "--node-group SUBMISSION",
+)
+COMMANDS: Final = (
+    command(
+        schedule,
+        "[<instance>...] FIELDS",
+        description="""Backups are made by the watcher, as tags of the instance, its node group or
+the cluster say: the nearest one decides ('gnt-backup set-policy').  The last column is what the
+watcher would do now, or when it will, or what it waits for.  The exit status is 1 if the newest
+export of an instance is too old.""",
+        examples="""
+gnt-backup schedule  # of all instances
+gnt-backup schedule web1 && echo well  # is the newest export of web1 young enough?""",
+    ),
+    command(
+        set_policy,
+        _WHICH,
+        opt.option("--every=AGE", "how old the newest export may become: 4h, 1d, 1w"),
+        opt.commas("--to=NODE,...", "nodes that may have the export; any without it"),
+        opt.option("--at=HOUR-HOUR", "hours of the master's clock between which backups begin"),
+        opt.number("--keep=POINTS", "make incremental exports, and keep so many points at least"),
+        opt.option("--late=AGE", "the age from which on an export is too old"),
+        opt.flag("--stop", "stop the instance for it"),
+        opt.flag("--none", "make no backups"),
+        description="""Replaces the policy of these objects, which is a tag of theirs that begins
+with ganeti:backup:. Without --keep exports are full ones, of which there is one. Without --stop a
+running instance goes on, which needs KVM. Without --late an export is too old at twice the age of
+--every, and a day more with --at. The tag ganeti:backup:per-node:N of the cluster says how many
+backups may be under way on a node; without it that is one.""",
+        examples="""
+gnt-backup set-policy --cluster --every=1d --at=22-6 --keep=7  # each night, all that run on KVM
+gnt-backup set-policy --every=4h --to=node4,node5 --keep=42 db1  # this one more often
+gnt-backup set-policy --node-group=lab --none  # and these never""",
+    ),
+    command(
+        remove_policy,
+        _WHICH,
+        description="""Removes the tags.  The policy of the node group, or else of the cluster, is
+in force then; to have no backups, set one with --none.""",
+        examples="gnt-backup remove-policy db1  # as the others of its node group",
+    ),
+)
