@@ -30,7 +30,8 @@ def begin_backups(client: LuxiClient, cluster_tags: Sequence[str]) -> bool:
     plan = plan_backups(gather(ask, cluster_tags, now=clock.now(), local=clock.local))
     late = [each.machine.name for each in plan.standings if each.is_late]
     if late:
-        logger.warning("The newest exports of %s are too old", shown(late))
+        text = "The newest exports of %s are too old ('gnt-backup schedule')"
+        logger.warning(text, shown(late))
     if not plan.steps:
         return True
     opcodes = [[opcode_of(step, REASON_SOURCE, clock.now_ns())] for step in plan.steps]

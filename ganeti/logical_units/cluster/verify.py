@@ -18,6 +18,7 @@ from ganeti.base.text import natural_sorted
 from ganeti.clients.node_rpc import RpcResult, Target, target_of
 from ganeti.logical_units import lookup, node_files
 from ganeti.logical_units.base import NamelessUnit, SimpleUnit
+from ganeti.logical_units.cluster.backup_findings import backup_findings
 from ganeti.logical_units.cluster.findings import Finding, Report, Severity, judge_dangling
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.storage.generations import mark_left_behind
@@ -85,6 +86,7 @@ class LUClusterVerifyConfig(NamelessUnit[opcodes.OpClusterVerifyConfig]):
         report.section("Verifying cluster certificate files")
         report.add_all(certificate_findings(self.context.paths, self.context.now()))
         report.add_all(lost_job_findings(self.context.paths))
+        report.add_all(backup_findings(self.context, nodes, instances))
         if lease.is_on(self.context.paths):
             from ganeti.logical_units.cluster.availability_findings import availability_findings
 
