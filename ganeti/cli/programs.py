@@ -36,8 +36,9 @@ PROGRAMS: Final = (
         "export and import instances",
         "Makes copies of instances on nodes, and instances from such copies.",
         _LISTS,
-        "backup: export import remove",
-        "schedule: schedule set-policy remove-policy",
+        "backup.exports: export import remove",
+        "backup.schedule: schedule set-policy remove-policy",
+        "backup.rehearsal: rehearse",
     ),
     _program(
         "gnt-cluster",

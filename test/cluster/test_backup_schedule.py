@@ -132,3 +132,28 @@ def test_a_failure_is_not_repeated_at_each_run(scheduled: TestCluster) -> None:
     assert [name for _, name in exports(cluster)] == [OTHER]
     assert cluster.instance_field(OTHER, "status") == "running"
     cluster.gnt("backup remove-policy --cluster")
+
+
+def test_a_rehearsal_leaves_nothing_and_touches_nothing(scheduled: TestCluster) -> None:
+    cluster, (one, two, _) = scheduled, scheduled.nodes
+    copy = f"rehearsal.{NAME}"
+    cluster.refused(f"backup rehearse -n {one} web", "there is no export of 'web'")
+    cluster.gnt(f"{ADD} -H fake --net 0:mode=bridged,link=br0 -n {one} {NAME}")
+    cluster.gnt(f"backup export -n {two} {NAME}")
+    cluster.gnt(f"instance add-tags {NAME} ganeti:backup:every:1d")
+    before = cluster.gnt(f"instance list --no-headers -o serial_no,status,tags {NAME}").out
+    said = cluster.gnt(f"backup rehearse -n {two} --seconds=1 web").out
+    assert f"Bringing back {NAME} from its export on {two}, as {copy}" in said
+    assert re.search(rf"{NAME} comes back from its export of 20.*: it ran for 1 s", said), said
+    assert cluster.instance_names() == [NAME]
+
+    # One that fails is removed as well, and one that was interrupted.
+    cluster.gnt(f"{ADD} -H fake -n {two} --tags=ganeti:rehearsal {copy}")
+    fails = f"backup rehearse -n {two} --seconds=1 --agent {NAME}"
+    said = cluster.refused(fails, "its guest agent has not answered within 1 s").out
+    assert f"Removing {copy}, which an earlier rehearsal left" in said
+    assert cluster.instance_names() == [NAME]
+    cluster.gnt(f"{ADD} -H fake -n {two} {copy}")
+    cluster.refused(f"backup rehearse -n {two} {NAME}", f"instance {copy} is no rehearsal")
+    assert sorted(cluster.instance_names()) == [copy, NAME]
+    assert cluster.gnt(f"instance list --no-headers -o serial_no,status,tags {NAME}").out == before

@@ -179,7 +179,8 @@ def expected_of(command: Command, option: Option) -> Iterable[str] | None:
     if option.long in OF_FLAGS and not option.choices:
         return OF_FLAGS[option.long]
     if option.long == "--hypervisor-parameters":
-        has_names = command.name in ("add", "burnin", "import", "init") or option.action == "append"
+        naming = ("add", "burnin", "import", "init", "rehearse")
+        has_names = command.name in naming or option.action == "append"
         return {"kvm:", "fake:"} if has_names else KVM_KEYS
     if option.destination in ("disks", "nics") and "ident" in repr(option.type):
         return {"add:", "0:"} if command.name == "modify" else {"0:"}

@@ -95,11 +95,11 @@ def wait(context: Context, name: str, what: str, timeout_s: float) -> None:
             context.write(f"{_WORDS[what]} of {found.name} answers after {passed_s:.0f} s")
             return
         if not found.is_running:
-            raise OpExecError(_failure(found, f"instance {found.name} does not run any more"))
+            raise OpExecError(failure(found, f"instance {found.name} does not run any more"))
         if passed_s >= timeout_s:
             text = f"{_WORDS[what]} of {found.name} has not answered within {timeout_s:g} s"
-            raise OpExecError(_failure(found, f"{text}; the instance is left running"))
-        context.terminal.progress(f"{passed_s:.0f} s: {_last_line(found.guest.console)}")
+            raise OpExecError(failure(found, f"{text}; the instance is left running"))
+        context.terminal.progress(f"{passed_s:.0f} s: {last_line(found.guest.console)}")
         clock.pause(min(_INTERVAL_S, timeout_s - passed_s))
 
 
@@ -119,11 +119,13 @@ def _lines(console: str) -> list[str]:
     return [line.rstrip() for line in shown.splitlines() if line.strip()]
 
 
-def _last_line(console: str) -> str:
+def last_line(console: str) -> str:
+    """Return the last line that a console shows."""
     return next(reversed(_lines(console)), "")
 
 
-def _failure(found: Found, text: str) -> str:
+def failure(found: Found, text: str) -> str:
+    """Return the text of a failure, with the end of the console."""
     lines = _lines(found.guest.console)[-_CONSOLE_LINES:]
     if not lines:
         return f"{text}; its console has shown nothing"

@@ -17,8 +17,8 @@ from ganeti.base.paths import Paths
 from ganeti.base.text import natural_sorted
 from ganeti.clients.node_rpc import RpcResult, Target, target_of
 from ganeti.logical_units import lookup, node_files
+from ganeti.logical_units.backup.findings import backup_findings
 from ganeti.logical_units.base import NamelessUnit, SimpleUnit
-from ganeti.logical_units.cluster.backup_findings import backup_findings
 from ganeti.logical_units.cluster.findings import Finding, Report, Severity, judge_dangling
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.storage.generations import mark_left_behind

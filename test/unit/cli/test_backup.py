@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from ganeti.cli import backup
+from ganeti.cli.backup import exports as backup
 from ganeti.cli.declaration.parser import Options
 from ganeti.cli.run.context import Context, Terminal
 from ganeti.cli.run.failures import EXIT_FAILURE, EXIT_SUCCESS

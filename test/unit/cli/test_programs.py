@@ -48,6 +48,7 @@ OUR_OPTIONS = {
     *("--silent-node-tries", "--new-etcd-certificates"),
 }
 OURS = {
+    "gnt-backup": {"rehearse", "schedule", "set-policy", "remove-policy"},
     "gnt-cluster": {
         *("remove-repair", "repair-volume-groups", "verify-config", "backup", "restore"),
         *("apply", "export-spec"),

@@ -48,7 +48,7 @@ CODE_LINES_MAX = {
     "jobexec": 784,
     "jobs": 1_156,
     "locking": 747,
-    "logical_units": 15_726,
+    "logical_units": 15_790,
     "luxid": 3_225,
     "maintd": 1_876,
     "metad": 300,
@@ -83,7 +83,7 @@ THIN_SHARE_MAX = 0.178
 # Growing a machine is apart from the shell of its hotplug.
 # Following the configuration is decided apart from the reading of its files.
 # The step of the watcher that begins backups is apart from its other work on the master.
-SINGLE_IMPORTER_MAX = 103
+SINGLE_IMPORTER_MAX = 102
 SMALL_SINGLE_IMPORTER_MAX = 1
 LARGE_FOLDERS: set[str] = set()
 # What high availability needs, certificates too, is loaded where it is on, backups where there is a policy; what reads URLs for the call that is given one.
