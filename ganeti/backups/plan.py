@@ -13,7 +13,7 @@ do so for each new point would cost what incremental exports save.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
@@ -28,7 +28,7 @@ from ganeti.backups.policy import (
     per_node_of,
     problems_of,
 )
-from ganeti.base.text import natural_sort_key
+from ganeti.base.text import natural_sort_key, natural_sorted
 
 RETRY_S: Final = HOUR_S  # after a failure
 
@@ -177,29 +177,82 @@ def due_at(
     return max(day * DAY_S + shift_s - local(now) + now, after)
 
 
+class _Room:
+    """How much is under way on each node, and which one takes an export."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._limit = per_node_of(facts.cluster_tags)
+        self._load = Counter(name for nodes in facts.under_way for name in nodes)
+        self._exports = Counter(each.node for found in facts.exports.values() for each in found)
+        self._order = {name: place for place, name in enumerate(natural_sorted(facts.nodes))}
+
+    def objection(self, *names: str) -> str:
+        """Return which of some nodes has no room for one more backup; "" if all have."""
+        for name in names:
+            if self._load[name] >= self._limit:
+                return f"node {name} has {self._load[name]} under way, and may have {self._limit}"
+        return ""
+
+    def take(self, nodes: Collection[str]) -> None:
+        """Count one more on these nodes."""
+        self._load.update(nodes)
+
+    def node_for(self, machine: Machine, policy: Policy) -> str | None:
+        """Return the node that gets an export: one with an older one, and not the disks as well."""
+        nodes = self._facts.nodes
+        having = {each.node: each.newest for each in self._facts.exports.get(machine.name, ())}
+
+        def rank(name: str) -> tuple[object, ...]:
+            is_own, is_copy = name == machine.primary, name in machine.secondaries
+            work = (self._load[name], self._exports[name], self._order[name])
+            return (is_own, -having.get(name, 0.0), is_copy, *work)
+
+        def is_fit(name: str) -> bool:
+            state = nodes.get(name)
+            return state is NodeState.GOOD or (state is NodeState.DRAINED and name in having)
+
+        return min(filter(is_fit, policy.nodes or nodes), key=rank, default=None)
+
+
 def plan_backups(facts: Facts) -> Plan:
     """Decide what begins now, and judge all instances."""
-    load = Counter(name for nodes in facts.under_way for name in nodes)
-    limit = per_node_of(facts.cluster_tags)
+    room = _Room(facts)
     steps: list[Step] = []
     standings = []
     for standing in sorted((_stand(each, facts) for each in facts.machines), key=_rank):
-        step, wait = None, standing.wait
-        if not wait and standing.due is not None:
-            step = _step_of(standing, facts, load)
-        if step is not None:
-            nodes = _nodes_of(standing.machine, step)
-            full = sorted(name for name in nodes if load[name] >= limit)
-            if full:
-                wait = f"node {full[0]} has {load[full[0]]} under way, and may have {limit}"
-            else:
-                load.update(nodes)
-                steps.append(step)
-        elif not wait and standing.due is not None and standing.due <= facts.now:
-            wait = "no node can take it"
-        standings.append(replace(standing, wait=wait))
+        found = _next_step(standing, facts, room)
+        if isinstance(found, Step):
+            steps.append(found)
+            standings.append(standing)
+        else:
+            standings.append(replace(standing, wait=found))
     standings.sort(key=lambda each: natural_sort_key(each.machine.name))
     return Plan(tuple(steps), tuple(standings))
+
+
+def _next_step(standing: Standing, facts: Facts, room: _Room) -> Step | str:
+    """Return what begins now, and takes its place; or why nothing does, if there is a reason."""
+    machine, policy, export = standing.machine, standing.chosen.policy, standing.export
+    if standing.wait or policy is None or standing.due is None:
+        return standing.wait
+    if standing.due <= facts.now:
+        if text := room.objection(machine.primary):
+            return text
+        node = room.node_for(machine, policy)
+        if node is None:
+            return "no node can take it"
+        if text := room.objection(node):
+            return text
+        room.take({machine.primary, node})
+        return Step(Work.EXPORT, machine.name, policy, node)
+    if export is None or not policy.keep or len(export.points) <= policy.keep + policy.keep // 2:
+        return ""
+    if text := room.objection(export.node):
+        return text
+    room.take({export.node})
+    before = export.points[-policy.keep]
+    return Step(Work.SHORTEN, machine.name, policy, export.node, before)
 
 
 def _rank(standing: Standing) -> tuple[float, list[tuple[int, int, str]]]:
@@ -228,52 +281,13 @@ def _wait(machine: Machine, export: Export | None, facts: Facts) -> str:
     primary = facts.nodes.get(machine.primary, NodeState.OFFLINE)
     if primary in (NodeState.OFFLINE, NodeState.SILENT):
         return f"its primary node {machine.primary} is {primary}"
-    silent = sorted(name for name, state in facts.nodes.items() if state is NodeState.SILENT)
-    if export is None and silent:
-        return f"node {silent[0]} is silent, and may have an export of it"
+    if export is None and NodeState.SILENT in facts.nodes.values():
+        silent = [name for name, state in facts.nodes.items() if state is NodeState.SILENT]
+        return f"node {min(silent)} is silent, and may have an export of it"
     failed = facts.failed.get(machine.name)
     if failed is not None and facts.now - failed < RETRY_S:
         return "the last try failed; the next one is an hour after that"
     return ""
-
-
-def _step_of(standing: Standing, facts: Facts, load: Counter[str]) -> Step | None:
-    machine, policy, export = standing.machine, standing.chosen.policy, standing.export
-    assert policy is not None
-    assert standing.due is not None
-    if standing.due <= facts.now:
-        node = choose_node(machine, policy, facts, load)
-        return None if node is None else Step(Work.EXPORT, machine.name, policy, node)
-    points = () if export is None else export.points
-    if export is not None and policy.keep and len(points) > policy.keep + policy.keep // 2:
-        before = points[-policy.keep]
-        return Step(Work.SHORTEN, machine.name, policy, export.node, before)
-    return None
-
-
-def _nodes_of(machine: Machine, step: Step) -> frozenset[str]:
-    is_read = step.work is Work.EXPORT
-    return frozenset((machine.primary, step.node) if is_read else (step.node,))
-
-
-def choose_node(
-    machine: Machine, policy: Policy, facts: Facts, load: Mapping[str, int]
-) -> str | None:
-    """Return the node that gets an export: one that has an older one, and not the disks as well."""
-    having = {each.node: each.newest for each in facts.exports.get(machine.name, ())}
-    counts = Counter(each.node for found in facts.exports.values() for each in found)
-
-    def rank(name: str) -> tuple[object, ...]:
-        is_own = name == machine.primary
-        is_copy = name in machine.secondaries
-        newest = having.get(name, 0.0)
-        return (is_own, -newest, is_copy, load.get(name, 0), counts[name], natural_sort_key(name))
-
-    def is_fit(name: str) -> bool:
-        state = facts.nodes.get(name)
-        return state is NodeState.GOOD or (state is NodeState.DRAINED and name in having)
-
-    return min(filter(is_fit, policy.nodes or facts.nodes), key=rank, default=None)
 
 
 def tag_problems(facts: Facts) -> list[str]:

@@ -17,6 +17,7 @@ frequent one counts, and ``none`` above all; a tag that is not understood is pas
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -108,6 +109,7 @@ def is_policy(tag: str) -> bool:
     return tag.startswith(BACKUP_TAGS) and not is_limit(tag)
 
 
+@functools.lru_cache  # many instances have the same
 def read_policy(tag: str) -> Policy | None:
     """Return the policy that a tag says; None for no backups.
 
