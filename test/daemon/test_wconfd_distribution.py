@@ -146,6 +146,9 @@ def test_a_killed_master_with_a_journal_leaves_all_on_the_candidate(cluster: Clu
         client.flush_config()
         wait_until(lambda: on_candidate() == cluster.master.config(), "the change")
     assert "config_append" in log.read_text()
+    told = values_on(client.get_metrics())
+    assert told["ganeti_wconfd_write_seconds_count", "config.journal"] == 10
+    assert told["ganeti_wconfd_written_bytes_total", "config.journal"] > 1000
     cluster.master.kill()
     assert len(cluster.master.config()["cluster"]["tags"]) == 10
     assert on_candidate() == cluster.master.config()
