@@ -16,8 +16,8 @@ from ganeti.base.text import shown
 from ganeti.opcodes.backup import OpBackupExport, OpBackupRemove
 from ganeti.opcodes.opcode import FinalStatus, OpCode, SubmitPriority
 
-# (resource, fields, filter) -> rows
-Ask = Callable[[str, Sequence[str], Any], Sequence[Sequence[object]]]
+Rows = Sequence[Sequence[object]]
+Ask = Callable[[str, Sequence[str], Any], Rows]  # about a resource, its fields and a filter
 
 REASON: Final = "backup by schedule"  # in the reason trail of the jobs
 _UNFINISHED: Final = ("queued", "waiting", "running", "canceling")
@@ -34,24 +34,52 @@ class _Jobs:
     under_way: list[tuple[str, str]] = field(default_factory=list)
 
 
+def questions(now: float) -> dict[str, tuple[Sequence[str], Any]]:
+    """Return what LuxiD is to be asked, {resource: fields and filter}, in this order."""
+    ended = [">=", "end_ts", now - RETRY_S]
+    return {
+        "job": (
+            ["id", "status", "end_ts", "ops"],
+            ["|", *(["=", "status", each] for each in _UNFINISHED), ended],
+        ),
+        "lock": (["name", "owner"], ["=", "mode", "exclusive"]),
+        "export": (["node", "export", "newest", "points"], None),
+        "group": (["name", "tags"], None),
+        "instance": (["name", "pnode", "snodes", "ctime", "tags", "pnode.group"], None),
+        "node": (["name", "offline", "drained", "vm_capable", "bootid"], None),
+    }
+
+
 def gather(
     ask: Ask, cluster_tags: Sequence[str], *, now: float, local: Callable[[float], float]
 ) -> Facts:
     """Ask for everything that a plan needs."""
-    jobs = _jobs(ask, now)
-    for name, owners in ask("lock", ["name", "owner"], ["=", "mode", "exclusive"]):
+    answers = {resource: ask(resource, *about) for resource, about in questions(now).items()}
+    return facts_of(answers, cluster_tags, now=now, local=local)
+
+
+def facts_of(
+    answers: Mapping[str, Rows],
+    cluster_tags: Sequence[str],
+    *,
+    now: float,
+    local: Callable[[float], float],
+) -> Facts:
+    """Return the facts that the answers to `questions` tell."""
+    jobs = _jobs(answers["job"])
+    for name, owners in answers["lock"]:
         level, _, instance = str(name).partition("/")
         if level == "instance":
             jobs.busy.setdefault(instance, f"it is locked by {shown(_texts(owners))}")
     exports: dict[str, list[Export]] = defaultdict(list)
-    for node, name, newest, points in ask("export", ["node", "export", "newest", "points"], None):
+    for node, name, newest, points in answers["export"]:
         if name is not None and newest is not None:
             exports[str(name)].append(Export(str(node), _seconds(newest), _numbers(points)))
-    machines = list(_machines(ask))
+    machines = list(_machines(answers))
     primaries = {each.name: each.primary for each in machines}
     return Facts(
         machines=machines,
-        nodes=dict(_nodes(ask)),
+        nodes=dict(_nodes(answers["node"])),
         now=now,
         cluster_tags=cluster_tags,
         exports=exports,
@@ -62,14 +90,9 @@ def gather(
     )
 
 
-def _jobs(ask: Ask, now: float) -> _Jobs:
+def _jobs(rows: Rows) -> _Jobs:
     found = _Jobs()
-    wanted = [
-        "|",
-        *(["=", "status", each] for each in _UNFINISHED),
-        [">=", "end_ts", now - RETRY_S],
-    ]
-    for job_id, status, end, opcodes in ask("job", ["id", "status", "end_ts", "ops"], wanted):
+    for job_id, status, end, opcodes in rows:
         for opcode in opcodes if isinstance(opcodes, list) else ():
             is_backup = opcode.get("OP_ID") in _BACKUPS
             for name in _named(opcode):
@@ -101,10 +124,9 @@ def _touched(
     return frozenset(each.node for each in exports.get(name, ()))
 
 
-def _machines(ask: Ask) -> Iterator[Machine]:
-    groups = {str(name): _texts(tags) for name, tags in ask("group", ["name", "tags"], None)}
-    fields = ["name", "pnode", "snodes", "ctime", "tags", "pnode.group"]
-    for name, primary, others, made, tags, group in ask("instance", fields, None):
+def _machines(answers: Mapping[str, Rows]) -> Iterator[Machine]:
+    groups = {str(name): _texts(tags) for name, tags in answers["group"]}
+    for name, primary, others, made, tags, group in answers["instance"]:
         if primary is None:
             continue  # it is forthcoming
         kinds = {"instance": _texts(tags), "nodegroup": groups.get(str(group), ())}
@@ -112,9 +134,8 @@ def _machines(ask: Ask) -> Iterator[Machine]:
         yield Machine(str(name), *where, _seconds(made), str(group), kinds)
 
 
-def _nodes(ask: Ask) -> Iterator[tuple[str, NodeState]]:
-    fields = ["name", "offline", "drained", "vm_capable", "bootid"]
-    for name, is_offline, is_drained, can_run, boot_id in ask("node", fields, None):
+def _nodes(rows: Rows) -> Iterator[tuple[str, NodeState]]:
+    for name, is_offline, is_drained, can_run, boot_id in rows:
         if is_offline:
             yield str(name), NodeState.OFFLINE
         elif can_run and not boot_id:  # of the others nobody tells whether they are silent

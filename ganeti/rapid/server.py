@@ -27,6 +27,7 @@ from ganeti.opcodes.values import Version
 from ganeti.protocol.rapi.jobs import Inputs, Submission, Wire
 from ganeti.protocol.rapi.pages import BOOK
 from ganeti.protocol.rapi.routes import (
+    BackupSchedule,
     BookPage,
     ByJob,
     ConsoleSocket,
@@ -47,6 +48,7 @@ from ganeti.protocol.rapi.routes import (
 from ganeti.protocol.rapi.values import HttpProblem, as_problem, problem_body
 from ganeti.rapid import planning
 from ganeti.rapid.access import Access, Permission
+from ganeti.rapid.backup_schedule import backup_schedule
 from ganeti.rapid.book import FIRST, Book
 from ganeti.rapid.consoles import TICKET_S, Consoles
 from ganeti.rapid.counting import RoomCounts
@@ -226,6 +228,8 @@ class RapiServer:
         assert not isinstance(action, ConsoleSocket | BookPage), "these are answered elsewhere"
         if isinstance(action, Usage):
             return await usage(self._luxi.ask, inputs.path)
+        if isinstance(action, BackupSchedule):
+            return await backup_schedule(self._luxi.ask)
         if isinstance(action, ConsoleTicket):
             way = inputs.query.get("way") or ConsoleWay.SERIAL
             tickets = self._consoles.tickets

@@ -20,6 +20,7 @@ from ganeti.protocol.rapi.answers import Shape
 from ganeti.protocol.rapi.jobs import Inputs
 from ganeti.protocol.rapi.routes import (
     Action,
+    BackupSchedule,
     ByJob,
     ConsoleTicket,
     Constant,
@@ -601,6 +602,13 @@ NEW: Final = (
         "List the exports: pairs of node and export, null for a node that cannot tell.",
         Question("QueryExports", lambda _: [[], False]),
         {"type": "array"},
+    ),
+    _get(
+        "/2/backup-schedule",
+        "Tell of each instance its policy of backups, the kind of object that has it, the newest"
+        " export, when the next is due or why it waits, and whether the newest one is too old.",
+        BackupSchedule(),
+        _OBJECTS,
     ),
     _get(
         "/2/openapi.json",

@@ -76,6 +76,10 @@ class Usage(msgspec.Struct, frozen=True):
     """Answers what a node or an instance used lately; the node's monitoring daemon knows it."""
 
 
+class BackupSchedule(msgspec.Struct, frozen=True):
+    """Answers which instances are backed up by the watcher, and when next."""
+
+
 class Users(msgspec.Struct, frozen=True):
     """Answers the users with their rights, roles and tokens, and the roles; no secrets."""
 
@@ -89,7 +93,7 @@ class TokenRemoval(msgspec.Struct, frozen=True):
 
 
 TokenChange = NewToken | TokenRemoval
-Ours = Usage | ConsoleTicket | ConsoleSocket | BookPage | Users | TokenChange
+Ours = Usage | ConsoleTicket | ConsoleSocket | BookPage | BackupSchedule | Users | TokenChange
 Action = Submission | Question | ByJob | Constant | Document | Identity | Counts | Room | Ours
 
 
