@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -577,6 +578,39 @@ def test_copies_of_disks_are_shown_with_their_secondary_node(page: Browser) -> N
     show(page, {**many(2, 0), INSTANCES: found}, "instance/f-down")
     page.wait_text("main .facts", "copy not active")
     page.screenshot("copies-of-one")
+
+
+def test_backups_are_shown_with_their_schedule(page: Browser) -> None:
+    names = ("a-fine", "b-late", "c-none", "d-free")
+    node, now = "node1.example.com", time.time()
+
+    def stands(name: str, policy: str | None, newest: float | None, **more: object) -> object:
+        known = {"due": None, "wait": None, "begins_on": None, "is_late": False, **more}
+        where = None if newest is None else node
+        return {"instance": name, "policy": policy, "newest": newest, "node": where, **known}
+
+    found = {
+        INSTANCES: [instance(name, node, "node0.example.com") for name in names],
+        "/2/exports": [[node, "a-fine"], [node, "b-late"], [node, "d-free"], ["node0", None]],
+        "/2/backup-schedule": [
+            stands("a-fine", "every 1d keep 7", now - 60, due=now + 86_400),
+            stands("b-late", "every 1d", now - 300_000, due=now - 9, wait="full", is_late=True),
+            stands("c-none", "every 1h", None, due=0, begins_on="node0", is_late=True),
+            stands("d-free", None, now - 60),
+        ],
+    }
+    show(page, {**many(2, 0), **found}, "backups")
+    page.wait_text("main tbody", "c-none")
+    rows = page.texts("main tbody tr")
+    marks = ("every 1d keep 7", "too old", "due: full", "now, on node0")
+    assert [[mark for mark in marks if mark in row] for row in rows] == [
+        ["every 1d keep 7"],
+        ["too old", "due: full"],
+        ["too old", "now, on node0"],
+        [],
+    ]
+    assert ["Bring back" in row for row in rows] == [True, True, False, True]
+    page.screenshot("backups")
 
 
 def test_migration_is_offered_where_every_disk_can_be_reached(page: Browser) -> None:

@@ -1,6 +1,6 @@
 // Groups, networks, systems and backups: lists, what can be done, and the address map of a network.
 
-import { badge, el, facts, link } from "/ui/dom.js";
+import { badge, el, facts, link, when } from "/ui/dom.js";
 import { operate, operationMenu } from "/ui/operate.js";
 import { operationsOf } from "/ui/operations.js";
 import { Table } from "/ui/table.js";
@@ -42,7 +42,7 @@ const NEW = {
 
 // A view that asks for its own list.
 class OwnListView {
-  // of: {title, path, columns(app), key, label, rows?, add?, hint?}
+  // of: {title, path, columns(app), key, label, rows?, add?, hint?, also?}; also: a path that adds to it
   constructor(app, of) {
     Object.assign(this, { app, of, title: of.title, asked: -Infinity });
     const add = of.add && app.mayWrite && el("button", { type: "button", class: "main", click: () => operate(app, { title: of.add.word, ...of.add, word: "Make it" }) }, of.add.word);
@@ -58,8 +58,9 @@ class OwnListView {
     Object.assign(this, { words: app.words, ended: app.ended, asked: performance.now() });
     try {
       const found = await (this.of.ask?.(app) ?? app.api.ask("GET", this.of.path));
+      const more = this.of.also && (await app.api.ask("GET", this.of.also).catch(() => null));
       this.wrong.textContent = "";
-      if (!this.isClosed) this.table.update((this.of.rows?.(found, app) ?? found).filter((row) => app.words.every((word) => JSON.stringify(row).toLowerCase().includes(word))));
+      if (!this.isClosed) this.table.update((this.of.rows?.(found, app, more) ?? found).filter((row) => app.words.every((word) => JSON.stringify(row).toLowerCase().includes(word))));
     } catch (error) {
       this.wrong.textContent = error.message;
     }
@@ -179,16 +180,39 @@ const BACKUP = [
   { word: "Remove", danger: true, make: (_app, row) => ({ method: "DELETE", path: "/2/exports/{instance}", in: { instance: row.name }, text: "Removes the backups of this instance from all nodes.", fields: sure(row), bodyOf: nothing, noBody: true }) },
 ];
 
+// Exports, and the instances that should have one, each with its place in the schedule.
+function backups(exports, _app, schedule) {
+  const plans = new Map((schedule ?? []).map((each) => [each.instance, each]));
+  const rows = exports.filter(([, name]) => name !== null).map(([node, name]) => ({ node, name, plan: plans.get(name) }));
+  const having = new Set(rows.map(({ name }) => name));
+  const lacking = [...plans.values()].filter(({ instance, policy }) => policy !== null && !having.has(instance));
+  return [...rows, ...lacking.map((plan) => ({ node: null, name: plan.instance, plan }))];
+}
+
+const newest = ({ node, plan }) => (plan?.newest && plan.node === node ? [plan.newest, 0] : null);
+
+function nextBackup({ plan }) {
+  if (!plan?.policy) return "–";
+  const late = plan.is_late ? badge("too old", "red") : "";
+  if (plan.begins_on) return [late, ` now, on ${plan.begins_on}`];
+  const isDue = plan.due * 1000 <= Date.now();
+  return [late, isDue ? ` due${plan.wait ? `: ${plan.wait}` : ""}` : ` ${when([plan.due, 0])}`];
+}
+
 export const backupsView = (app) => new OwnListView(app, {
   title: "Backups",
   path: "/2/exports",
-  hint: "An instance is backed up on its own page.",
+  also: "/2/backup-schedule",
+  hint: "An instance is backed up on its own page, or by schedule: gnt-backup set-policy.",
   empty: "There are no backups.",
   key: (row) => `${row.node} ${row.name}`,
-  rows: (found) => found.filter(([, name]) => name !== null).map(([node, name]) => ({ node, name })),
+  rows: backups,
   columns: () => [
     { name: "Of", sort: (row) => row.name, cell: (row) => (app.instances.some(({ name }) => name === row.name) ? link("instance", row.name) : row.name), kind: "title" },
-    { name: "On node", sort: (row) => row.node, cell: (row) => link("node", row.node) },
-    ...(app.mayWrite ? [{ name: "Actions", cell: (row) => el("span", { class: "actions" }, el("a", { class: "button", href: `#/create/${encodeURIComponent(`${row.node}:${row.name}`)}` }, "Bring back"), menu(app, "backup", row, BACKUP)), kind: "acts" }] : []),
+    { name: "On node", sort: (row) => row.node ?? "", cell: (row) => (row.node ? link("node", row.node) : "–") },
+    { name: "Newest", sort: (row) => newest(row)?.[0] ?? 0, cell: (row) => when(newest(row)) },
+    { name: "Policy", sort: (row) => row.plan?.policy ?? "", cell: (row) => row.plan?.policy ?? "–" },
+    { name: "Next", sort: (row) => row.plan?.due ?? 0, cell: nextBackup },
+    ...(app.mayWrite ? [{ name: "Actions", cell: (row) => row.node === null ? "–" : el("span", { class: "actions" }, el("a", { class: "button", href: `#/create/${encodeURIComponent(`${row.node}:${row.name}`)}` }, "Bring back"), menu(app, "backup", row, BACKUP)), kind: "acts" }] : []),
   ],
 });
