@@ -62,6 +62,18 @@ def test_a_rehearsed_creation_answers_the_nodes_that_an_allocator_chose(
     assert "dry.example.com" not in cluster.instance_names()
 
 
+def test_the_schedule_of_backups(cluster: TestCluster, rapi: RapiClient) -> None:
+    words = "--no-name-check --no-ip-check -t diskless -H fake -o test --no-install --no-start"
+    tag = "ganeti:backup:every:1d:stop"
+    cluster.gnt(f"instance add {words} --tags={tag} -n {cluster.nodes[0]} daily.example.com")
+    [stands] = rapi.ask("GET", "/2/backup-schedule", user="reader").json
+    assert stands["instance"] == "daily.example.com"
+    assert (stands["policy"], stands["of"]) == ("every 1d stop", "instance")
+    assert (stands["newest"], stands["due"], stands["is_late"]) == (None, 0.0, False)
+    assert stands["begins_on"] in cluster.nodes
+    assert rapi.ask("GET", "/2/backup-schedule", user="limited").status == 403
+
+
 def test_the_growth_of_the_cluster(cluster: TestCluster, rapi: RapiClient) -> None:
     before = rapi.ask("GET", "/2/growth").json
     assert len(before) == 8
