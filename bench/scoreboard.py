@@ -47,6 +47,7 @@ SECTIONS: Final = (
     Section("faces", "confd, monitoring, remote API"),
     Section("dashboard", "dashboard"),
     Section("maintd", "maintenance"),
+    Section("availability", "loss of nodes", "", "--rounds 1"),
     Section("allocation", "placement"),
     Section("planning", "plans of hbal"),
 )

@@ -38,6 +38,8 @@ _ASK_S: Final = 10.0
 class World:
     """The cluster, its etcd, its dogs."""
 
+    timing = TIMING
+
     def __init__(self, cluster: FailingCluster) -> None:
         self.cluster = cluster
         self.dogs = {node: Dog(cluster, node, WATCHDOG_S) for node in cluster.nodes}
@@ -107,7 +109,8 @@ class World:
         return False
 
     def enable(self, *options: str) -> None:
-        words = [f"--watchdog={DEVICE}", f"--timing={TIMING}", *options]
+        timing = [f"--timing={self.timing}"] if self.timing else []
+        words = [f"--watchdog={DEVICE}", *timing, *options]
         self.cluster.gnt(f"cluster ha-enable {' '.join(words)}")
 
     def wait(self, what: Callable[[], object], text: str) -> None:
