@@ -30,7 +30,7 @@ EDITABLE := --config-settings editable_mode=compat
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt $(EDITABLE)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo demo-stop nodes-up nodes-shell nodes-cut nodes-start nodes-down test test-nodes test-real test-storage test-long campaign golden conformance lint format bench docs install deb clean-sources clean
+.PHONY: help venv demo demo-stop nodes-up nodes-shell nodes-cut nodes-start nodes-down test test-nodes test-real test-storage test-long campaign golden conformance lint format pictures bench docs install deb clean-sources clean
 
 help:  ## Say what there is to make
 	@echo "Ganeti cluster manager.  Targets:"
@@ -136,6 +136,9 @@ golden: $(VENV)/.installed-for-tests  ## Play the recorded command lines of Gane
 
 conformance: $(VENV)/.installed-for-tests  ## Write doc/conformance.md: the promises of the designs and the tests that show them
 	@$(BIN)/python test/conformance/promises.py
+
+pictures: $(VENV)/.installed-for-tests  ## Walk through the dashboard in Chromium, for the pictures of doc/dashboard.md
+	@$(BIN)/pytest -n0 test/cluster/walk_dashboard.py
 
 bench: $(VENV)/.installed-for-tests  ## Measure everything into doc/performance: hours, on a quiet machine; QUICK=1: small sizes, minutes, into build/performance
 	@$(BIN)/python bench/scoreboard.py $(if $(QUICK),--quick,--into doc/performance)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from fakes.dashboard import (
     instance,
     many,
     node,
+    note_incidents,
     record_notes,
     show,
     sign_in,
@@ -30,13 +31,10 @@ from fakes.rapi import USERS, RapiClient, create_instance, rapi_of, wait_job, wr
 from fakes.virtual_cluster import TestCluster
 from fakes.waiting import wait_until
 
-from ganeti.clients.wconfd import WConfClient
 from ganeti.protocol.maintenance.diagnosis import Action
 from ganeti.protocol.maintenance.stored import Incident, RepairStatus
 from ganeti.protocol.rapi.pages import CONSOLE_POLICY, FILES, LIBRARIES, PAGES, POLICY, TOP
-from ganeti.protocol.wconfd import ClientId
 from ganeti.rapid import documents
-from ganeti.system.filelock import LiveLock
 
 WEB, DB, NEW = "web1.example.com", "db1.example.com", "new1.example.com"
 MARKUP = '<img src=x onerror="window.harmed=1"><b>bold</b>'
@@ -822,18 +820,6 @@ def test_maintenance_is_shown_with_the_reason_why_nothing_is_done(page: Browser)
     assert page.count("main .actions button") == 1
     assert page.script("return window.harmed") is None
     page.screenshot("maintenance")
-
-
-def note_incidents(cluster: TestCluster, incidents: Sequence[Incident]) -> None:
-    """Write them into the configuration, as the maintenance daemon does."""
-    livelock = LiveLock.create(f"{cluster.paths.livelock_dir}/noting")
-    try:
-        owner = ClientId("noting", livelock.path, os.getpid())
-        with WConfClient(cluster.paths, owner) as client:
-            for each in incidents:
-                client.update_maintd_incident(each)
-    finally:
-        livelock.release()
 
 
 def test_events_of_nodes_are_canceled_acknowledged_and_forgotten(

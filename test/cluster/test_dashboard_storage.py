@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
 from fakes import lvm_programs
 from fakes.browser import Browser, open_browser
-from fakes.dashboard import first_visit, record_notes, sign_in, submit, wait_for_note
+from fakes.dashboard import (
+    SDA,
+    SDB,
+    first_visit,
+    lvm_cluster,
+    record_notes,
+    sign_in,
+    submit,
+    wait_for_note,
+)
 from fakes.rapi import RapiClient, rapi_of
-from fakes.virtual_cluster import TestCluster, own_cluster
+from fakes.virtual_cluster import TestCluster
 
-SDA, SDB = "/dev/none/sda1", "/dev/none/sdb1"
 PV = "lvm-pv --no-headers -o node,name,allocatable"
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCluster]:
-    programs = tmp_path_factory.mktemp("lvm")
-    lvm_programs.install(programs)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
-        with own_cluster(2) as found:
-            for node in found.nodes:
-                root = found.paths_of(node).root
-                lvm_programs.make_group(root, "xenvg", {SDA: 20000, SDB: 15000})
-            found.gnt("cluster modify --vg-name=xenvg")
-            found.gnt(
-                "cluster modify --enabled-disk-templates=plain,file,diskless"
-                " --ipolicy-disk-templates=plain,file,diskless"
-            )
-            yield found
+    with lvm_cluster(tmp_path_factory.mktemp("lvm"), 2) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

@@ -4,14 +4,58 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
+import pytest
+from fakes import lvm_programs
 from fakes.browser import Browser
 from fakes.rapi import RapiClient
+from fakes.virtual_cluster import TestCluster, own_cluster
+
+from ganeti.base.daemons import FACES
+from ganeti.clients.wconfd import WConfClient
+from ganeti.protocol.maintenance.stored import Incident
+from ganeti.protocol.wconfd import ClientId
+from ganeti.system.filelock import LiveLock
 
 INSTANCES = "/2/instances?bulk=1&copies=1"
 DESK = (1280, 900)
+SDA, SDB = "/dev/none/sda1", "/dev/none/sdb1"
+
+
+@contextmanager
+def lvm_cluster(
+    programs: Path, nodes: int, without: tuple[str, ...] = FACES
+) -> Iterator[TestCluster]:
+    """Run a cluster whose nodes have a volume group; the programs are put where it is told."""
+    lvm_programs.install(programs)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+        with own_cluster(nodes, without) as found:
+            for node in found.nodes:
+                root = found.paths_of(node).root
+                lvm_programs.make_group(root, "xenvg", {SDA: 20000, SDB: 15000})
+            found.gnt("cluster modify --vg-name=xenvg")
+            found.gnt(
+                "cluster modify --enabled-disk-templates=plain,file,diskless"
+                " --ipolicy-disk-templates=plain,file,diskless"
+            )
+            yield found
+
+
+def note_incidents(cluster: TestCluster, incidents: Sequence[Incident]) -> None:
+    """Write them into the configuration, as the maintenance daemon does."""
+    livelock = LiveLock.create(f"{cluster.paths.livelock_dir}/noting")
+    try:
+        owner = ClientId("noting", livelock.path, os.getpid())
+        with WConfClient(cluster.paths, owner) as client:
+            for each in incidents:
+                client.update_maintd_incident(each)
+    finally:
+        livelock.release()
 
 
 @contextmanager

@@ -47,8 +47,8 @@ const kinds = (info) => [...new Set((info.enabled_disk_templates ?? []).flatMap(
 // The newest job that has changed a unit.
 const lastChange = (jobs) => jobs.reduce((last, job) => (!job.isOpen && job.id > last && job.summary.some((each) => CHANGES.test(each)) ? job.id : last), 0);
 const isSized = (unit) => typeof unit.size === "number";
-const used = (unit) => (isSized(unit) ? bar(unit.used, unit.size, `${size(unit.used)} of ${size(unit.size)}`) : "–");
-const state = ({ status }) => (status === OK ? badge("ok", "green") : [badge("look", "red"), " ", String(status)]);
+const used = (unit) => (isSized(unit) ? bar(unit.used, unit.size, `${Math.round((100 * unit.used) / unit.size || 0)} %`) : "–");
+const state = ({ status }) => (status === OK ? badge("ok", "green") : [badge("look", "red"), " ", el("span", { class: "said" }, String(status))]);
 
 let known = null; // the last answer, for whom and when
 
