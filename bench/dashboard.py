@@ -20,8 +20,8 @@ sys.path.insert(
 )
 
 from cluster.conftest import make_cluster
-from cluster.test_dashboard import DESK, many, show
 from fakes.browser import Browser, open_browser
+from fakes.dashboard import DESK, many, show
 from fakes.rapi import rapi_of
 from report import row
 
