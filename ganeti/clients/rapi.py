@@ -140,9 +140,13 @@ def _reason(result: Any) -> str:
 
 
 def method_name(route: Route) -> str:
-    """Return the name of a route's method; in a path of one thing the kind is singular."""
+    """Return the name of a route's method; in a path of one thing the kind is singular.
+
+    What belongs to the user who asks is ``own``: /2/user/tokens beside /2/users/{user}/tokens.
+    """
     words: list[str] = []
-    for part in route.path.removeprefix("/2/").strip("/").split("/"):
+    path = re.sub(r"^/2/user/", "own_", route.path).removeprefix("/2/")
+    for part in path.strip("/").split("/"):
         if part.startswith("{"):
             words[-1] = words[-1].removesuffix("s") if part != "{os}" else words[-1]
         elif part.startswith("OP_"):
