@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import mimetypes
 import os
 import re
 import sys
 from collections.abc import Iterable
 from typing import Final
 
-from ganeti.protocol.rapi.pages import BOOK
+from ganeti.protocol.rapi.pages import BOOK, content_type
 from ganeti.protocol.rapi.values import HttpProblem
 from ganeti.system import files
 
@@ -57,9 +56,7 @@ class Book:
         if name not in self._names:
             raise HttpProblem(404, f"The book has no page '{name}'")
         body = files.read_bytes(os.path.join(self._directory, name), _FILE_BYTES_MAX)
-        kind = mimetypes.guess_type(name, strict=True)[0] or "text/plain"
-        if kind.startswith("text/"):
-            kind += "; charset=utf-8"
+        kind = content_type(name)
         return body, kind, _POLICY.format("".join(f" {each}" for each in _hashes(body, kind)))
 
     def _look(self) -> None:

@@ -57,6 +57,7 @@ _CONTENT_TYPES: Final = {
     "css": "text/css; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
     "mjs": "text/javascript; charset=utf-8",
+    "png": "image/png",
     "svg": "image/svg+xml",
 }
 
@@ -64,12 +65,17 @@ _CONTENT_TYPES: Final = {
 _POLICIES: Final = {"console.html": CONSOLE_POLICY}
 
 
+def content_type(name: str) -> str:
+    """Return the content type of a file, by the end of its name."""
+    return _CONTENT_TYPES.get(name.rpartition(".")[2], "text/plain; charset=utf-8")
+
+
 def _page(path: str, name: str) -> Route:
     text, action = (
         f"Answer {name} of the dashboard.",
         Document(f"ui/{name}", _POLICIES.get(name, POLICY)),
     )
-    kind = _CONTENT_TYPES.get(name.rpartition(".")[2], "text/plain; charset=utf-8")
+    kind = content_type(name)
     return Route(path, "GET", text, action, is_new=True, is_public=True, content_type=kind)
 
 
@@ -88,7 +94,7 @@ BOOK_PAGES: Final = tuple(
         BookPage(),
         is_new=True,
         is_public=True,
-        content_type=_CONTENT_TYPES["html"],  # or what the file is
+        content_type=content_type(".html"),  # or what the file is
     )
     for depth in range(_BOOK_DEPTH_MAX + 1)
 )
