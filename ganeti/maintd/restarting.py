@@ -95,6 +95,10 @@ class Restarter:
         self._offline_s: dict[str, float] = {}
         self._jobs: list[LossJob] = []
 
+    def go_on_with(self, etcd: EtcdClient, limits: Limits) -> None:
+        """Take up other settings.  It knows the jobs that it submitted, so it waits for none."""
+        self._etcd, self._limits = etcd, limits
+
     async def turn(self, *, holds_lease: bool) -> None:
         """Do what is to be done now.
 
@@ -234,33 +238,44 @@ class Restarter:
 async def run(
     context: DaemonContext, luxi: AsyncLuxiClient, wconfd: AsyncWConfClient, service: StatusService
 ) -> None:
-    """Act on losses until high availability is switched off, or its settings change.
+    """Act on losses until high availability is switched off.
 
     Raises:
         ConfigurationError: its settings cannot be read.
     """
     paths = context.paths
-    settings = availability.read(paths)
-    if settings is None:
-        return
-    async with EtcdClient.of(settings, settings.timing.command_s) as etcd:
-        cluster = StrickenCluster(paths, luxi, wconfd)
-        restarter = Restarter(context.hostname, cluster, etcd, settings.limits)
-        service.losses = restarter.told
-        said = ""
+    restarter: Restarter | None = None
+    try:
+        while (settings := availability.read(paths)) is not None:
+            async with EtcdClient.of(settings, settings.timing.command_s) as etcd:
+                if restarter is None:
+                    cluster = StrickenCluster(paths, luxi, wconfd)
+                    restarter = Restarter(context.hostname, cluster, etcd, settings.limits)
+                    service.losses = restarter.told
+                restarter.go_on_with(etcd, settings.limits)
+                await _act(context, restarter, settings, service)
+    finally:
+        service.losses = list
+
+
+async def _act(
+    context: DaemonContext,
+    restarter: Restarter,
+    settings: availability.Settings,
+    service: StatusService,
+) -> None:
+    """Act on losses until the settings change."""
+    paths, said = context.paths, ""
+    while availability.read(paths) == settings:
         try:
-            while availability.read(paths) == settings:
-                try:
-                    await restarter.turn(holds_lease=lease.is_held(paths))
-                    said = ""
-                except GenericError as err:
-                    if err.message != said:
-                        logger.warning("Losses are not looked at: %s", err.message)
-                    said = err.message
-                service.publish()
-                await asyncio.sleep(TURN_S if restarter.losses else IDLE_TURN_S)
-        finally:
-            service.losses = list
+            await restarter.turn(holds_lease=lease.is_held(paths))
+            said = ""
+        except GenericError as err:
+            if err.message != said:
+                logger.warning("Losses are not looked at: %s", err.message)
+            said = err.message
+        service.publish()
+        await asyncio.sleep(TURN_S if restarter.losses else IDLE_TURN_S)
 
 
 def _log_news(before: Decision, after: Decision) -> None:
