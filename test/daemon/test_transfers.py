@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import os
 import socket
 from collections.abc import Iterator, Mapping
@@ -18,7 +20,8 @@ from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.machine.keys import Keys
 from ganeti.node_ops.transfers import calls
 from ganeti.node_ops.transfers.status import files_of
-from ganeti.protocol.node_rpc_values import TransferOptions
+from ganeti.protocol.node_rpc_values import StreamForm, TransferOptions
+from ganeti.transport.tls import client_context
 
 WIRE_PATH = "/srv/ganeti/file-storage/inst1/disk0"
 WAIT_S = 60.0
@@ -48,7 +51,7 @@ class Node:
         """Begin to receive; returns the port."""
         place = ("raw", [WIRE_DISK])
         name = calls.Transfers(self.context).import_start(
-            TransferOptions(**options), INSTANCE, "disk0", place
+            TransferOptions(**{"form": StreamForm.FRAMES, **options}), INSTANCE, "disk0", place
         )
         self.transfers.append(name)
         return int(self.state()["listen_port"])
@@ -56,7 +59,12 @@ class Node:
     def send(self, port: int, **options: Any) -> None:
         place = ("raw", [WIRE_DISK])
         name = calls.Transfers(self.context).export_start(
-            TransferOptions(**options), "127.0.0.1", port, INSTANCE, "disk0", place
+            TransferOptions(**{"form": StreamForm.FRAMES, **options}),
+            "127.0.0.1",
+            port,
+            INSTANCE,
+            "disk0",
+            place,
         )
         self.transfers.append(name)
 
@@ -101,13 +109,14 @@ def nodes(tmp_path: Path) -> Iterator[tuple[Node, Node]]:
     second.forget()
 
 
+@pytest.mark.parametrize("form", StreamForm)
 @pytest.mark.parametrize("compress", ["none", "gzip", "gzip-fast", "gzip-slow"])
-def test_what_is_sent_arrives(nodes: tuple[Node, Node], compress: str) -> None:
+def test_what_is_sent_arrives(nodes: tuple[Node, Node], compress: str, form: StreamForm) -> None:
     source, target = nodes
     source.make_disk(4 * MIB, os.urandom(MIB), offset=2 * MIB)
     target.make_disk(4 * MIB, b"old" * 1000)
-    port = target.receive(magic="the-word", compress=compress)
-    source.send(port, magic="the-word", compress=compress)
+    port = target.receive(magic="the-word", compress=compress, form=form)
+    source.send(port, magic="the-word", compress=compress, form=form)
     assert (source.end()["error_message"], target.end()["error_message"]) == (None, None)
     assert source.state()["progress_percent"] == 100.0
     assert target.disk.read_bytes() == source.disk.read_bytes()
@@ -122,11 +131,12 @@ def test_an_empty_disk_arrives_each_time(nodes: tuple[Node, Node]) -> None:
         assert (source.end()["error_message"], target.end()["error_message"]) == (None, None)
 
 
-def test_who_does_not_know_the_word_is_refused(nodes: tuple[Node, Node]) -> None:
+@pytest.mark.parametrize("form", StreamForm)
+def test_who_does_not_know_the_word_is_refused(nodes: tuple[Node, Node], form: StreamForm) -> None:
     source, target = nodes
     source.make_disk(4 * MIB, b"new")
     target.make_disk(4 * MIB, b"old")
-    source.send(target.receive(magic="the-word"), magic="another")
+    source.send(target.receive(magic="the-word", form=form), magic="another", form=form)
     assert target.end()["error_message"] == "the peer said another word than was agreed"
     assert source.end()["exit_status"] == 1
     assert target.disk.read_bytes().startswith(b"old")
@@ -151,6 +161,78 @@ def test_a_disk_that_is_too_small_is_told_by_the_receiver(nodes: tuple[Node, Nod
     source.send(target.receive())
     assert target.end()["error_message"] == "the disk has 2 MiB here, 4 MiB are to be written"
     assert source.end()["exit_status"] == 1
+
+
+# In plain bytes, as 3.0 sends them.
+
+
+def test_a_plain_disk_that_does_not_fit_fails_on_both_sides(nodes: tuple[Node, Node]) -> None:
+    source, target = nodes
+    for here, there, says in (
+        (4, 2, "the disk has 2 MiB here, more are to be written"),
+        (2, 4, "the stream ended early"),
+    ):
+        source.make_disk(here * MIB, b"x" * MIB, offset=(here - 1) * MIB)
+        target.make_disk(there * MIB)
+        source.send(target.receive(form="plain"), form="plain")
+        assert target.end()["error_message"] == says
+        assert source.end()["exit_status"] == 1
+
+
+def test_zeroes_beyond_the_end_of_a_plain_disk_are_not_missed(nodes: tuple[Node, Node]) -> None:
+    source, target = nodes
+    source.make_disk(4 * MIB, os.urandom(MIB))
+    target.make_disk(2 * MIB)
+    source.send(target.receive(form="plain"), form="plain")
+    assert (source.end()["error_message"], target.end()["error_message"]) == (None, None)
+    assert target.disk.read_bytes() == source.disk.read_bytes()[: 2 * MIB]
+
+
+class Peer3_0:
+    """A sender of 3.0, played by hand: its bytes, and what it learns at the end."""
+
+    def __init__(self, node: Node, port: int) -> None:
+        context = client_context(node.tls.paths.client_pem, node.tls.paths.server_pem)
+        plain = socket.create_connection(("127.0.0.1", port), WAIT_S)
+        self.connection = context.wrap_socket(plain, suppress_ragged_eofs=False)
+
+    def learns_success(self) -> bool:
+        """End its half, and wait for the other."""
+        with contextlib.closing(self.connection):
+            try:
+                self.connection.unwrap()
+            except ConnectionResetError:
+                return False
+        return True
+
+
+def test_a_sender_of_3_0_learns_whether_everything_was_written(nodes: tuple[Node, Node]) -> None:
+    source, target = nodes
+    data = os.urandom(4 * MIB)
+    for count, is_complete in ((len(data), True), (MIB, False)):
+        target.make_disk(4 * MIB)
+        peer = Peer3_0(source, target.receive(form="plain", magic="the-word"))
+        peer.connection.sendall(b"M=the-word" + data[:count])
+        assert peer.learns_success() is is_complete
+        assert (target.end()["exit_status"] == 0) is is_complete
+    packed = gzip.compress(b"M=the-word" + data)
+    for count, is_complete in ((len(packed), True), (len(packed) - 10, False)):
+        target.make_disk(4 * MIB)
+        options = {"form": "plain", "magic": "the-word", "compress": "gzip"}
+        peer = Peer3_0(source, target.receive(**options))
+        peer.connection.sendall(packed[:count])
+        assert peer.learns_success() is is_complete
+        assert (target.disk.read_bytes() == data) is is_complete
+        assert (target.end()["exit_status"] == 0) is is_complete
+
+
+def test_a_plain_stream_that_breaks_off_is_not_complete(nodes: tuple[Node, Node]) -> None:
+    source, target = nodes
+    target.make_disk(4 * MIB)
+    peer = Peer3_0(source, target.receive(form="plain", magic="the-word"))
+    peer.connection.sendall(b"M=the-word" + bytes(4 * MIB))
+    peer.connection.close()  # without the end of TLS: the connection broke
+    assert target.end()["exit_status"] == 1
 
 
 def test_a_receiver_does_not_wait_for_ever(nodes: tuple[Node, Node]) -> None:

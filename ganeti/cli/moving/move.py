@@ -9,6 +9,10 @@ A failure before the destination is complete leaves nothing there, and the sourc
 if it ran.  The source is removed only after the destination's job has ended in success; and it is
 started again only after that job has ended otherwise.  When neither can be learned it stays down,
 and what to look for is said.
+
+Where one of the two is of 3.0, the destination's job may end in success with disks that are not
+complete: the source's job may have failed, or a line of the log tells it.  So the instance is
+started there by a job of its own, after both have ended well, and removed there otherwise.
 """
 
 from __future__ import annotations
@@ -40,6 +44,8 @@ SENDER: Final = "source"
 RECEIVER: Final = "destination"
 _PROGRESS: Final = re.compile(r"\* disk \d+: ")  # the sender has told it already
 _RETRY_S: Final = 0.5
+# What the log of 3.0 says of disks that are not complete, in a job that ends in success.
+_NOT_TAKEN: Final = re.compile("failed to receive data|not imported successfully")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +108,7 @@ class Move:
                 self._shut_down()
                 self._send(receiving)
                 self._wait_for_receiver(receiving)
+                self._start_there()
             except GenericError as err:
                 raise self._undo(err, receiving) from err
             self._finish()
@@ -161,9 +168,27 @@ class Move:
         follow(self._here, job_id, lambda entry: self._tell(SENDER, entry))
 
     def _wait_for_receiver(self, receiving: _Receiving) -> None:
-        follow(
-            self._there, receiving.job_id, lambda entry: self._tell(RECEIVER, entry), receiving.seen
-        )
+        not_taken: list[str] = []
+
+        def tell(entry: LogEntry) -> None:
+            self._tell(RECEIVER, entry)
+            if not self._ready.is_confirmed and _NOT_TAKEN.search(str(entry.message)):
+                not_taken.append(str(entry.message))
+
+        follow(self._there, receiving.job_id, tell, receiving.seen)
+        if not_taken:
+            raise OpExecError(f"the destination cluster has not taken all: {not_taken[0]}")
+
+    def _start_there(self) -> None:
+        """Start the new instance, unless its creation has done so."""
+        if self._ready.is_confirmed or not self._ready.wish.source.is_running:
+            return
+        self._check_canceled()
+        startup = OpInstanceStartup(instance_name=self._ready.wish.name)
+        job_id = self._there.submit(startup, reason=REASON)
+        self._jobs[RECEIVER] = job_id
+        self._say(f"job {job_id} of the destination cluster starts the instance")
+        run_job(self._there, job_id)
 
     def _finish(self) -> None:
         """Remove the source; the destination is complete."""
@@ -195,7 +220,7 @@ class Move:
                 " followed any more, so the instance was not started again in the source cluster:"
                 " see how that job ended, and start or remove the instance here"
             )
-        if state == "success":
+        if state == "success" and self._ready.is_confirmed:
             return OpExecError(
                 f"{error.message}; the instance is complete in the destination cluster all the"
                 f" same: remove it from the source cluster, with 'gnt-instance remove {self.name}'"
@@ -227,6 +252,8 @@ class Move:
                 self._say(f"{err.message}; ignoring")
         try:
             self._end(self._there, receiving.job_id)
+            if self._jobs[RECEIVER] != receiving.job_id:
+                self._end(self._there, self._jobs[RECEIVER])
             return str(self._there.get_job(receiving.job_id)["status"])
         except GenericError as err:
             self._say(err.message)
@@ -252,10 +279,10 @@ class Move:
         return "; ".join(texts)
 
     def _left_there(self) -> str | None:
-        """Return the state that a killed receiving job has left; None if that may run.
+        """Remove the remains in the destination; returns those left, None if they may run.
 
-        Nothing can start an incomplete instance; but a job can be killed just after it has
-        completed and started the instance.
+        Nothing can start an incomplete instance; but a job can be killed, or fail, just after it
+        has completed and started the instance.
         """
         name = self._ready.wish.name
         try:
@@ -263,10 +290,15 @@ class Move:
                 return None
         except GenericError as err:
             return "" if is_not_found(err) else None
-        return (
-            "; an incomplete instance is left in the destination cluster: remove it there, with"
-            f" 'gnt-instance remove {name}'"
-        )
+        try:
+            removal = OpInstanceRemove(instance_name=name)
+            run_job(self._there, self._there.submit(removal, reason=REASON))
+        except GenericError as err:
+            return (
+                "; an incomplete instance is left in the destination cluster, which could not be"
+                f" removed ({err.message}): remove it there, with 'gnt-instance remove {name}'"
+            )
+        return ""
 
     def _with_source_as_it_was(self, reason: str) -> GenericError:
         kind = JobCanceled if self._stop.is_set() else OpExecError

@@ -28,16 +28,24 @@ _PLAIN: Final = "none"
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A move that can begin; ``prepared`` is the source's answer for it."""
+    """A move that can begin.
+
+    Attributes:
+        prepared: the source's answer for it.
+        is_confirmed: a job of one of them that ends in success means that the disks are complete;
+            where one of the two is of 3.0, both jobs have to, and the log may tell no loss.
+    """
 
     wish: Wish
     prepared: Mapping[str, Any]
+    is_confirmed: bool = True
 
     @property
     def creation(self) -> OpInstanceCreate:
         """The creation, with the proof of the sender."""
+        start = self.wish.creation["start"] and self.is_confirmed
         return OpInstanceCreate(
-            **self.wish.creation,
+            **{**self.wish.creation, "start": start},
             source_handshake=self.prepared["handshake"],
             source_x509_ca=self.prepared["x509_ca"],
         )
@@ -49,6 +57,7 @@ class Preflight:
     def __init__(self, source: Cluster, destination: Cluster) -> None:
         self.problems: list[str] = []
         self._clusters = (source, destination)
+        self._of_3_0: set[str] = set()
 
     def run(self, names: Mapping[str, str], wanted: Overrides) -> list[Ready]:
         """Look at all moves; the result is of use only if there are no `problems`.
@@ -82,13 +91,23 @@ class Preflight:
         try:
             client = cluster.client()
             info = client.get_info()
-            self.problems += rights_problems(cluster.label, _user(client, cluster))
+            self.problems += rights_problems(cluster.label, self._user(client, cluster))
         except GenericError as err:
             self.problems.append(cluster.explain(err))
             if client is not None:
                 client.close()
             return None, {}
         return client, info
+
+    def _user(self, client: RapiClient, cluster: Cluster) -> Mapping[str, Any]:
+        """Ask for our user; a server of 3.0 does not know that question, and says so later."""
+        try:
+            return client.read(dict[str, Any], "get_user")
+        except GenericError as err:
+            if not is_not_found(err):
+                raise
+        self._of_3_0.add(cluster.what)
+        return {"name": cluster.user, "rights": ["write"]}
 
     def _destination(self, client: RapiClient, info: Mapping[str, Any]) -> Destination:
         return Destination(
@@ -115,8 +134,10 @@ class Preflight:
                 *source_problems(source, here.get_nodes(bulk=True)),
                 *destination_problems(wish, there),
             ]
+            if self._clusters[1].what in self._of_3_0:
+                found += problems_of_3_0(source)
             prepare = OpBackupPrepare(instance_name=source.name, mode=ExportMode.REMOTE)
-            ready = Ready(wish, run_job(here, here.submit(prepare)))
+            ready = Ready(wish, run_job(here, here.submit(prepare)), not self._of_3_0)
         except GenericError as err:
             self.problems.append(err.message)
             return None
@@ -133,16 +154,6 @@ class Preflight:
         except JobFailedError as err:
             return f"the {self._clusters[1].what} refuses it: {failure_reason(err.job)}"
         return ""
-
-
-def _user(client: RapiClient, cluster: Cluster) -> Mapping[str, Any]:
-    """Ask for our user; a server that does not know that question says so when it matters."""
-    try:
-        return client.read(dict[str, Any], "get_user")
-    except GenericError as err:
-        if not is_not_found(err):
-            raise
-        return {"name": cluster.user, "rights": ["write"]}
 
 
 def describe(client: RapiClient, name: str) -> Source:
@@ -163,7 +174,8 @@ def describe(client: RapiClient, name: str) -> Source:
             f" {row['pnode']!r} does not answer"
         )
     facts = run_job(client, client.get_instance_info(name, static=True))
-    return Source(row["name"], bool(row["oper_state"]), facts[row["name"]])
+    found = {**facts[row["name"]], "tags": row["tags"]}  # 3.0 tells tags in the row only
+    return Source(row["name"], bool(row["oper_state"]), found)
 
 
 # The comparisons.  Pure.
@@ -221,6 +233,15 @@ def source_problems(source: Source, nodes: Sequence[Mapping[str, Any]]) -> Itera
     primary = source.facts["pnode"]
     if any(node["name"] == primary and node["offline"] for node in nodes):
         yield f"node {primary!r}, which has instance {source.name!r}, is marked offline"
+
+
+def problems_of_3_0(source: Source) -> Iterator[str]:
+    """Yield why a destination of 3.0 cannot receive an instance."""
+    if not source.facts["os"]:
+        yield (
+            f"instance {source.name!r} has no operating system definition: a cluster of 3.0 waits"
+            " for no disks of such instances"
+        )
 
 
 def destination_problems(wish: Wish, there: Destination) -> Iterator[str]:

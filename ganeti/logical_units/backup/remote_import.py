@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from msgspec import structs
+
 from ganeti.base.errors import OpPrereqError, ProtocolError, refusing
 from ganeti.logical_units.backup import remote
 from ganeti.logical_units.context import JobContext
@@ -27,25 +29,36 @@ from ganeti.logical_units.instance.storage.copying import (
     transfer_states,
 )
 from ganeti.logical_units.instance.view import InstanceView
+from ganeti.opcodes.instance import OpInstanceCreate
 from ganeti.protocol import remote_move
-from ganeti.protocol.node_rpc_values import TransferOptions
+from ganeti.protocol.node_rpc_values import StreamForm, TransferOptions
 from ganeti.protocol.remote_move import LOG_KIND, AwaitedDisk, Secret
 
 _BEGIN_TIMEOUT_S: Final = 300  # until the other cluster begins, besides shutting the instance down
+_NAMELESS: Final = ("name", "None")
 
 
 @dataclass(frozen=True, slots=True)
 class _Sender:
-    """The cluster that sends: the common secret, and the certificate that it shows."""
+    """The cluster that sends: the common secret, the certificate that it shows, how it sends."""
 
     secret: Secret
     certificate: str
+    form: StreamForm
 
 
 class LUInstanceCreateRemote(LUInstanceCreate):
     """Make an instance whose disks another cluster fills."""
 
     mode = "remote-import"
+
+    def __init__(self, context: JobContext, op: OpInstanceCreate) -> None:
+        """Take disks that the 'move-instance' of 3.0 calls None for those without a name."""
+        disks = [
+            {key: value for key, value in disk.items() if (key, value) != _NAMELESS}
+            for disk in op.disks
+        ]
+        super().__init__(context, structs.replace(op, disks=disks))
 
     def resolve(self) -> Wanted:
         """Refuse a cluster that does not know the secret before anything else."""
@@ -60,10 +73,10 @@ class LUInstanceCreateRemote(LUInstanceCreate):
     def _check_sender(self, doing: str) -> _Sender:
         secret = remote.domain_secret(self.context.paths)
         with refusing(ProtocolError, prefix=f"cannot {doing}: "):
-            remote_move.check_handshake(secret, self.op.source_handshake)
+            form = remote_move.check_handshake(secret, self.op.source_handshake)
             said = self.op.source_x509_ca
             certificate = remote.peer_certificate(self.context, secret, said, "the sending cluster")
-        return _Sender(secret, certificate)
+        return _Sender(secret, certificate, form)
 
     def plan(self, found: Wanted) -> Creation:
         """Decide everything as for any creation; the disks come filled."""
@@ -113,6 +126,7 @@ class LUInstanceCreateRemote(LUInstanceCreate):
             magic=word,
             ipv6=":" in view.primary.primary_ip,
             connect_timeout=_BEGIN_TIMEOUT_S + self.op.source_shutdown_timeout,
+            form=sender.form,
         )
         doing = f"wait for disk {index} of instance {view.name!r}"
         nodes, io = self.context.nodes.on(view.primary, doing), disk_by_script(view, index).io
@@ -135,7 +149,7 @@ class LUInstanceCreateRemote(LUInstanceCreate):
         ]
         self.context.feedback(f"* waiting for {len(disks)} disk(s) from another cluster...")
         signed = [
-            remote_move.signed_disk(sender.secret, salt(), index, disk)
+            remote_move.signed_disk(sender.secret, salt(), index, disk, sender.form)
             for index, disk in enumerate(disks)
         ]
         certificate = remote_move.signed_certificate(sender.secret, salt(), pem)

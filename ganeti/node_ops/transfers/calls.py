@@ -31,7 +31,7 @@ from ganeti.node_ops.transfers.ends import End
 from ganeti.node_ops.transfers.status import Request, TransferFiles, TransferStatus, files_of
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance
 from ganeti.protocol.export_description import PARTIAL_SUFFIX
-from ganeti.protocol.node_rpc_values import TransferOptions
+from ganeti.protocol.node_rpc_values import StreamForm, TransferOptions
 from ganeti.storage.qcow2 import RawView
 from ganeti.system import clock
 from ganeti.system.files import ensure_directory
@@ -52,7 +52,7 @@ class Transfers(NodeHandler):
         self, opts: TransferOptions, instance: RpcInstance, component: str, dest: _Place
     ) -> str:
         end_script(self.node, instance.name)
-        end = self._find_end(instance, component, dest, receives=True)
+        end = self._find_end(instance, component, dest, opts.form, receives=True)
         host = self.node.address if self.paths.root else ""
         with _listen(host, ipv6=opts.ipv6) as listener:
             request = _request(self.node, opts, instance, end, listener=listener.fileno())
@@ -69,7 +69,7 @@ class Transfers(NodeHandler):
         source: _Place,
     ) -> str:
         end_script(self.node, instance.name)
-        end = self._find_end(instance, component, source, receives=False)
+        end = self._find_end(instance, component, source, opts.form, receives=False)
         request = _request(self.node, opts, instance, end, host=host, port=port)
         return _start(self.node, f"export-{component}", request, None)
 
@@ -88,13 +88,19 @@ class Transfers(NodeHandler):
         files_of(self.paths, name).forget(_STOP_TIMEOUT_S)
 
     def _find_end(
-        self, instance: RpcInstance, component: str, place: _Place, *, receives: bool
+        self,
+        instance: RpcInstance,
+        component: str,
+        place: _Place,
+        form: StreamForm,
+        *,
+        receives: bool,
     ) -> End:
         """Return one end of a transfer on this node.
 
         Raises:
             BlockDeviceError: the disk is not there.
-            GenericError: a file that cannot belong to an export.
+            GenericError: a file that cannot belong to an export, or a script that is missing.
             ProtocolError: nothing of that form is known.
         """
         match place:
@@ -106,6 +112,8 @@ class Transfers(NodeHandler):
             case ("script", [disk, int(index)]):
                 path, view = self._device(instance, disk)
                 end = self._script(instance, component, path, index, receives=receives)
+                if form is StreamForm.PLAIN and instance.os and not end.argv:
+                    raise _lacks_script(instance.os, receives=receives)
                 return replace(end, view=view, size_bytes=_recorded_bytes(disk))
             case ("snapshot", [str(uuid)]) if not receives:
                 found = snapshots_of(self.node, instance).address(instance.name, uuid)
@@ -195,6 +203,14 @@ class Transfers(NodeHandler):
             cwd=definition.path,
             log=log_path(self.node, kind, definition.name, f"{instance.name}-{name}"),
         )
+
+
+def _lacks_script(os_name: str, *, receives: bool) -> GenericError:
+    kind = os_definitions.IMPORT if receives else os_definitions.EXPORT
+    return GenericError(
+        f"operating system {os_name!r} has no {kind} script here, and clusters of 3.0 read and"
+        " write disks by the scripts of their systems"
+    )
 
 
 def _recorded_bytes(wire: object) -> int:

@@ -1,9 +1,9 @@
 """The two ends of a transfer: where its bytes come from, and where they go.
 
-    raw      a whole disk, as a stream with a checksum (`ganeti.storage.stream`)
+    raw      a whole disk, as a stream with a checksum (`ganeti.storage.stream`), or as plain bytes
     file     a file of an export; it is written beside its place and renamed when it is complete
     script   the export or import script of an operating system.  One that has no such script is
-             dumped and restored like a raw disk, which the stream itself tells
+             dumped and restored like a raw disk, which a stream in frames tells itself
     snapshot the contents of a running instance's disk at one instant, read from its hypervisor;
              or those that the disk itself keeps, read from a server of our own
     changes  what changed on a device or in a snapshot since the last point of a chain
@@ -26,14 +26,24 @@ from typing import Final
 
 import msgspec
 
-from ganeti.base.errors import CommandError, StorageError
+from ganeti.base.errors import CommandError, ProtocolError, StorageError
 from ganeti.node_ops.disks.exports import CHECKSUM_SUFFIX
 from ganeti.node_ops.transfers.increments import ChangesSource, IncrementSink
+from ganeti.protocol.node_rpc_values import StreamForm
 from ganeti.storage.chains.layers import restored
 from ganeti.storage.data import CHUNK_BYTES
 from ganeti.storage.nbd import NbdImage
 from ganeti.storage.qcow2 import RawView, snapshot_served
-from ganeti.storage.stream import MAGIC, DiskReader, DiskWriter, Incoming, LocalImage
+from ganeti.storage.stream import (
+    MAGIC,
+    DiskReader,
+    DiskWriter,
+    Image,
+    Incoming,
+    LocalImage,
+    PlainReader,
+    PlainWriter,
+)
 from ganeti.system import process
 from ganeti.system.files import fsync_directory
 
@@ -88,23 +98,36 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
         return contextlib.nullcontext() if self.view is None else self.view.shown()
 
 
-def open_source(end: End) -> Source:
-    """Return the source of the bytes that are sent."""
+def open_source(end: End, form: StreamForm) -> Source:
+    """Return the source of the bytes that are sent.
+
+    Raises:
+        ProtocolError: they have no plain form.
+    """
     if end.kind == "file":
         return FileSource(end)
+    if end.kind == "script" and end.argv:
+        return ScriptSource(end)
+    if end.kind in ("changes", "chain"):
+        if form is StreamForm.PLAIN:
+            raise ProtocolError(f"{end.kind!r} is sent in frames only")
+        return ChangesSource(end) if end.kind == "changes" else ChainSource(end)
     if end.kind == "snapshot":
-        return DiskReader(NbdImage(end.path, end.export))
-    if end.kind == "changes":
-        return ChangesSource(end)
-    if end.kind == "chain":
-        return ChainSource(end)
-    return ScriptSource(end) if end.argv else DiskReader(LocalImage(end.path, end.size_bytes))
+        return _reader(NbdImage(end.path, end.export), form)
+    return _reader(LocalImage(end.path, end.size_bytes), form)
 
 
-def open_sink(end: End, incoming: Incoming) -> Sink:
+def _reader(image: Image, form: StreamForm) -> DiskReader | PlainReader:
+    return DiskReader(image) if form is StreamForm.FRAMES else PlainReader(image)
+
+
+def open_sink(end: End, incoming: Incoming, form: StreamForm) -> Sink:
     """Return the sink of the bytes that come; a dump of a whole disk needs no script."""
-    if end.kind == "raw":
+    is_plain = form is StreamForm.PLAIN
+    if end.kind == "raw" and not is_plain:
         return DiskWriter(end.path, incoming)
+    if end.kind == "raw" or (is_plain and end.kind == "script" and not end.argv):
+        return PlainWriter(end.path, incoming, end.size_bytes)
     if end.kind == "file":
         return FileSink(end, incoming)
     if end.kind == "increment":
@@ -376,5 +399,5 @@ class ScriptSink:
 
 
 # Both tell ``done_bytes`` of ``data_bytes`` (0: nobody knows) that have been moved so far.
-Source = FileSource | ScriptSource | DiskReader | ChangesSource | ChainSource
-Sink = FileSink | ScriptSink | DiskWriter | IncrementSink
+Source = FileSource | ScriptSource | DiskReader | PlainReader | ChangesSource | ChainSource
+Sink = FileSink | ScriptSink | DiskWriter | PlainWriter | IncrementSink

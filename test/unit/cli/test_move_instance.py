@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -210,6 +211,7 @@ class Server:
         self.asked: list[str] = []
         self.instances: dict[str, bool] = {}  # and whether they run
         self.submitted: dict[str, Any] = {}
+        self.log: list[str] = []  # of the creation
 
     def __enter__(self) -> Server:
         return self
@@ -245,6 +247,8 @@ class Server:
         if job_id == CREATE and after_entry is None:
             awaited = {"disks": ["d"], "x509_ca": "theirs"}
             yield "running", [LogEntry(5, (0, 0), "remote-import", awaited)]
+        if job_id == CREATE:
+            yield "running", [LogEntry(6, (0, 0), "message", text) for text in self.log]
         yield self.get_job(job_id)["status"], []
 
     def ended_job(self, job_id: int) -> EndedJob:
@@ -261,7 +265,12 @@ class Server:
 
 
 def run_move(
-    here: Server, destination: Server, *, manner: Manner | None = None, cancel: bool = False
+    here: Server,
+    destination: Server,
+    *,
+    ready: Ready = READY,
+    manner: Manner | None = None,
+    cancel: bool = False,
 ) -> tuple[str, list[str]]:
     """Run a move; returns why it failed, "" if it did not, and what it said."""
     said: list[str] = []
@@ -275,7 +284,7 @@ def run_move(
         Played(f"{what} cluster", option, f"{what}.example.com", 5080, "joe", None, None)
         for what, option in (("source", "src"), ("destination", "dest"))
     ]
-    move = Move(READY, *ends, manner or Manner(), said.append)
+    move = Move(ready, *ends, manner or Manner(), said.append)
     if cancel:
         move.cancel()
     try:
@@ -296,6 +305,44 @@ def test_the_source_is_removed_last() -> None:
     assert (sent.x509_key_name, sent.mode, sent.shutdown) == (["key"], "remote", False)
     made = destination.submitted["OpInstanceCreate"]
     assert (made.source_handshake, made.source_x509_ca) == (["h"], "ca")
+
+
+# With a cluster of 3.0.
+
+UNCONFIRMED = replace(READY, is_confirmed=False)
+
+
+def test_it_is_started_only_after_both_jobs_have_ended_well() -> None:
+    here, destination = Server(), Server()
+    destination.instances = {NAME: False}
+    failure, _ = run_move(here, destination, ready=UNCONFIRMED)
+    assert failure == ""
+    assert destination.submitted["OpInstanceCreate"].start is False
+    assert destination.asked == ["OpInstanceCreate", "OpInstanceStartup"]
+    assert here.asked[-1] == "OpInstanceRemove"
+
+
+@pytest.mark.parametrize("lost", ["by the sender", "by the receiver", "at the start"])
+def test_what_3_0_calls_a_success_may_be_none(lost: str) -> None:
+    here = Server({EXPORT: FAILED} if lost == "by the sender" else {})
+    destination = Server({STARTUP: FAILED} if lost == "at the start" else {})
+    destination.instances = {NAME: False}
+    if lost == "by the receiver":
+        destination.log = [
+            " - WARNING: Some disks for instance web1 were not imported successfully"
+        ]
+    failure, _ = run_move(here, destination, ready=UNCONFIRMED)
+    assert ("not imported" if lost == "by the receiver" else "no luck") in failure
+    assert "the instance runs again in the source cluster" in failure
+    assert destination.asked[-1] == "OpInstanceRemove"
+    assert (here.asked[-1], "OpInstanceRemove" in here.asked) == ("OpInstanceStartup", False)
+
+
+def test_3_0_receives_no_disks_without_an_operating_system() -> None:
+    assert list(preflight.problems_of_3_0(RUNNING)) == []
+    source = Source(NAME, is_running=True, facts={**FACTS, "os": ""})
+    [problem] = preflight.problems_of_3_0(source)
+    assert "has no operating system definition" in problem
 
 
 def test_the_source_can_be_kept() -> None:
@@ -331,6 +378,10 @@ def test_a_destination_that_fails_last_costs_nothing() -> None:
     assert "the instance runs again in the source cluster" in failure
     assert "incomplete" not in failure
     destination.instances = {NAME: False}
+    failure, _ = run_move(here, destination)
+    assert "incomplete" not in failure
+    assert destination.asked[-1] == "OpInstanceRemove"
+    destination.ends[REMOVE] = FAILED
     failure, _ = run_move(here, destination)
     assert "an incomplete instance is left in the destination cluster" in failure
     assert here.asked[-1] == "OpInstanceStartup"

@@ -10,6 +10,7 @@ from fakes.fake_cluster import FakeCluster
 
 from ganeti.base.errors import GenericError, JobCanceled, OpExecError, OpPrereqError
 from ganeti.protocol import remote_move
+from ganeti.protocol.node_rpc_values import StreamForm
 from ganeti.protocol.remote_move import AwaitedDisk, Secret
 from ganeti.system import certificates
 
@@ -44,12 +45,12 @@ def running(ours: FakeCluster) -> FakeCluster:
     return ours
 
 
-def export(cluster: FakeCluster, **params: Any) -> Any:
+def export(cluster: FakeCluster, form: StreamForm = StreamForm.FRAMES, **params: Any) -> Any:
     disk = AwaitedDisk("198.51.100.7", PORT, "the-word")
     values: dict[str, Any] = {
         "instance_name": "web1",
         "mode": "remote",
-        "target_node": [remote_move.signed_disk(SECRET, "salt", 0, disk)],
+        "target_node": [remote_move.signed_disk(SECRET, "salt", 0, disk, form)],
         "x509_key_name": remote_move.signed_key_name(SECRET, "salt", KEY),
         "destination_x509_ca": certificate(),
     }
@@ -79,6 +80,12 @@ def test_disks_are_sent_to_where_they_are_waited_for(running: FakeCluster) -> No
     assert [names.index(name) for name in order] == sorted(names.index(name) for name in order)
     assert running.rpc.node("node1").running, "it was stopped only for that"
     assert running.rpc.called("x509_cert_remove") == [("node1", [KEY])]
+
+
+def test_the_receiver_chooses_the_form(running: FakeCluster) -> None:
+    for form in StreamForm:
+        export(running, form)
+    assert [args[0]["form"] for _, args in running.rpc.called("export_start")] == [*StreamForm]
 
 
 def test_the_source_is_removed_only_after_everything_was_sent(running: FakeCluster) -> None:
@@ -167,8 +174,9 @@ def test_disks_are_waited_for_where_the_log_says(ours: FakeCluster) -> None:
     disks = remote_move.read_disks(SECRET, announced["disks"], 2)
     assert remote_move.read_certificate(SECRET, announced["x509_ca"], "it") == PEM
     started = [args[0] for _, args in ours.rpc.called("import_start")]
-    assert [disk.magic for disk in disks] == [options["magic"] for options in started]
-    assert [disk.port for disk in disks] == [1, 2], "those that the node has told"
+    assert [disk.magic for disk, _ in disks] == [options["magic"] for options in started]
+    assert [disk.port for disk, _ in disks] == [1, 2], "those that the node has told"
+    assert {form for _, form in disks} == {options["form"] for options in started} == {"frames"}
     assert {(options["key_name"], options["ca_pem"]) for options in started} == {(KEY, PEM)}
     assert ours.rpc.transfers == {"import-0": other}
     assert ours.rpc.called("x509_cert_remove") == [("node2", [KEY])]
@@ -176,6 +184,28 @@ def test_disks_are_waited_for_where_the_log_says(ours: FakeCluster) -> None:
     assert "instance_run_rename" not in ours.rpc.names()
     assert ours.rpc.node("node2").running
     assert not ours.config.instance(NAME).get("forthcoming")
+
+
+def test_from_3_0_plain_bytes_are_waited_for(ours: FakeCluster) -> None:
+    said: list[Any] = []
+    ours.rpc.transfers["import-0"] = (ours.rpc.node("elsewhere"), "/their/disk")
+    ours.context.feedback = lambda message, kind="message": said.append((kind, message))
+    handshake = [0, SECRET.sign_text("salt", "0:Hi, I'm Ganeti"), "salt"]
+    named_none = [{"size": 1024, "name": "None"}, {"size": 512, "name": "None"}]
+    receive(ours, source_handshake=handshake, disks=named_none)
+    [announced] = [message for kind, message in said if kind == "remote-import"]
+    forms = [form for _, form in remote_move.read_disks(SECRET, announced["disks"], 2)]
+    assert forms == [args[0]["form"] for _, args in ours.rpc.called("import_start")]
+    assert forms == ["plain"] * 2
+    assert [disk.get("name") for disk in ours.config.disks.values()] == [None, None]
+
+
+def test_what_was_received_stays_when_it_cannot_be_started(ours: FakeCluster) -> None:
+    ours.rpc.fail("instance_start", "node2", "no memory")
+    with pytest.raises(OpExecError, match="no memory"):
+        receive(ours)
+    assert not ours.config.instance(NAME).get("forthcoming")
+    assert "blockdev_remove" not in ours.rpc.names()
 
 
 def test_a_new_name_is_told_to_the_operating_system(ours: FakeCluster) -> None:
@@ -222,7 +252,7 @@ OLD = certificates.certificate_only(
     [
         ({"source_handshake": None}, "handshake is missing"),
         ({"source_handshake": remote_move.handshake(Secret(b"other"), "salt")}, "give both"),
-        ({"source_handshake": [0, "digest", "salt"]}, "speaks version 0"),
+        ({"source_handshake": [1, "digest", "salt"]}, "speaks version 1"),
         ({"source_x509_ca": None}, "certificate of the sending cluster is missing"),
         ({"source_x509_ca": certificate(pem=LONG)}, "valid for more than two days"),
         ({"source_x509_ca": certificate(pem=OLD)}, "has expired, or is not valid yet"),
