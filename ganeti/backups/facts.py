@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ganeti.backups.plan import RETRY_S, Export, Facts, Machine, NodeState, Step, Work
+from ganeti.backups.plan import RETRY_S, Export, Facts, Machine, NodeState, Place, Step, Work
 from ganeti.base.text import shown
-from ganeti.opcodes.backup import OpBackupExport, OpBackupRemove
+from ganeti.objects.disk_templates import DiskTemplate
+from ganeti.objects.model import Rehearsal
+from ganeti.objects.tags import REHEARSAL_PREFIX
+from ganeti.opcodes.backup import OpBackupExport, OpBackupRehearse, OpBackupRemove
 from ganeti.opcodes.opcode import FinalStatus, OpCode, SubmitPriority
 
 Rows = Sequence[Sequence[object]]
@@ -21,8 +24,19 @@ Ask = Callable[[str, Sequence[str], Any], Rows]  # about a resource, its fields 
 
 REASON: Final = "backup by schedule"  # in the reason trail of the jobs
 _UNFINISHED: Final = ("queued", "waiting", "running", "canceling")
+_REHEARSAL: Final = "OP_BACKUP_REHEARSE"
 _BACKUPS: Final = ("OP_BACKUP_EXPORT", "OP_BACKUP_REMOVE")
+_NODES: Final = ("target_node", "src_node", "pnode", "snode")  # of opcodes of backups
 _NAMING: Final = ("instance_name", "instances")  # fields of opcodes
+
+
+@dataclass(frozen=True, slots=True)
+class _UnderWay:
+    """A backup or rehearsal that is under way, and the nodes that its opcode names."""
+
+    name: str
+    nodes: tuple[str, ...]
+    is_rehearsal: bool
 
 
 @dataclass(slots=True)
@@ -31,7 +45,8 @@ class _Jobs:
 
     busy: dict[str, str] = field(default_factory=dict)
     failed: dict[str, float] = field(default_factory=dict)
-    under_way: list[tuple[str, str]] = field(default_factory=list)
+    rehearsals_failed: dict[str, float] = field(default_factory=dict)
+    under_way: list[_UnderWay] = field(default_factory=list)
 
 
 def questions(now: float) -> dict[str, tuple[Sequence[str], Any]]:
@@ -45,8 +60,14 @@ def questions(now: float) -> dict[str, tuple[Sequence[str], Any]]:
         "lock": (["name", "owner"], ["=", "mode", "exclusive"]),
         "export": (["node", "export", "newest", "points"], None),
         "group": (["name", "tags"], None),
-        "instance": (["name", "pnode", "snodes", "ctime", "tags", "pnode.group"], None),
-        "node": (["name", "offline", "drained", "vm_capable", "bootid"], None),
+        "instance": (
+            [
+                *("name", "pnode", "snodes", "ctime", "tags", "pnode.group"),
+                *("rehearsal", "be/maxmem", "disk_template"),
+            ],
+            None,
+        ),
+        "node": (["name", "offline", "drained", "vm_capable", "bootid", "group", "mfree"], None),
     }
 
 
@@ -84,8 +105,14 @@ def facts_of(
         cluster_tags=cluster_tags,
         exports=exports,
         busy=jobs.busy,
-        under_way=[_touched(*each, primaries, exports) for each in jobs.under_way],
+        under_way=[_touched(each, primaries, exports) for each in jobs.under_way],
         failed=jobs.failed,
+        rehearsals_failed=jobs.rehearsals_failed,
+        places={
+            str(name): Place(str(group), free if isinstance(free, int) else None)
+            for name, _, _, can_run, _, group, free in answers["node"]
+            if can_run
+        },
         local=local,
     )
 
@@ -94,14 +121,17 @@ def _jobs(rows: Rows) -> _Jobs:
     found = _Jobs()
     for job_id, status, end, opcodes in rows:
         for opcode in opcodes if isinstance(opcodes, list) else ():
-            is_backup = opcode.get("OP_ID") in _BACKUPS
+            is_rehearsal = opcode.get("OP_ID") == _REHEARSAL
+            is_backup = is_rehearsal or opcode.get("OP_ID") in _BACKUPS
             for name in _named(opcode):
                 if status in _UNFINISHED:
                     found.busy[name] = f"job {job_id} is about it"
                     if is_backup:
-                        found.under_way.append((name, str(opcode.get("target_node") or "")))
+                        nodes = tuple(str(opcode[key]) for key in _NODES if opcode.get(key))
+                        found.under_way.append(_UnderWay(name, nodes, is_rehearsal))
                 elif status != FinalStatus.SUCCESS and is_backup and _is_ours(opcode):
-                    found.failed[name] = max(found.failed.get(name, 0.0), _seconds(end))
+                    failed = found.rehearsals_failed if is_rehearsal else found.failed
+                    failed[name] = max(failed.get(name, 0.0), _seconds(end))
     return found
 
 
@@ -116,26 +146,39 @@ def _is_ours(opcode: Mapping[str, Any]) -> bool:
 
 
 def _touched(
-    name: str, target: str, primaries: Mapping[str, str], exports: Mapping[str, Sequence[Export]]
+    job: _UnderWay, primaries: Mapping[str, str], exports: Mapping[str, Sequence[Export]]
 ) -> frozenset[str]:
-    """Return the nodes that a backup job is at work on; one without a target shortens chains."""
-    if target:
-        return frozenset({primaries.get(name, target), target})
-    return frozenset(each.node for each in exports.get(name, ()))
+    """Return the nodes that a job is at work on; one without nodes shortens chains.
+
+    Of a rehearsal whose node was chosen by an allocator the instance tells it, once it is there.
+    """
+    nodes = job.nodes or tuple(each.node for each in exports.get(job.name, ()))
+    copied = f"{REHEARSAL_PREFIX}{job.name}" if job.is_rehearsal else job.name
+    if copied in primaries and (job.nodes or job.is_rehearsal):
+        nodes = (*nodes, primaries[copied])
+    return frozenset(nodes)
 
 
 def _machines(answers: Mapping[str, Rows]) -> Iterator[Machine]:
     groups = {str(name): _texts(tags) for name, tags in answers["group"]}
-    for name, primary, others, made, tags, group in answers["instance"]:
+    for name, primary, others, made, tags, group, last, memory, template in answers["instance"]:
         if primary is None:
             continue  # it is forthcoming
-        kinds = {"instance": _texts(tags), "nodegroup": groups.get(str(group), ())}
-        where = (str(primary), _texts(others))
-        yield Machine(str(name), *where, _seconds(made), str(group), kinds)
+        yield Machine(
+            str(name),
+            str(primary),
+            _texts(others),
+            made=_seconds(made),
+            group=str(group),
+            rehearsed=Rehearsal.from_wire(last) if isinstance(last, Mapping) else None,
+            memory_mib=memory if isinstance(memory, int) else 0,
+            disk_template=str(template),
+            tags={"instance": _texts(tags), "nodegroup": groups.get(str(group), ())},
+        )
 
 
 def _nodes(rows: Rows) -> Iterator[tuple[str, NodeState]]:
-    for name, is_offline, is_drained, can_run, boot_id in rows:
+    for name, is_offline, is_drained, can_run, boot_id, *_ in rows:
         if is_offline:
             yield str(name), NodeState.OFFLINE
         elif can_run and not boot_id:  # of the others nobody tells whether they are silent
@@ -170,6 +213,15 @@ def opcode_of(step: Step, origin: str, now_ns: int) -> OpCode:
     if step.work is Work.SHORTEN:
         return OpBackupRemove(
             instance_name=name, before=step.before, reason=reason, priority=SubmitPriority.LOW
+        )
+    if step.work is Work.REHEARSE:
+        return OpBackupRehearse(
+            instance_name=name,
+            src_node=step.source,
+            pnode=step.node,
+            disk_template=DiskTemplate(step.disk_template) if step.disk_template else None,
+            reason=reason,
+            priority=SubmitPriority.LOW,
         )
     return OpBackupExport(
         instance_name=name,

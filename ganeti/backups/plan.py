@@ -1,10 +1,10 @@
-"""Which backups are due, where they go, and which exports are too old.  Pure.
+"""Which backups and rehearsals are due, where they go, and which exports are too old.  Pure.
 
-Nothing is remembered: what is done is read from the exports, what is under way and what failed from
-the jobs.  With hours of the day there is one backup in each such time (every so many days), and it
-is due from the beginning on; so the time of day does not creep.  The backup that waits longest
-begins first, and no node has more than so many under way, be it as the one that is read from or
-written to.
+Of backups nothing is remembered: what is done is read from the exports, what is under way and what
+failed from the jobs.  With hours of the day there is one backup in each such time (every so many
+days), and it is due from the beginning on; so the time of day does not creep.  The backup that
+waits longest begins first, and no node has more than so many under way, be it as the one that is
+read from or written to.
 
 A chain has grown by half before its oldest points are removed, as that copies a whole export: to
 do so for each new point would cost what incremental exports save.
@@ -18,17 +18,12 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from ganeti.backups.policy import (
-    DAY_S,
-    HOUR_S,
-    Chosen,
-    Policy,
-    age_text,
-    choose,
-    per_node_of,
-    problems_of,
-)
+from ganeti.backups.policy import HOUR_S, Chosen, Policy, age_text, choose, per_node_of, problems_of
+from ganeti.backups.rehearsals import RehearsalStanding, judge
+from ganeti.backups.times import due_at
 from ganeti.base.text import natural_sort_key, natural_sorted
+from ganeti.objects.disk_templates import DiskTemplate
+from ganeti.objects.model import Rehearsal
 
 RETRY_S: Final = HOUR_S  # after a failure
 
@@ -49,6 +44,8 @@ class Machine:
     Attributes:
         secondaries: the other nodes that have its disks.
         made: when, in seconds since 1970.
+        rehearsed: the result of the last rehearsal.
+        memory_mib: that it takes when it runs.
         tags: {kind of object: its tags}, of the instance and its node group.
     """
 
@@ -57,6 +54,9 @@ class Machine:
     secondaries: tuple[str, ...] = ()
     made: float = 0.0
     group: str = ""
+    rehearsed: Rehearsal | None = None
+    memory_mib: int = 0
+    disk_template: str = ""
     tags: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
@@ -70,6 +70,14 @@ class Export:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """A node that can run instances: its group, and its free memory if that is known."""
+
+    group: str
+    free_mib: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """The state that is decided upon.
 
@@ -78,6 +86,8 @@ class Facts:
         busy: {instance: why it is left alone}.
         under_way: the nodes of each backup that is under way.
         failed: {instance: when its last backup failed}.
+        rehearsals_failed: {instance: when the job of its last rehearsal failed}.
+        places: the nodes that can run instances.
         local: turns a time into one whose days begin at midnight of the master's clock.
     """
 
@@ -89,6 +99,8 @@ class Facts:
     busy: Mapping[str, str] = field(default_factory=dict)
     under_way: Sequence[frozenset[str]] = ()
     failed: Mapping[str, float] = field(default_factory=dict)
+    rehearsals_failed: Mapping[str, float] = field(default_factory=dict)
+    places: Mapping[str, Place] = field(default_factory=dict)
     local: Callable[[float], float] = float
 
 
@@ -97,6 +109,7 @@ class Work(StrEnum):
 
     EXPORT = "export it"
     SHORTEN = "remove the oldest points of its chain"
+    REHEARSE = "rehearse its newest export"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +117,10 @@ class Step:
     """A job to be submitted.
 
     Attributes:
-        node: that gets the export, or has the chain.
+        node: that gets the export, has the chain, or runs the rehearsal.
         before: the first point that is kept, of a chain that is shortened.
+        source: the node that has the export, of a rehearsal.
+        disk_template: of a rehearsal; "" for that of the export.
     """
 
     work: Work
@@ -113,6 +128,8 @@ class Step:
     policy: Policy
     node: str
     before: int = 0
+    source: str = ""
+    disk_template: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +149,12 @@ class Standing:
     due: float | None = None
     wait: str = ""
     is_late: bool = False
+    rehearsal: RehearsalStanding = field(default_factory=RehearsalStanding)
+
+    def warnings(self, now: float) -> list[str]:
+        """Return what an operator has to know: an export or a rehearsal that is amiss."""
+        late = [self.late_text(now)] if self.is_late else []
+        return [*late, self.rehearsal.problem] if self.rehearsal.problem else late
 
     def late_text(self, now: float) -> str:
         """Return the warning about an export that is too old."""
@@ -152,29 +175,6 @@ class Plan:
 
     steps: tuple[Step, ...]
     standings: tuple[Standing, ...]
-
-
-def due_at(
-    policy: Policy, newest: float | None, now: float, local: Callable[[float], float]
-) -> float:
-    """Return from when on the next backup may begin: not after now if it is due.
-
-    Args:
-        newest: the time of the newest export, if there is any.
-    """
-    if policy.hours is None:
-        return 0.0 if newest is None else newest + policy.every_s
-    begin, end = policy.hours
-    length_s, shift_s = (end - begin) % 24 * HOUR_S, begin * HOUR_S
-    is_daily = newest is not None and policy.every_s >= DAY_S
-    after = 0.0 if newest is None or is_daily else newest + policy.every_s
-    earliest = local(max(now, after)) - shift_s  # in days that begin with the time of backups
-    day = earliest // DAY_S
-    if earliest >= day * DAY_S + length_s:
-        day += 1  # the time of that day is over
-    if newest is not None and is_daily:
-        day = max(day, (local(newest) - shift_s) // DAY_S + policy.every_s // DAY_S)
-    return max(day * DAY_S + shift_s - local(now) + now, after)
 
 
 class _Room:
@@ -214,6 +214,26 @@ class _Room:
 
         return min(filter(is_fit, policy.nodes or nodes), key=rank, default=None)
 
+    def place_for(self, machine: Machine, source: str) -> str:
+        """Return the node that runs a rehearsal; "" for none.
+
+        Args:
+            source: the node that has the export.
+        """
+        facts = self._facts
+
+        def is_fit(name: str) -> bool:
+            place = facts.places[name]
+            has_memory = place.free_mib is None or place.free_mib >= machine.memory_mib
+            is_good = facts.nodes.get(name) is NodeState.GOOD
+            return is_good and place.group == machine.group and has_memory
+
+        def rank(name: str) -> tuple[bool, int, int]:
+            return name != source, -(facts.places[name].free_mib or 0), self._order[name]
+
+        fit = [name for name in facts.places if is_fit(name) and not self.objection(name)]
+        return min(fit, key=rank, default="")
+
 
 def plan_backups(facts: Facts) -> Plan:
     """Decide what begins now, and judge all instances."""
@@ -227,6 +247,15 @@ def plan_backups(facts: Facts) -> Plan:
             standings.append(standing)
         else:
             standings.append(replace(standing, wait=found))
+    begun = {step.instance for step in steps}
+    standings.sort(key=_rehearsal_rank)
+    for at, standing in enumerate(standings):
+        rehearsal = _rehearsal(standing, facts, room, begun)
+        if isinstance(rehearsal, Step):
+            steps.append(rehearsal)
+        elif rehearsal:
+            standing_now = replace(standing.rehearsal, wait=rehearsal)
+            standings[at] = replace(standing, rehearsal=standing_now)
     standings.sort(key=lambda each: natural_sort_key(each.machine.name))
     return Plan(tuple(steps), tuple(standings))
 
@@ -255,6 +284,46 @@ def _next_step(standing: Standing, facts: Facts, room: _Room) -> Step | str:
     return Step(Work.SHORTEN, machine.name, policy, export.node, before)
 
 
+def _rehearsal(standing: Standing, facts: Facts, room: _Room, begun: Collection[str]) -> Step | str:
+    """Return the rehearsal that begins now, and takes its place; or why none does, if it is due.
+
+    Args:
+        begun: the instances of which a backup begins now.
+    """
+    machine, policy, due = standing.machine, standing.chosen.policy, standing.rehearsal.due
+    if policy is None or due is None or due > facts.now:
+        return ""
+    if machine.name in begun:
+        return "a backup of it begins"
+    if busy := facts.busy.get(machine.name):
+        return busy
+    failed = facts.rehearsals_failed.get(machine.name)
+    if failed is not None and facts.now - failed < RETRY_S:
+        return "the last try failed; the next one is an hour after that"
+    readable = (NodeState.GOOD, NodeState.DRAINED)
+    exports = facts.exports.get(machine.name, ())
+    there = [each for each in exports if facts.nodes.get(each.node) in readable]
+    if not there:
+        return "no node that answers has an export of it"
+    source = max(there, key=lambda each: each.newest).node
+    if text := room.objection(source):
+        return text
+    node = room.place_for(machine, source)
+    if not node:
+        return (
+            f"no node of group {machine.group} that has no other backup under way has"
+            f" {machine.memory_mib} MiB of memory free"
+        )
+    room.take({source, node})
+    template = DiskTemplate.PLAIN if machine.disk_template == DiskTemplate.DRBD else ""
+    return Step(Work.REHEARSE, machine.name, policy, node, source=source, disk_template=template)
+
+
+def _rehearsal_rank(standing: Standing) -> tuple[float, list[tuple[int, int, str]]]:
+    last = standing.machine.rehearsed
+    return 0.0 if last is None else last.ended, natural_sort_key(standing.machine.name)
+
+
 def _rank(standing: Standing) -> tuple[float, list[tuple[int, int, str]]]:
     newest = 0.0 if standing.export is None else standing.export.newest
     return newest, natural_sort_key(standing.machine.name)
@@ -268,10 +337,13 @@ def _stand(machine: Machine, facts: Facts) -> Standing:
     if chosen.policy is None:
         return Standing(machine, chosen, export)
     newest = None if export is None else export.newest
-    due = due_at(chosen.policy, newest, facts.now, facts.local)
+    policy, now, local = chosen.policy, facts.now, facts.local
+    due = due_at(policy.every_s, policy.hours, newest, now, local)
     since = machine.made if newest is None else newest
-    is_late = facts.now - since > chosen.policy.too_old_s
-    return Standing(machine, chosen, export, due, _wait(machine, export, facts), is_late)
+    is_late = now - since > policy.too_old_s
+    rehearsal = judge(chosen, machine.rehearsed, made=machine.made, now=now, local=local)
+    wait = _wait(machine, export, facts)
+    return Standing(machine, chosen, export, due, wait, is_late, rehearsal)
 
 
 def _wait(machine: Machine, export: Export | None, facts: Facts) -> str:

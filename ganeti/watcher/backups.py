@@ -1,7 +1,10 @@
-"""Backups by schedule: each run of the watcher on the master begins those that are due.
+"""Backups by schedule: each run of the watcher on the master begins what is due.
 
-It remembers nothing: `ganeti.backups.plan` decides by exports and jobs.  Loaded only where there is
-a policy.
+It remembers nothing: `ganeti.backups.plan` decides by exports, jobs and the last rehearsals.
+Loaded only where there is a policy or an instance that a rehearsal made.
+
+Such an instance is known by its name and its tags, which name the job; it goes once that job is
+over.  It is removed by its UUID: another one that gets the name meanwhile stays.
 """
 
 from __future__ import annotations
@@ -12,11 +15,13 @@ from typing import Any
 
 from ganeti.backups.facts import gather, opcode_of
 from ganeti.backups.plan import plan_backups
+from ganeti.backups.rehearsals import left_over
 from ganeti.base.errors import JobQueueDrainError, JobQueueFull
 from ganeti.base.text import shown
 from ganeti.clients.luxi import LuxiClient
+from ganeti.opcodes.instance import OpInstanceRemove
 from ganeti.system import clock
-from ganeti.watcher.group import REASON_SOURCE
+from ganeti.watcher.group import REASON_SOURCE, instances_of, reason, unfinished_jobs
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +37,9 @@ def begin_backups(client: LuxiClient, cluster_tags: Sequence[str]) -> bool:
     if late:
         text = "The newest exports of %s are too old ('gnt-backup schedule')"
         logger.warning(text, shown(late))
+    for each in plan.standings:
+        if problem := each.rehearsal.problem:
+            logger.warning("Instance %s: %s", each.machine.name, problem)
     if not plan.steps:
         return True
     opcodes = [[opcode_of(step, REASON_SOURCE, clock.now_ns())] for step in plan.steps]
@@ -46,3 +54,44 @@ def begin_backups(client: LuxiClient, cluster_tags: Sequence[str]) -> bool:
         else:
             logger.error("Cannot %s, %s: %s", step.work, step.instance, answer)
     return all(is_submitted for is_submitted, _ in answers)
+
+
+def remove_left_over(client: LuxiClient, rows: Sequence[Sequence[object]]) -> bool:
+    """Submit a job for each instance that a rehearsal left; returns whether all were taken.
+
+    Args:
+        rows: name, UUID and tags of the instances with names of rehearsals.
+    """
+    instances = [
+        (str(name), str(uuid), [str(tag) for tag in tags])
+        for name, uuid, tags in rows
+        if isinstance(tags, list)
+    ]
+    unfinished, busy = set(), dict[str, str]()
+    for job_id, opcodes in unfinished_jobs(client):
+        unfinished.add(int(job_id))
+        for opcode in opcodes:
+            busy |= dict.fromkeys(instances_of(opcode), f"job {job_id} is about it")
+    found = left_over(instances, unfinished, busy)
+    if not found:
+        return True
+    try:
+        answers = client.submit_many_jobs([[_removal(name, uuid)] for name, uuid in found])
+    except (JobQueueDrainError, JobQueueFull) as err:
+        logger.warning("Cannot remove what rehearsals left: %s", err.message)
+        return False
+    for (name, _), (is_submitted, answer) in zip(found, answers, strict=True):
+        if is_submitted:
+            logger.info("Submitted job %s for %s, to remove what a rehearsal left", answer, name)
+        else:
+            logger.error("Cannot remove %s, which a rehearsal left: %s", name, answer)
+    return all(is_submitted for is_submitted, _ in answers)
+
+
+def _removal(name: str, uuid: str) -> OpInstanceRemove:
+    return OpInstanceRemove(
+        instance_name=name,
+        instance_uuid=uuid,
+        shutdown_timeout=0,
+        reason=reason("remove what a rehearsal left"),
+    )

@@ -193,7 +193,7 @@ class _Run:
             if name.startswith("instance/")
         }
         for job_id, opcodes in unfinished_jobs(self._client):
-            named = (name for opcode in opcodes for name in _instances_of(opcode))
+            named = (name for opcode in opcodes for name in instances_of(opcode))
             busy |= dict.fromkeys(named, f"job {job_id} is about it")
         return busy
 
@@ -304,7 +304,8 @@ def _disk_text(disk: object) -> str:
     return " ".join(_texts(disk))
 
 
-def _instances_of(opcode: Mapping[str, Any]) -> Iterator[str]:
+def instances_of(opcode: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of the instances that an opcode is about."""
     for field in _NAMING:
         value = opcode.get(field)
         yield from [value] if isinstance(value, str) else _texts(value)

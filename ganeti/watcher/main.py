@@ -28,7 +28,7 @@ from ganeti.system import environment, files
 from ganeti.system.filelock import FileLock
 from ganeti.watcher.group import watch_group
 from ganeti.watcher.master_part import Children, look_after_master
-from ganeti.watcher.node_part import look_after_node
+from ganeti.watcher.node_part import look_after_node, stop_master_daemons
 
 logger = logging.getLogger(__name__)
 
@@ -127,6 +127,7 @@ def _run(paths: Paths, options: Options) -> int:
         is_well = look_after_node(paths)
         hostname = environment.own_hostname()
         if ssconf.master_node(paths) != hostname:
+            is_well &= stop_master_daemons(paths)
             return EXIT_SUCCESS if is_well else EXIT_FAILURE
         children = Children(paths, _words_for_children(options))
         is_well &= look_after_master(paths, children, job_age_s=age_s, rapi_address=options.rapi_ip)

@@ -25,7 +25,7 @@ from ganeti.clients.async_node_rpc import AsyncNodeRpcClient
 from ganeti.clients.luxi import LuxiClient
 from ganeti.daemon.master_watch import poll_everybody
 from ganeti.jobs.votes import Poll, Standing, judge
-from ganeti.objects.tags import BACKUP_TAGS, TagKind
+from ganeti.objects.tags import BACKUP_TAGS, REHEARSAL_PREFIX, TagKind
 from ganeti.opcodes.node import OpNodeSetParams
 from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.tags import OpTagsDel, OpTagsSet
@@ -111,7 +111,7 @@ def look_after_master(
             "archive jobs": lambda: _archive(client, job_age_s),
             "look after the remote API": lambda: _look_after_rapi(paths, rapi_address),
             "look after silent nodes": lambda: _look_after_nodes(client, paths, poll),
-            "begin backups": lambda: _begin_backups(client, group_tags),
+            "look after backups": lambda: _look_after_backups(client, group_tags),
         }
         for doing, step in work.items():
             try:
@@ -150,17 +150,24 @@ def _archive(client: LuxiClient, age_s: int) -> bool:
     return True
 
 
-def _begin_backups(client: LuxiClient, group_tags: Sequence[str]) -> bool:
-    """Begin the backups that are due, if anything has a policy."""
+def _look_after_backups(client: LuxiClient, group_tags: Sequence[str]) -> bool:
+    """Begin the backups that are due, if anything has a policy; remove what rehearsals left."""
     cluster_tags = client.query_cluster_info()["tags"]
-    tagged = client.query("instance", ["tags"], ["?", "tags"]).data
-    instance_tags = (tag for [(_, tags)] in tagged for tag in tags)
+    tagged = client.query("instance", ["name", "uuid", "tags"], ["?", "tags"]).rows()
+    made = [row for row in tagged if str(row[0]).startswith(REHEARSAL_PREFIX)]
+    instance_tags = (tag for _, _, tags in tagged for tag in _texts(tags))
     tags = itertools.chain(cluster_tags, group_tags, instance_tags)
-    if not any(tag.startswith(BACKUP_TAGS) for tag in tags):
+    has_policy = any(tag.startswith(BACKUP_TAGS) for tag in tags)
+    if not made and not has_policy:
         return True
-    from ganeti.watcher.backups import begin_backups  # most clusters do without it
+    from ganeti.watcher.backups import begin_backups, remove_left_over  # most do without it
 
-    return begin_backups(client, cluster_tags)
+    is_well = remove_left_over(client, made)
+    return (not has_policy or begin_backups(client, cluster_tags)) and is_well
+
+
+def _texts(value: object) -> list[str]:
+    return [str(each) for each in value] if isinstance(value, list) else []
 
 
 # The remote API

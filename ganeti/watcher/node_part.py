@@ -14,7 +14,7 @@ import os
 import re
 from typing import Final
 
-from ganeti.base.daemons import Place
+from ganeti.base.daemons import DAEMONS, MASTER_DAEMONS, Place
 from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
 from ganeti.clients.confd import ConfdClient
@@ -50,6 +50,25 @@ def start_daemons(paths: Paths, place: Place) -> bool:
         try:
             if daemon_control.start_daemon(paths, daemon.name, hostname=environment.own_hostname()):
                 logger.warning("Started %s, which did not run", daemon.name)
+        except GenericError as err:
+            logger.warning("%s", err.message)
+            is_well = False
+    return is_well
+
+
+def stop_master_daemons(paths: Paths) -> bool:
+    """Stop what a former master left running; returns whether all of it ended.
+
+    LuxiD and WConfD ask for the master themselves, and end.  The remote API does not: it is left
+    where a master stood still while another node took over.
+    """
+    is_well = True
+    for daemon in DAEMONS:
+        if daemon.place is not Place.MASTER or daemon.name in MASTER_DAEMONS:
+            continue
+        try:
+            if daemon_control.stop_daemon(paths, daemon.name):
+                logger.warning("Stopped %s: this node is not the master", daemon.name)
         except GenericError as err:
             logger.warning("%s", err.message)
             is_well = False

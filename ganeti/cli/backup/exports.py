@@ -118,8 +118,9 @@ gnt-backup export --incremental --noshutdown -n node3 web1  # only what changed"
         opt.option("--src-dir=<dir> -> src_path", "directory of the export"),
         opt.option("--src-node=<node>", "node that has the export"),
         opt.number("--point=NUMBER -> src_point", "point of a chain; the newest if none is given"),
-        description="""Settings without an option are as in the export.  Without
---src-node, the export is looked for on all nodes.  The instance is not started.""",
+        description="""Settings without an option are as in the export, but that another instance
+than the exported one does not get its policy of backups.  Without --src-node, the export is looked
+for on all nodes.  The instance is not started.""",
         examples="""
 gnt-backup import -n node1 web1  # bring web1 back
 gnt-backup import --src-node node3 --src-dir web1.example.com -n node2 web2 \

@@ -7,18 +7,22 @@ from typing import Any, Final
 
 from ganeti.backups.facts import gather
 from ganeti.backups.plan import Plan, Standing, Step, Work, plan_backups, tag_problems
-from ganeti.backups.policy import NONE_TAG, is_policy, read_policy
+from ganeti.backups.policy import FORMS, NONE_TAG, WORDS, Word, WordKind, is_policy, tag_of
 from ganeti.base.errors import OpPrereqError
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, command, opt
+from ganeti.cli.declaration.program import Option
 from ganeti.cli.run.jobs import execute
 from ganeti.cli.run.listing import rows_of_nodes, style_of
 from ganeti.cli.run.table import format_plain, format_time
-from ganeti.objects.tags import BACKUP_TAGS, TagKind
+from ganeti.objects.tags import TagKind
 from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.tags import OpTagsDel, OpTagsSet
 from ganeti.system import clock
 
-_COLUMNS: Final = ("Instance", "Policy", "Of", "Newest", "Node", "Next")
+_COLUMNS: Final = (
+    *("Instance", "Policy", "Of", "Newest", "Node", "Next"),
+    *("Rehearsed", "Next rehearsal"),
+)
 
 
 def schedule(context: Context, options: Options, args: list[str]) -> int:
@@ -35,12 +39,15 @@ def schedule(context: Context, options: Options, args: list[str]) -> int:
     shown = [each for each in plan.standings if chosen is None or each.machine.name in chosen]
     rows = [_row(each, plan, facts.now) for each in shown]
     context.terminal.write_lines(format_plain(_COLUMNS, rows, style_of(context, options)))
-    late = [each for each in shown if each.is_late]
-    warnings = [f"instance {each.machine.name}: {each.late_text(facts.now)}" for each in late]
-    warnings += tag_problems(facts) if chosen is None else []
-    for text in warnings:
+    warnings = [
+        f"instance {each.machine.name}: {text}"
+        for each in shown
+        for text in each.warnings(facts.now)
+    ]
+    wrong_tags = tag_problems(facts) if chosen is None else []
+    for text in [*warnings, *wrong_tags]:
         context.terminal.error(f"Warning: {text}")
-    return EXIT_FAILURE if late else EXIT_SUCCESS
+    return EXIT_FAILURE if warnings else EXIT_SUCCESS
 
 
 def _row(standing: Standing, plan: Plan, now: float) -> list[str]:
@@ -50,15 +57,19 @@ def _row(standing: Standing, plan: Plan, now: float) -> list[str]:
     if chosen.policy is not None:
         policy = chosen.policy.text
     step = next((each for each in plan.steps if each.instance == standing.machine.name), None)
-    next_text = _next(standing, step, now)
-    return [standing.machine.name, policy, chosen.origin or "-", newest, node, next_text]
+    return [
+        *(standing.machine.name, policy, chosen.origin or "-", newest, node),
+        _next(standing, step, now),
+        _rehearsed(standing),
+        _next_rehearsal(standing, step, now),
+    ]
 
 
 def _next(standing: Standing, step: Step | None, now: float) -> str:
     """Return what the watcher would do now, or when it will, or why it waits."""
     if step is not None and step.work is Work.EXPORT:
         return f"now, to {step.node}"
-    if step is not None:
+    if step is not None and step.work is Work.SHORTEN:
         return f"now: its chain will begin with point {step.before}"
     if standing.due is None:
         return "-"
@@ -67,10 +78,27 @@ def _next(standing: Standing, step: Step | None, now: float) -> str:
     return f"due, but {standing.wait}"
 
 
+def _rehearsed(standing: Standing) -> str:
+    """Return what came of the last rehearsal."""
+    last = standing.machine.rehearsed
+    if last is None:
+        return "-" if standing.rehearsal.due is None else "never"
+    return f"{format_time(last.ended)} {'failed' if last.failure else 'ok'}"
+
+
+def _next_rehearsal(standing: Standing, step: Step | None, now: float) -> str:
+    if step is not None and step.work is Work.REHEARSE:
+        return f"now, on {step.node}"
+    if standing.rehearsal.due is None:
+        return "-"
+    if standing.rehearsal.due > now:
+        return format_time(standing.rehearsal.due)
+    return f"due, but {standing.rehearsal.wait}"
+
+
 def set_policy(context: Context, options: Options, args: list[str]) -> None:
     """Say when instances, a node group or all are backed up."""
     tag = NONE_TAG if options.none else _tag_of(context, options)
-    read_policy(tag)
     opcodes: list[OpCode] = []
     for kind, name, old in _objects(context, options, args):
         if tag not in old:
@@ -100,16 +128,11 @@ def _run(context: Context, options: Options, opcodes: Sequence[OpCode]) -> None:
 def _tag_of(context: Context, options: Options) -> str:
     if options.every is None:
         raise OpPrereqError("say how often, with --every, or that there are none, with --none")
-    names = (
-        [str(row[0]) for row in rows_of_nodes(context, options.to, ["name"])] if options.to else []
-    )
-    words = [f"every:{options.every}"]
-    words += [f"to:{'+'.join(names)}"] if names else []
-    words += [f"at:{options.at}"] if options.at is not None else []
-    words += [f"keep:{options.keep}"] if options.keep is not None else []
-    words += [f"late:{options.late}"] if options.late is not None else []
-    words += ["stop"] if options.stop else []
-    return BACKUP_TAGS + ":".join(words)
+    values = {word.name: getattr(options, word.name) for word in WORDS}
+    given = {name: str(value) for name, value in values.items() if value not in (None, False, [])}
+    if names := values["to"]:
+        given["to"] = "+".join(str(row[0]) for row in rows_of_nodes(context, names, ["name"]))
+    return tag_of(given)
 
 
 def _objects(
@@ -131,6 +154,14 @@ def _objects(
         yield kind, name, list(filter(is_policy, client.query_tags(str(kind), name)))
 
 
+def _option(word: Word) -> Option:
+    """Return the option that sets a word."""
+    if word.kind is WordKind.FLAG:
+        return opt.flag(f"--{word.name}", word.help)
+    make = {WordKind.NODES: opt.commas, WordKind.POINTS: opt.number}.get(word.kind, opt.option)
+    return make(f"--{word.name}={FORMS[word.kind].metavar}", word.help)
+
+
 _WHICH: Final = (
     "[<instance>...]",
     opt.flag("--cluster", "the policy of all that have no nearer one"),
@@ -141,9 +172,9 @@ COMMANDS: Final = (
         schedule,
         "[<instance>...] FIELDS",
         description="""Backups are made by the watcher, as tags of the instance, its node group or
-the cluster say: the nearest one decides ('gnt-backup set-policy').  The last column is what the
-watcher would do now, or when it will, or what it waits for.  The exit status is 1 if the newest
-export of an instance is too old.""",
+the cluster say: the nearest one decides ('gnt-backup set-policy').  The columns about the next one
+say what the watcher would do now, or when it will, or what it waits for.  The exit status is 1 if
+the newest export of an instance is too old, or if its last rehearsal failed or is too old.""",
         examples="""
 gnt-backup schedule  # of all instances
 gnt-backup schedule web1 && echo well  # is the newest export of web1 young enough?""",
@@ -151,21 +182,19 @@ gnt-backup schedule web1 && echo well  # is the newest export of web1 young enou
     command(
         set_policy,
         _WHICH,
-        opt.option("--every=AGE", "how old the newest export may become: 4h, 1d, 1w"),
-        opt.commas("--to=NODE,...", "nodes that may have the export; any without it"),
-        opt.option("--at=HOUR-HOUR", "hours of the master's clock between which backups begin"),
-        opt.number("--keep=POINTS", "make incremental exports, and keep so many points at least"),
-        opt.option("--late=AGE", "the age from which on an export is too old"),
-        opt.flag("--stop", "stop the instance for it"),
+        *map(_option, WORDS),
         opt.flag("--none", "make no backups"),
         description="""Replaces the policy of these objects, which is a tag of theirs that begins
 with ganeti:backup:. Without --keep exports are full ones, of which there is one. Without --stop a
 running instance goes on, which needs KVM. Without --late an export is too old at twice the age of
---every, and a day more with --at. The tag ganeti:backup:per-node:N of the cluster says how many
-backups may be under way on a node; without it that is one.""",
+--every, and a day more with --at. With --rehearse the newest export is brought back so often, as by
+'gnt-backup rehearse'; 'gnt-backup schedule' and 'gnt-cluster verify' tell the result. The tag
+ganeti:backup:per-node:N of the cluster says how many backups and rehearsals may be under way on a
+node; without it that is one.""",
         examples="""
 gnt-backup set-policy --cluster --every=1d --at=22-6 --keep=7  # each night, all that run on KVM
 gnt-backup set-policy --every=4h --to=node4,node5 --keep=42 db1  # this one more often
+gnt-backup set-policy --every=1d --rehearse=30d web1  # and try each month whether it comes back
 gnt-backup set-policy --node-group=lab --none  # and these never""",
     ),
     command(

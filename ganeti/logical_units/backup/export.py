@@ -23,8 +23,9 @@ To another cluster:
     export   the instance is shut down, all its disks are sent to the places where the other cluster
              waits for them; then it is started again, or removed
 
-A disk counts as sent once the other side has said that all of it is on its disk.  A failure before
-all disks are sent leaves the instance as it was.
+A disk counts as sent once the other side has said that all of it is on its disk; a cluster of 3.0
+only says that it has read all of it.  A failure before all disks are sent leaves the instance as it
+was.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ from ganeti.opcodes.backup import OpBackupExport, OpBackupPrepare
 from ganeti.protocol import remote_move
 from ganeti.protocol.export_description import PARTIAL_SUFFIX, ReadMethod, dump_name
 from ganeti.protocol.node_calls import NodeCalls
-from ganeti.protocol.node_rpc_values import TransferOptions
+from ganeti.protocol.node_rpc_values import StreamForm, TransferOptions
 from ganeti.protocol.remote_move import AwaitedDisk, Secret
 from ganeti.protocol.wconfd import LockMode
 
@@ -431,12 +432,12 @@ class Sending(OnInstance):
     Attributes:
         key_name: our certificate, on the primary node.
         peer: the certificate of the other cluster, as PEM.
-        awaited: where the other cluster waits for each disk.
+        awaited: where the other cluster waits for each disk, and in which form.
     """
 
     key_name: str
     peer: str
-    awaited: Sequence[AwaitedDisk]
+    awaited: Sequence[tuple[AwaitedDisk, StreamForm]]
     was_running: bool
 
 
@@ -511,9 +512,11 @@ class LUBackupExportRemote(AnyExport[OnInstance, Sending]):
         names: list[str] = []
         try:
             disks.open_for_script(context, view)
-            for index, (disk, awaited) in enumerate(zip(view.disks, plan.awaited, strict=True)):
+            for index, (disk, (awaited, form)) in enumerate(
+                zip(view.disks, plan.awaited, strict=True)
+            ):
                 context.check_canceled()
-                names.append(self._start_sending(plan, index, awaited))
+                names.append(self._start_sending(plan, index, awaited, form))
                 context.feedback(f"* sending disk {index} ({disk.size} MiB) to {awaited.host}")
             remote.follow(context, doing, node, names, "sent")
         finally:
@@ -521,7 +524,9 @@ class LUBackupExportRemote(AnyExport[OnInstance, Sending]):
             if plan.was_running or not view.instance.disks_active:
                 disks.deactivate(context, view, node)
 
-    def _start_sending(self, plan: Sending, index: int, awaited: AwaitedDisk) -> str:
+    def _start_sending(
+        self, plan: Sending, index: int, awaited: AwaitedDisk, form: StreamForm
+    ) -> str:
         view, host, port = plan.view, awaited.host, awaited.port
         options = TransferOptions(
             key_name=plan.key_name,
@@ -530,6 +535,7 @@ class LUBackupExportRemote(AnyExport[OnInstance, Sending]):
             magic=awaited.magic,
             ipv6=":" in host,
             connect_timeout=_CONNECT_TIMEOUT_S,
+            form=form,
         )
         doing = f"send disk {index} of instance {view.name!r}"
         nodes, io = self.context.nodes.on(view.primary, doing), disk_by_script(view, index).io

@@ -1,9 +1,10 @@
-"""Findings about backups by schedule: exports that are too old, and policies that make no sense."""
+"""Findings about backups by schedule: old exports, bad rehearsals, policies that make no sense."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from ganeti.backups.plan import Export, Facts, Machine, NodeState, plan_backups, tag_problems
 from ganeti.base.ids import GroupUuid
@@ -37,8 +38,9 @@ def backup_findings(
     for text in tag_problems(facts):
         yield Finding(VerifyErrorCode.ECLUSTERCFG, "", text, Severity.WARNING)
     for each in plan_backups(facts).standings:
-        if each.is_late and (each.export is not None or not silent):  # which may have one
-            text = each.late_text(facts.now)
+        may_have_one = each.export is None and bool(silent)
+        standing = replace(each, is_late=each.is_late and not may_have_one)
+        for text in standing.warnings(facts.now):
             name = each.machine.name
             yield Finding(VerifyErrorCode.EINSTANCEPOLICY, name, text, Severity.WARNING)
 
@@ -74,5 +76,14 @@ def _machines(
             continue
         group = groups[node.group]
         tags = {"instance": each.tags, "nodegroup": group.tags}
-        machines.append(Machine(each.name, node.name, (), each.ctime, group.name, tags))
+        machines.append(
+            Machine(
+                each.name,
+                node.name,
+                made=each.ctime,
+                group=group.name,
+                rehearsed=each.rehearsal,
+                tags=tags,
+            )
+        )
     return machines

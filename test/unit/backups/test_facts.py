@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ganeti.backups.facts import gather, opcode_of
-from ganeti.backups.plan import Export, Facts, NodeState, Step, Work
+from ganeti.backups.plan import Export, Facts, NodeState, Place, Step, Work
 from ganeti.backups.policy import Policy
-from ganeti.opcodes.backup import OpBackupExport, OpBackupRemove
+from ganeti.objects.model import Rehearsal
+from ganeti.opcodes.backup import OpBackupExport, OpBackupRehearse, OpBackupRemove
 
 NOW = 10_000.0
 Rows = Sequence[Sequence[object]]
+RESULT = {"ended": 5.0, "job": 3, "node": "n2", "exported": 4, "failure": "no memory"}
 ANSWERS: Mapping[str, Rows] = {
     "lock": [["instance/locked", ["job 9"]], ["node/n1", ["job 9"]]],
     "export": [
@@ -21,16 +23,17 @@ ANSWERS: Mapping[str, Rows] = {
     ],
     "group": [["g1", ["ganeti:backup:every:1d"]]],
     "instance": [
-        ["web", "n1", ["n3"], 12.5, ["x"], "g1"],
-        ["db", "n1", [], 1.0, [], "g1"],
-        ["coming", None, [], 1.0, [], None],
+        ["web", "n1", ["n3"], 12.5, ["x"], "g1", RESULT, 512, "drbd"],
+        ["db", "n1", [], 1.0, [], "g1", None, 128, "plain"],
+        ["coming", None, [], 1.0, [], None, None, 128, "diskless"],
+        ["rehearsal.db", "n4", [], 1.0, [], "g1", None, 128, "plain"],
     ],
     "node": [
-        ["n1", False, False, True, "boot"],
-        ["n2", False, True, True, "boot"],
-        ["n3", False, False, True, None],
-        ["n4", True, False, True, None],
-        ["n5", False, False, False, None],
+        ["n1", False, False, True, "boot", "g1", 4096],
+        ["n2", False, True, True, "boot", "g1", 2048],
+        ["n3", False, False, True, None, "g1", None],
+        ["n4", True, False, True, None, "g2", None],
+        ["n5", False, False, False, None, "g2", None],
     ],
 }
 
@@ -49,9 +52,21 @@ def told(*jobs: Sequence[object]) -> Facts:
 
 def test_machines_nodes_and_exports() -> None:
     found = told()
-    assert [each.name for each in found.machines] == ["web", "db"]
+    assert [each.name for each in found.machines] == ["web", "db", "rehearsal.db"]
     web = found.machines[0]
     assert (web.primary, web.secondaries, web.made) == ("n1", ("n3",), 12.5)
+    assert (web.rehearsed, web.memory_mib, web.disk_template) == (
+        Rehearsal(ended=5.0, job=3, node="n2", exported=4.0, failure="no memory"),
+        512,
+        "drbd",
+    )
+    assert found.machines[1].rehearsed is None
+    assert found.places == {
+        "n1": Place("g1", 4096),
+        "n2": Place("g1", 2048),
+        "n3": Place("g1"),
+        "n4": Place("g2"),
+    }
     assert web.tags == {"instance": ("x",), "nodegroup": ("ganeti:backup:every:1d",)}
     assert found.nodes == {
         "n1": NodeState.GOOD,
@@ -86,6 +101,22 @@ def test_jobs() -> None:
     assert found.failed == {"bad": 9_500.0}
 
 
+def test_rehearsals() -> None:
+    ours = {
+        "OP_ID": "OP_BACKUP_REHEARSE",
+        "reason": [["gnt:watcher", "backup by schedule: rehearse its newest export, bad", 1]],
+    }
+    found = told(
+        [1, "running", None, [{**ours, "instance_name": "web", "src_node": "n2", "pnode": "n5"}]],
+        [2, "running", None, [{**ours, "instance_name": "db"}]],
+        [3, "error", [9_000, 0], [{**ours, "instance_name": "bad"}]],
+        [4, "error", [9_000, 0], [{"OP_ID": "OP_BACKUP_REHEARSE", "instance_name": "by hand"}]],
+    )
+    assert found.under_way == [{"n2", "n5"}, {"n3", "n4"}], "where its copy is, if that is known"
+    assert found.busy["web"] == "job 1 is about it"
+    assert (found.failed, found.rehearsals_failed) == ({}, {"bad": 9_000.0})
+
+
 def test_the_opcodes_of_steps() -> None:
     chain, whole = Policy(86_400, keep=7), Policy(86_400, stops=True)
     made = opcode_of(Step(Work.EXPORT, "web", chain, "n2"), "gnt:watcher", 5)
@@ -98,3 +129,10 @@ def test_the_opcodes_of_steps() -> None:
     made = opcode_of(Step(Work.SHORTEN, "web", chain, "n2", 4), "gnt:watcher", 5)
     assert isinstance(made, OpBackupRemove)
     assert made.before == 4
+    step = Step(Work.REHEARSE, "web", chain, "n1", source="n2", disk_template="plain")
+    made = opcode_of(step, "gnt:watcher", 5)
+    assert isinstance(made, OpBackupRehearse)
+    assert (made.src_node, made.pnode, made.disk_template) == ("n2", "n1", "plain")
+    assert made.reason == [
+        ["gnt:watcher", "backup by schedule: rehearse its newest export, web", 5]
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -16,14 +17,16 @@ from ganeti.backups.plan import (
     Facts,
     Machine,
     NodeState,
+    Place,
     Plan,
     Step,
     Work,
-    due_at,
     plan_backups,
     tag_problems,
 )
 from ganeti.backups.policy import DAY_S, HOUR_S, Policy
+from ganeti.backups.times import due_at
+from ganeti.objects.model import Rehearsal
 
 DAILY = "ganeti:backup:every:1d"
 NOW = 1_000 * DAY_S + 12.0 * HOUR_S
@@ -31,7 +34,7 @@ NODES = dict.fromkeys(("n1", "n2", "n3"), NodeState.GOOD)
 
 
 def machine(name: str, *tags: str, primary: str = "n1", copies: tuple[str, ...] = ()) -> Machine:
-    return Machine(name, primary, copies, NOW - DAY_S, "lab", {"instance": tags})
+    return Machine(name, primary, copies, made=NOW - DAY_S, group="lab", tags={"instance": tags})
 
 
 WEB = machine("web", DAILY)
@@ -150,6 +153,70 @@ def test_too_old() -> None:
     )
 
 
+MONTHLY = f"{DAILY}:rehearse:30d"
+PLACES = {"n1": Place("lab", 4096), "n2": Place("lab", 512), "n3": Place("lab", 2048)}
+NEW = {"web": [Export("n2", NOW - 60)]}
+
+
+def rehearsed(*machines: Machine, **values: object) -> Plan:
+    return plan_backups(facts(*machines, **{"places": PLACES, "exports": NEW, **values}))
+
+
+def rehearsal_wait(plan: Plan) -> str:
+    [found] = [each.rehearsal.wait for each in plan.standings if each.machine.name == "web"]
+    return found
+
+
+def test_a_rehearsal_runs_where_the_export_is_or_else_where_most_memory_is_free() -> None:
+    web = replace(machine("web", MONTHLY, primary="n9"), memory_mib=512)
+    [step] = rehearsed(web).steps
+    assert (step.work, step.instance, step.node, step.source) == (Work.REHEARSE, "web", "n2", "n2")
+    assert step.disk_template == ""
+    [step] = rehearsed(replace(web, memory_mib=513, disk_template="drbd")).steps
+    assert (step.node, step.source, step.disk_template) == ("n1", "n2", "plain")
+    [step] = rehearsed(web, nodes={**NODES, "n2": NodeState.DRAINED}).steps
+    assert (step.node, step.source) == ("n1", "n2"), "a drained node is only read from"
+    [step] = rehearsed(web, exports={"web": [Export("n2", 9.0), Export("n3", NOW)]}).steps
+    assert step.source == "n3", "the newest one"
+    [step] = rehearsed(web, nodes={**NODES, "n1": NodeState.OFFLINE}).steps
+    assert step.node == "n2"
+    assert rehearsed(machine("web", DAILY)).steps == ()
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"busy": {"web": "job 7 is about it"}}, "job 7 is about it"),
+        ({"rehearsals_failed": {"web": NOW - RETRY_S + 1}}, "the last try failed"),
+        ({"nodes": {**NODES, "n2": NodeState.OFFLINE}}, "no node that answers has an export"),
+        ({"under_way": [frozenset(["n2"])]}, "node n2 has 1 under way, and may have 1"),
+        ({"places": {"n2": Place("lab", 127)}}, "no node of group lab .* has 128 MiB of memory"),
+        ({"places": {"n2": Place("other", 4096)}}, "no node of group lab"),
+        ({"exports": {"web": [Export("n2", 9.0)]}}, "a backup of it begins"),
+    ],
+)
+def test_reasons_not_to_rehearse(values: dict[str, object], why: str) -> None:
+    plan = rehearsed(replace(machine("web", MONTHLY), memory_mib=128), **values)
+    assert [step for step in plan.steps if step.work is Work.REHEARSE] == []
+    assert re.search(why, rehearsal_wait(plan))
+
+
+def test_a_rehearsal_takes_only_room_that_no_backup_wants() -> None:
+    web, db = machine("web", MONTHLY, primary="n9"), machine("db", DAILY, primary="n1")
+    only_n2 = dict.fromkeys(("n1", "n2"), NodeState.GOOD)
+    plan = rehearsed(web, db, nodes=only_n2)
+    assert [(step.work, step.node) for step in plan.steps] == [(Work.EXPORT, "n2")]
+    assert "node n2 has 1 under way" in rehearsal_wait(plan)
+
+
+def test_an_instance_with_a_bad_rehearsal_is_warned_of_beside_its_late_export() -> None:
+    bad = Rehearsal(ended=NOW - 60, job=3, node="n2", exported=9.0, failure="no memory")
+    found = rehearsed(replace(machine("web", MONTHLY), made=1.0, rehearsed=bad), exports={})
+    [late, failed] = found.standings[0].warnings(NOW)
+    assert late.startswith("there is no export of it")
+    assert failed.endswith("failed (job 3): no memory")
+
+
 HOURS = st.tuples(st.integers(0, 23), st.integers(0, 23)).filter(lambda each: each[0] != each[1])
 
 
@@ -169,13 +236,14 @@ def is_within(hours: tuple[int, int], local: float) -> bool:
 def test_backups_keep_to_their_hours_and_their_days(
     hours: tuple[int, int], every_s: int, zone_s: int, start: int, takes_s: int
 ) -> None:
-    policy = Policy(every_s, hours=hours)
     local = float(zone_s).__add__
     newest, begun = None, []
     now = float(NOW + start)
     for _ in range(12):
-        due = due_at(policy, newest, now, local)
-        assert due_at(policy, newest, max(now, due), local) <= max(now, due), "it becomes due then"
+        due = due_at(every_s, hours, newest, now, local)
+        assert due_at(every_s, hours, newest, max(now, due), local) <= max(now, due), (
+            "it becomes due then"
+        )
         now = max(now, due)
         assert is_within(hours, local(now))
         begun.append(now)

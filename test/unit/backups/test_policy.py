@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganeti.backups.policy import (
+    DAY_S,
     EVERY_S_MIN,
     Chosen,
     Policy,
@@ -31,6 +32,7 @@ def policies(draw: st.DrawFn) -> Policy:
         hours=draw(st.none() | HOURS),
         keep=draw(st.integers(0, 9999)),
         late_s=draw(st.just(0) | st.integers(every_s, 10**8)),
+        rehearse_s=draw(st.just(0) | st.integers(max(every_s, DAY_S), 10**8)),
         stops=draw(st.booleans()),
     )
 
@@ -57,16 +59,19 @@ def test_any_tag_is_a_policy_or_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("to:node3", "does not say how often"),
-        ("every:1x", "'1x' is not a time"),
-        ("every:5m", "every 900 s at most"),
+        ("to:node3", "does not say every: every:1d"),
+        ("every:1x", "every: '1x' is no time such as"),
+        ("every:5m", "every 15 minutes at most"),
         ("every:1d:every:2d", "'every' is given twice"),
         ("every:1d:often", "'often' is given twice or no word"),
         ("every:1d:at:6-6", "'6-6' are no hours"),
         ("every:1d:at:22-25", "'22-25' are no hours"),
         ("every:1d:keep:0", "'0' is no number of points"),
         ("every:1d:late:1h", "before the next one is due"),
-        ("every:1d:to:n1++n2", "the name of a node is empty"),
+        ("every:1d:rehearse:12h", "rehearsals are made once a day at most"),
+        ("every:1w:rehearse:2d", "there would be no new export for a rehearsal"),
+        ("every:1d:rehearse", "rehearse: '' is no time"),
+        ("every:1d:to:n1++n2", "has an empty name of a node"),
     ],
 )
 def test_a_wrong_tag_is_named_with_its_reason(words: str, said: str) -> None:
