@@ -1,7 +1,7 @@
 """The reservations as they stand in files.
 
-``tempres.data`` has the shape of Ganeti 3.0, which rejects unknown keys; our own kinds
-(ports, identifiers, owners of minors, memory and disk space) stand in a second file.
+``tempres.data`` has the shape of Ganeti 3.0, which rejects unknown keys; our own kinds (ports,
+identifiers, owners of minors, memory and disk space, IPv6 addresses) stand in a second file.
 
 Source: wconfd.json, "files".
 """
@@ -13,11 +13,12 @@ from typing import Any, Final
 
 from ganeti.base.errors import ConfigurationError, GenericError
 from ganeti.base.json import dumps, loads
+from ganeti.config.addresses.pool6 import is_ipv6
 from ganeti.config.reservations import IpAction, Kind, Reservations
 from ganeti.protocol.wconfd import ClientId
 
 EMPTY: Final = b'{"dRBD":[],"mACs":[],"dRBDSecrets":[],"lVs":[],"iPv4s":[]}'
-EMPTY_OWN: Final = b'{"ids":[],"ports":[],"minors":[],"amounts":[]}'
+EMPTY_OWN: Final = b'{"ids":[],"ports":[],"minors":[],"amounts":[],"iPv6s":[]}'
 
 _V3_TEXTS: Final = {"mACs": Kind.MAC, "dRBDSecrets": Kind.SECRET, "lVs": Kind.LV}
 
@@ -29,10 +30,16 @@ def encode_reservations(reservations: Reservations) -> bytes:
     }
     for key, kind in _V3_TEXTS.items():
         wire[key] = _by_owner(reservations.texts[kind])
-    wire["iPv4s"] = [
-        [client.to_wire(), reservations.ip_actions(client)] for client in reservations.ips
-    ]
+    wire["iPv4s"] = _addresses(reservations, of_6=False)
     return dumps(wire)
+
+
+def _addresses(reservations: Reservations, *, of_6: bool) -> list[object]:
+    found = {
+        client: [action for action in reservations.ip_actions(client) if is_ipv6(action[1]) is of_6]
+        for client in sorted(reservations.ips, key=str)
+    }
+    return [[client.to_wire(), actions] for client, actions in found.items() if actions]
 
 
 def encode_own_reservations(reservations: Reservations) -> bytes:
@@ -45,6 +52,7 @@ def encode_own_reservations(reservations: Reservations) -> bytes:
             [client.to_wire(), [[node, *amounts] for node, amounts in nodes.items()]]
             for client, nodes in reservations.amounts.items()
         ],
+        "iPv6s": _addresses(reservations, of_6=True),
     }
     return dumps(wire)
 
@@ -77,9 +85,7 @@ def _load_v3(reservations: Reservations, wire: Any) -> None:
         for key, kind in _V3_TEXTS.items():
             for client, text in _owned(wire[key]):
                 reservations.texts[kind][str(text)] = client
-        for client, (action, address, network) in _owned(wire["iPv4s"]):
-            actions = reservations.ips.setdefault(client, {})
-            actions[str(network), str(address)] = IpAction(action)
+        _load_addresses(reservations, wire["iPv4s"])
     except (KeyError, TypeError, ValueError, GenericError) as err:
         raise ConfigurationError(f"tempres.data is not of the right shape: {err}") from err
 
@@ -95,8 +101,15 @@ def _load_own(reservations: Reservations, wire: Any) -> None:
         for client, (node, memory, disk) in _owned(wire["amounts"]):
             amounts = reservations.amounts.setdefault(client, {})
             amounts[str(node)] = (int(memory), int(disk))
+        _load_addresses(reservations, wire.get("iPv6s", ()))
     except (KeyError, TypeError, ValueError, GenericError) as err:
         raise ConfigurationError(f"our reservations are not of the right shape: {err}") from err
+
+
+def _load_addresses(reservations: Reservations, wire: Any) -> None:
+    for client, (action, address, network) in _owned(wire):
+        actions = reservations.ips.setdefault(client, {})
+        actions[str(network), str(address)] = IpAction(action)
 
 
 def _owned(entries: Any) -> Iterable[tuple[ClientId, Any]]:

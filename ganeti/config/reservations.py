@@ -17,7 +17,8 @@ from enum import StrEnum
 from typing import Final
 
 from ganeti.base.errors import AddressPoolError, ErrorCode, OpPrereqError, ReservationError
-from ganeti.config.address_pool import AddressPool
+from ganeti.config.addresses.pool import AddressPool
+from ganeti.config.addresses.pool6 import AddressPool6, canonical, is_ipv6
 from ganeti.config.checks import FIRST_DRBD_PORT, LAST_DRBD_PORT
 from ganeti.config.index import DISKS, NODES, By
 from ganeti.config.views import View
@@ -138,8 +139,10 @@ class Reservations:
 
     # Addresses in networks.
 
-    def _pool(self, view: View, network: str) -> AddressPool:
-        return AddressPool(_network(view, network))
+    def _pool(self, view: View, network: str, address: str) -> AddressPool | AddressPool6:
+        """Return the pool of a network that an address belongs to."""
+        found = _network(view, network)
+        return _pool6(view, found) if is_ipv6(address) else AddressPool(found)
 
     def _ip_holder(self, network: str, address: str) -> ClientId | None:
         for client, actions in self.ips.items():
@@ -155,8 +158,9 @@ class Reservations:
         Raises:
             ReservationError: it is used, reserved, kept away from instances, or outside.
         """
+        address = canonical(address)
         with _refusing():
-            pool = self._pool(view, network)
+            pool = self._pool(view, network, address)
             used, external = pool.is_reserved(address), pool.is_external(address)
         mine = self.ips.get(client, {})
         if mine.get((network, address)) is IpAction.RELEASE:
@@ -181,8 +185,10 @@ class Reservations:
         Raises:
             ReservationError: the address is not in the network.
         """
-        with _refusing():
-            self._pool(view, network).index_of(address)
+        address = canonical(address)
+        if not is_ipv6(address):  # the IPv6 addresses of a network can be changed
+            with _refusing():
+                AddressPool(_network(view, network)).index_of(address)
         mine = self.ips.setdefault(client, {})
         if mine.get((network, address)) is IpAction.RESERVE:
             del mine[network, address]
@@ -197,14 +203,29 @@ class Reservations:
         Raises:
             ReservationError: there is none.
         """
+        with _refusing():
+            pool = AddressPool(_network(view, network))
+            return self._give(client, network, pool)
+
+    def generate_ip6(self, view: View, client: ClientId, network: str) -> str:
+        """Reserve a free IPv6 address of a network.
+
+        Raises:
+            ReservationError: there is none.
+        """
+        with _refusing():
+            pool = _pool6(view, _network(view, network))
+            return self._give(client, network, pool)
+
+    def _give(self, client: ClientId, network: str, pool: AddressPool | AddressPool6) -> str:
+        of_6 = isinstance(pool, AddressPool6)
         taken = frozenset(
             address
             for actions in self.ips.values()
             for (net, address), action in actions.items()
-            if net == network and action is IpAction.RESERVE
+            if net == network and action is IpAction.RESERVE and is_ipv6(address) is of_6
         )
-        with _refusing():
-            address = self._pool(view, network).first_free(taken)
+        address = pool.first_free(taken)
         self.ips.setdefault(client, {})[network, address] = IpAction.RESERVE
         return address
 
@@ -382,7 +403,7 @@ class Reservations:
         for client, actions in list(self.ips.items()):
             for (network, address), action in list(actions.items()):
                 try:
-                    used = self._pool(view, network).is_reserved(address)
+                    used = self._pool(view, network, address).is_reserved(address)
                 except (AddressPoolError, OpPrereqError):  # the network is gone or was changed
                     used = action is IpAction.RESERVE
                 if used is (action is IpAction.RESERVE):
@@ -405,6 +426,10 @@ class Reservations:
         for disk in disks:
             self.release_minors(disk)
         return bool(ports or disks)
+
+
+def _pool6(view: View, network: Network) -> AddressPool6:
+    return AddressPool6(network, lambda address: view.find(By.IP, (network.uuid, address)))
 
 
 def _network(view: View, uuid: str) -> Network:

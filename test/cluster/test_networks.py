@@ -65,16 +65,40 @@ def test_addresses_come_from_the_pool_and_go_back(networks: TestCluster) -> None
 def test_creations_at_once_get_different_addresses(networks: TestCluster) -> None:
     words = ADD.replace(NAME, "").replace("-o bootsector+default", "--no-install")
     names = [f"pool{number}.example.com" for number in range(4)]
+    networks.gnt(
+        "network modify --network6=2001:db8::/64 --gateway6=2001:db8::1"
+        " --add-reserved-ips=2001:db8::3-2001:db8::ff net1"
+    )
+    both = "--net 0:network=net1,ip=pool --net 1:network=net1,ip=pool6"
     jobs = [
-        networks.submit(
-            f"instance add -t diskless -H fake --net 0:network=net1,ip=pool {words} {name}"
-        )
-        for name in names
+        networks.submit(f"instance add -t diskless -H fake {both} {words} {name}") for name in names
     ]
     for job in jobs:
         networks.gnt(f"job wait {job}")
     out = networks.gnt("instance list --no-headers -o nic.ip/0").out.split()
     assert sorted(out) == [f"192.0.2.{number}" for number in range(2, 6)]
+    out = networks.gnt("instance list --no-headers -o nic.ip/1").out.split()
+    assert sorted(out) == ["2001:db8::100", "2001:db8::101", "2001:db8::102", "2001:db8::2"]
+    networks.refused("network modify --add-reserved-ips=2001:db8::101 net1", "in use by an")
+    shown = networks.gnt("network info net1").out
+    assert "externally reserved IPv6s:\n    2001:db8::3-2001:db8::ff" in shown
+
+
+def test_a_network_of_ipv6_addresses_alone(networks: TestCluster) -> None:
+    networks.refused("network add none", "give the addresses of the network")
+    networks.gnt("network add --network6=2001:db8:6::/64 --gateway6=2001:db8:6::1 only6")
+    networks.gnt("network connect -N mode=bridged,link=br0 only6")
+    networks.gnt(f"instance add -t diskless -H fake --net 0:network=only6,ip=pool {ADD}")
+    assert networks.instance_field(NAME, "nic.ips") == "2001:db8:6::2"
+    networks.refused(
+        f"instance modify --net add:ip=2001:db8:6::9,link=br0 {NAME}", "lies in network 'only6'"
+    )
+    shown = networks.gnt("network list --no-headers --separator=: -o network,map,free_count only6")
+    assert shown.out.strip() == "-:-:-"
+    assert "ERROR" not in networks.gnt("cluster verify-config").out
+    networks.gnt(f"instance remove -f {NAME}")
+    networks.gnt("network disconnect only6")
+    networks.gnt("network remove only6")
 
 
 @pytest.mark.qemu

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganeti.base.errors import AddressPoolError
-from ganeti.config.address_pool import AddressPool
+from ganeti.config.addresses.pool import AddressPool
 from ganeti.objects.model import Network
 
 

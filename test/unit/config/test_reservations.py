@@ -34,6 +34,8 @@ def state() -> ConfigState:
     config["networks"]["net"] = {
         "name": "net", "network": "10.0.0.0/29", "mac_prefix": "bb:00:00", "uuid": "net",
         "reservations": "00100000", "ext_reservations": "11000001", "serial_no": 1, "tags": [],
+        "network6": "2001:db8::/64", "gateway6": "2001:db8::1",
+        "ext_reservations6": ["2001:db8::3-2001:db8::ff"],
     }  # fmt: skip
     return ConfigState(json.dumps(config).encode())
 
@@ -86,6 +88,49 @@ def test_an_address_given_back_before_the_commit_is_simply_kept() -> None:
         with pytest.raises(ReservationError):
             reservations.reserve_ip(view, ONE, "net", address, check_external=True)
     reservations.reserve_ip(view, ONE, "net", "10.0.0.1", check_external=False)
+
+
+def test_ipv6_addresses_are_given_to_one_job_each() -> None:
+    view, reservations = state().durable, Reservations()
+    assert reservations.generate_ip6(view, ONE, "net") == "2001:db8::2"
+    assert reservations.generate_ip6(view, TWO, "net") == "2001:db8::100"
+    for address in ("2001:DB8:0::2", "2001:db8::", "2001:db8::1", "2001:db8::77", "2001:db9::1"):
+        with pytest.raises(ReservationError):
+            reservations.reserve_ip(view, TWO, "net", address, check_external=True)
+    reservations.reserve_ip(view, TWO, "net", "2001:db8::1", check_external=False)
+    reservations.release_ip(view, ONE, "net", "2001:DB8::2")
+    assert reservations.ip_actions(ONE) == []
+    assert reservations.generate_ip6(view, TWO, "net") == "2001:db8::2"
+    reservations.remove_owner(TWO)
+    assert reservations.generate_ip6(view, ONE, "net") == "2001:db8::2"
+    assert reservations.generate_ip(view, ONE, "net") == "10.0.0.3"  # the other kind goes its way
+
+
+def test_an_ipv6_address_is_free_again_with_the_change_of_its_instance() -> None:
+    found, reservations = state(), Reservations()
+    wire = instance(9, NODE, [])
+    address = reservations.generate_ip6(found.head, ONE, "net")
+    wire["nics"][0].update(network="net", ip="2001:DB8:0:0::2")  # as somebody may have typed it
+    transaction = found.begin(1.0)
+    instances.create_instance(transaction, wire, [])
+    transaction.check()
+    found.accept(transaction)
+    found.start_flush(2.0)
+    found.flush_done()
+    assert reservations.settle(found.durable)
+    assert reservations.ips == {}
+    with pytest.raises(ReservationError, match="in use"):
+        reservations.reserve_ip(found.head, TWO, "net", address, check_external=True)
+    reservations.release_ip(found.head, TWO, "net", address)
+    assert reservations.generate_ip6(found.head, ONE, "net") == "2001:db8::100"  # not yet
+    transaction = found.begin(3.0)
+    transaction.modify(("instances", wire["uuid"]), {"nics": []})
+    transaction.check()
+    found.accept(transaction)
+    found.start_flush(4.0)
+    found.flush_done()
+    assert reservations.settle(found.durable)
+    assert reservations.generate_ip6(found.head, ONE, "net") == address
 
 
 @pytest.mark.shows("2.0/disks/static", "2.0/minors/lowest")
@@ -188,9 +233,11 @@ def test_files_hold_everything(steps: list[tuple[int, ClientId, int]]) -> None:
                 case 2:
                     reservations.reserve_lv(view, client, f"vg/{number}")
                 case 3:
+                    reservations.generate_ip6(view, client, "net")
                     reservations.generate_ip(view, client, "net")
                 case 4:
-                    reservations.release_ip(view, client, "net", f"10.0.0.{number}")
+                    for address in (f"10.0.0.{number}", f"2001:db8::{number}"):
+                        reservations.release_ip(view, client, "net", address)
                 case 5:
                     reservations.allocate_minors(view, f"d{number}", [NODE], client)
                 case 6:

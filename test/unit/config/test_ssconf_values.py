@@ -6,10 +6,11 @@ import pytest
 from fakes.large_config import large_config, large_config_bytes, uuid_of
 from fakes.sample_config import CONFIG_BYTES
 
+from ganeti.base.paths import SSCONF_BYTES_MAX
 from ganeti.base.text import natural_sorted
 from ganeti.base.versions import RELEASE_VERSION
 from ganeti.config.index import INSTANCES
-from ganeti.config.ssconf_values import VALUE_BYTES_MAX, ssconf_values
+from ganeti.config.ssconf_values import ssconf_values
 from ganeti.config.state import ConfigState
 from ganeti.store.ssconf import KEYS, encode_values
 
@@ -67,4 +68,4 @@ def test_a_list_that_is_too_long_for_a_value_is_cut_after_a_name() -> None:
         ]
     )
     assert 5000 < len(names) < 8000
-    assert len(encode_values(values)["instance_list"]) <= VALUE_BYTES_MAX
+    assert len(encode_values(values)["instance_list"]) <= SSCONF_BYTES_MAX

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -48,7 +49,12 @@ def all_problems(view: Base) -> list[str]:
 
 
 def index_of(view: Base) -> dict[Any, set[Any]]:
-    return {key: set(ids) for key, ids in view._index.items()}
+    return {
+        (table, by, key): set(uuids)
+        for table, kinds in view._index._of_table.items()
+        for by, index in kinds.items()
+        for key, uuids in index.items()
+    }
 
 
 def test_nothing_changes_but_what_was_changed() -> None:
@@ -324,3 +330,29 @@ def test_a_version_is_made_of_parts_of_any_before_it(seed: int) -> None:
     parts = parts_since(versions[-2], versions[-1])
     assert sum(len(part) for part in parts if isinstance(part, str)) < len(now) // 4
     assert parts_since(versions[-1], versions[-1]) == [(0, len(now))]
+
+
+def test_an_object_takes_little_memory_beside_its_text() -> None:
+    count = 2000
+    data = large_config_bytes(count, 20)
+    ConfigState(large_config_bytes(2, 1))  # what is made once
+    tracemalloc.start()
+    state = ConfigState(data)
+    used = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    # An instance, its disk, and the keys of both.
+    assert (used - sum(map(len, state.pieces))) / count < 1000
+
+
+def test_a_text_is_the_same_wherever_it_lies() -> None:
+    state = make()
+    for number in (0, 2, 1):
+        uuid = uuid_of("instance", number)
+        before = state.head.stored((INSTANCES, uuid_of("instance", 4)))
+        assert before is not None
+        text = before.raw
+        change(state, lambda txn, uuid=uuid: txn.delete((INSTANCES, uuid)))
+        flush(state)
+        after = state.head.stored((INSTANCES, uuid_of("instance", 4)))
+        assert after is before
+        assert after.raw == text

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganeti.base.errors import OpPrereqError
-from ganeti.config.address_pool import AddressPool
-from ganeti.logical_units import networks
-from ganeti.logical_units.networks import hook_values_of
-from ganeti.objects.model import Network
+from ganeti.config.addresses.pool import AddressPool
+from ganeti.logical_units.network import settings
+from ganeti.logical_units.network.units import hook_values_of
+from ganeti.objects.model import NO_IPV4, Network
 from ganeti.opcodes.network import OpNetworkAdd, OpNetworkSetParams
 
 CONNECTION = {"network_mode": "bridged", "network_link": "br0"}
@@ -94,6 +94,9 @@ def test_hooks_are_told_all_but_the_uuid(cluster: FakeCluster) -> None:
         ({"network6": "2001:db8::1/64"}, "has host bits set"),
         ({"mac_prefix": "01:00:00"}, "is not a MAC prefix"),
         ({"add_reserved_ips": ["192.0.3.1"]}, "is not in network"),
+        ({"network": None}, "it needs addresses"),
+        ({"network": NO_IPV4}, "leave it out"),
+        ({"add_reserved_ips": ["2001:db8::1"]}, "has no IPv6 addresses, and cannot have"),
         ({"network_name": "a b"}, "cannot be the name"),
         ({"tags": ["a b"]}, "a b"),
     ],
@@ -228,6 +231,42 @@ def test_a_network_in_use_is_not_disconnected(cluster: FakeCluster) -> None:
         cluster.execute("OP_NETWORK_DISCONNECT", network_name="net1", group_name="default")
 
 
+def test_a_network_can_have_ipv6_addresses_alone(cluster: FakeCluster) -> None:
+    made = add(
+        cluster,
+        network=None,
+        network6="2001:db8::/64",
+        gateway6="2001:db8::1",
+        add_reserved_ips=["2001:db8::10-2001:DB8::1f", "2001:db8::20"],
+    )
+    assert made["ext_reservations6"] == ["2001:db8::10-2001:db8::20"]
+    assert (made["network"], made["ext_reservations"]) == ("0.0.0.0/30", "1111")  # 3.0 needs one
+    assert "NETWORK_SUBNET" not in hook_values_of(Network.from_wire(made))
+    change(cluster, remove_reserved_ips=["2001:db8::10-2001:db8::20"])
+    assert "ext_reservations6" not in network(cluster)
+    change(cluster, add_reserved_ips=["2001:db8::7"])
+    for params, text in (
+        ({"network6": "2001:db9::/64", "gateway6": "2001:db9::1"}, "2001:db8::7 is reserved, and"),
+        ({"gateway": "192.0.2.1"}, "has no IPv4 addresses, and cannot have 192.0.2.1"),
+        ({"add_reserved_ips": ["192.0.2.1"]}, "has no IPv4 addresses"),
+        ({"remove_reserved_ips": ["2001:db8::8"]}, "2001:db8::8 is not reserved"),
+        ({"add_reserved_ips": ["2001:db9::8"]}, "is not in network"),
+    ):
+        with pytest.raises(OpPrereqError, match=text):
+            change(cluster, **params)
+
+
+def change(cluster: FakeCluster, **params: Any) -> None:
+    cluster.execute("OP_NETWORK_SET_PARAMS", network_name="net1", **params)
+
+
+def test_a_gateway_is_not_that_of_an_instance(cluster: FakeCluster) -> None:
+    uuid = add(cluster, network6="2001:db8::/64")["uuid"]
+    instance(cluster, nic(ip="2001:db8::9", network=uuid))
+    with pytest.raises(OpPrereqError, match="gateway 2001:db8::9 is in use by an instance"):
+        change(cluster, gateway6="2001:db8::9")
+
+
 ADDRESSES = st.lists(st.integers(1, 14).map(lambda n: f"192.0.2.{n}"), unique=True)
 
 
@@ -240,13 +279,13 @@ def test_keeping_away_and_giving_back_is_no_change(
     op = OpNetworkAdd(
         network_name="n", network="192.0.2.0/28", gateway=address, add_reserved_ips=kept
     )
-    made = networks.new_network(op, "uuid", [])
+    made = settings.new_network(op, "uuid", [])
     new = [a for a in more if a not in kept and a != address]
-    added = networks.network_changes(
+    added = settings.network_changes(
         made, OpNetworkSetParams(network_name="n", add_reserved_ips=more)
     )
     after = Network.from_wire({**made.to_wire(), **added})
-    back = networks.network_changes(
+    back = settings.network_changes(
         after, OpNetworkSetParams(network_name="n", remove_reserved_ips=new)
     )
     final = Network.from_wire({**after.to_wire(), **back})

@@ -1,9 +1,9 @@
 """Network interfaces as asked for in an opcode: checked, and given their networks and addresses.
 
 Values that are still to be drawn are marked: a MAC address by `MAC_GENERATE`, an address of a
-network by `IP_FROM_POOL`.  Addresses that are reserved here become final with the change of the
-instance that uses them, and go back by themselves when the job ends without one; so do addresses
-that are released.
+network by `IP_FROM_POOL` or `IP_FROM_POOL6`.  Addresses that are reserved here become final with
+the change of the instance that uses them, and go back by themselves when the job ends without one;
+so do addresses that are released.
 
 Source: opcodes.json, "INicParams"; manual page gnt-instance(8), "--net"; design-2.1, "Non bridged
 instances support".
@@ -26,16 +26,19 @@ from ganeti.base.errors import (
     refusing,
     wrong_state,
 )
+from ganeti.config.addresses.pool6 import canonical
 from ganeti.logical_units import lookup
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.changes.device_changes import NICS, check_names
 from ganeti.logical_units.instance.parameters import device_name
 from ganeti.logical_units.locks import LockLevel, LockNeed, shared
-from ganeti.logical_units.networks import contains, is_conflict
+from ganeti.logical_units.network.units import contains, is_conflict
 from ganeti.objects.fill import fill_nicparams
 from ganeti.objects.model import Cluster, Network, Node, NodeGroup
 from ganeti.objects.nic import (
+    FROM_POOLS,
     IP_FROM_POOL,
+    IP_FROM_POOL6,
     MAC_AUTO,
     MAC_GENERATE,
     NIC,
@@ -123,7 +126,7 @@ def changed_nic(around: Connections, what: str, nic: NIC, given: NicSettings) ->
         nic,
         network=None if network is None else network.uuid,
         nicparams=nicparams,
-        ip=_ip(what, settings["ip"], around.resolved_ip) if "ip" in settings else nic.ip,
+        ip=(_ip(what, settings["ip"], around.resolved_ip, network) if "ip" in settings else nic.ip),
         mac=normal_mac(what, settings["mac"]) if "mac" in settings else nic.mac,
         name=device_name(what, settings["name"]) if "name" in settings else nic.name,
     )
@@ -190,11 +193,12 @@ def own_nicparams(what: str, settings: Mapping[str, str]) -> dict[str, str]:
     return given
 
 
-def _ip(what: str, ip: str, resolved_ip: str | None) -> str | None:
+def _ip(what: str, ip: str, resolved_ip: str | None, network: Network | None) -> str | None:
     if ip.lower() in (VALUE_NONE, ""):
         return None
-    if ip.lower() == IP_FROM_POOL:
-        return IP_FROM_POOL
+    if ip.lower() in FROM_POOLS:
+        only_6 = network is not None and network.ipv4 is None
+        return IP_FROM_POOL6 if only_6 or ip.lower() == IP_FROM_POOL6 else IP_FROM_POOL
     if ip.lower() == IP_AUTO:
         if resolved_ip is None:
             raise OpPrereqError(
@@ -217,13 +221,19 @@ def _check_address(around: Connections, what: str, nic: NIC, network: Network | 
     if filled["mode"] != NicMode.ROUTED and not filled["link"]:
         raise OpPrereqError(f"{what}: mode {filled['mode']} needs a link (link=...)")
     if network is not None:
-        if nic.ip not in (None, IP_FROM_POOL) and not contains(network, nic.ip):
+        if nic.ip == IP_FROM_POOL6 and network.network6 is None:
+            raise OpPrereqError(
+                f"{what}: network {network.name!r} has no IPv6 addresses; give it some by"
+                f" 'gnt-network modify --network6=PREFIX {network.name}', or use ip=pool"
+            )
+        if nic.ip not in (None, *FROM_POOLS) and not contains(network, nic.ip):
+            has = ", ".join(filter(None, (network.ipv4, network.network6)))
             raise OpPrereqError(
                 f"{what}: address {nic.ip} does not lie in network {network.name!r}"
-                f" ({network.network}); give ip=pool or an address of it"
+                f" ({has}); give ip=pool or an address of it"
             )
         return
-    if nic.ip == IP_FROM_POOL:
+    if nic.ip in FROM_POOLS:
         raise OpPrereqError(f"{what}: an address from a pool needs a network (network=...)")
     if nic.ip is not None and around.conflicts_check:
         _check_conflicts(around, what, nic)
@@ -306,8 +316,8 @@ def check_places(
 ) -> None:
     """Refuse an address that another NIC has in the same place: network, or link without one.
 
-    Other instances are looked through only for new addresses outside of the pools of networks:
-    those inside are looked after by reserving them.
+    Other instances are looked through only for new addresses outside of networks: those inside
+    are looked after by reserving them.
 
     Raises:
         OpPrereqError: names both.
@@ -322,7 +332,7 @@ def check_places(
         if place in seen:
             _refuse(f"nic/{index}", place, seen[place])
         seen[place] = f"nic/{index} of the same instance"
-        if place not in had and (nic.network is None or not _is_ipv4(place[1])):
+        if place not in had and nic.network is None:
             wanted[place] = f"nic/{index}"
     for other in lookup.present(config.get_instances(None)) if wanted else ():
         for nic in other.nics:
@@ -333,9 +343,9 @@ def check_places(
 
 def _place(cluster: Cluster, nic: NIC) -> tuple[str, str] | None:
     """Return where a NIC's address must be the only one; None if it has none yet."""
-    if nic.ip is None or nic.ip == IP_FROM_POOL:
+    if nic.ip is None or nic.ip in FROM_POOLS:
         return None
-    return (nic.network or str(fill_nicparams(cluster, nic)["link"]), nic.ip)
+    return (nic.network or str(fill_nicparams(cluster, nic)["link"]), canonical(nic.ip))
 
 
 def _refuse(what: str, place: tuple[str, str], holder: str) -> NoReturn:
@@ -367,16 +377,12 @@ def settle_addresses(
 
 
 def _addresses(nics: Iterable[NIC]) -> set[tuple[str, str]]:
-    """Return network and address of NICs that have one of a pool; IPv6 has no pools."""
+    """Return network and address of NICs that have one of a network."""
     return {
-        (nic.network, nic.ip)
+        (nic.network, canonical(nic.ip))
         for nic in nics
-        if nic.network and nic.ip and nic.ip != IP_FROM_POOL and _is_ipv4(nic.ip)
+        if nic.network and nic.ip and nic.ip not in FROM_POOLS
     }
-
-
-def _is_ipv4(address: str) -> bool:
-    return ipaddress.ip_address(address).version == 4
 
 
 def _settle(
@@ -395,7 +401,9 @@ def _settle(
         return nic
     if nic.ip == IP_FROM_POOL:
         return replace(nic, ip=config.generate_ip(nic.network))
-    if _is_ipv4(nic.ip) and (nic.network, nic.ip) not in old:
+    if nic.ip == IP_FROM_POOL6:
+        return replace(nic, ip=config.generate_ip6(nic.network))
+    if (nic.network, canonical(nic.ip)) not in old:
         config.reserve_ip(nic.network, nic.ip, conflicts_check)
     return nic
 

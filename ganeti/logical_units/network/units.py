@@ -11,25 +11,22 @@ Source: opcodes.json, OP_NETWORK_*; config.json, "network_reservations".
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
-
-from msgspec.structs import replace
+from typing import TypeVar
 
 from ganeti.base import errors
 from ganeti.base.errors import OpPrereqError, refusing, wrong_state
 from ganeti.base.text import natural_sorted
-from ganeti.config.address_pool import PREFIX_LENGTH_MAX, PREFIX_LENGTH_MIN, AddressPool
+from ganeti.config.addresses.pool6 import is_ipv6
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.locks import LockLevel, LockNeed, all_shared, exclusive, shared, union
+from ganeti.logical_units.network.settings import network_changes, new_network
 from ganeti.objects.fill import fill_nicparams
 from ganeti.objects.model import Cluster, Instance, Network, Node, NodeGroup, network_variables
-from ganeti.objects.nic import NIC, NicMode, mac_prefix_problem, parse_vlan
-from ganeti.objects.tags import add_tags
+from ganeti.objects.nic import NIC, NicMode, parse_vlan
 from ganeti.opcodes import network as opcodes
 from ganeti.protocol.wconfd import ObjectKind
 
@@ -39,164 +36,6 @@ ConnectOpType = TypeVar(
 )
 PlanType = TypeVar("PlanType")
 NicParameters = Mapping[str, object]
-
-_NAME: Final = re.compile(r"[^\s/,]{1,255}")
-
-
-def new_network(op: opcodes.OpNetworkAdd, uuid: str, own_addresses: Iterable[str]) -> Network:
-    """Decide a network that is to be added.
-
-    Args:
-        own_addresses: addresses of the cluster itself; those in the network are kept away from
-            instances.
-
-    Raises:
-        OpPrereqError: it cannot be; the message has the reason.
-    """
-    name = op.network_name
-    check_name(name)
-    _check_range(name, op.network)
-    _check_ipv6(name, op.network6, op.gateway6)
-    with refusing(errors.TagError):
-        tags = add_tags([], op.tags)
-    bare = Network.from_wire(
-        {
-            "name": name,
-            "uuid": uuid,
-            **{key: getattr(op, key) for key in ("network", "gateway", "network6", "gateway6")},
-            "mac_prefix": None if op.mac_prefix is None else mac_prefix(name, op.mac_prefix),
-            "serial_no": 1,
-            "tags": tags,
-        }
-    )
-    pool = AddressPool(bare)
-    for address in edges(pool):
-        pool.reserve(address, external=True)
-    if op.gateway is not None:
-        _keep_away(pool, op.gateway, "gateway")
-    for address in op.add_reserved_ips or ():
-        _keep_away(pool, address, "reserved address")
-    for address in own_addresses:
-        if pool.contains(address) and not pool.is_external(address):
-            pool.reserve(address, external=True)
-    return replace(bare, reservations=pool.reservations, ext_reservations=pool.ext_reservations)
-
-
-def check_name(name: str) -> None:
-    """Refuse a text that cannot be the name of a network.
-
-    Raises:
-        OpPrereqError: it is too long, or has blanks, slashes or commas.
-    """
-    if _NAME.fullmatch(name) is None:
-        raise OpPrereqError(f"{name!r} cannot be the name of a network")
-
-
-def _wrong(name: str, text: str) -> OpPrereqError:
-    return OpPrereqError(f"network {name!r}: {text}")
-
-
-def edges(pool: AddressPool) -> tuple[str, str]:
-    """Return the addresses of the network itself and for broadcast: no instance gets them."""
-    return pool.address_at(0), pool.address_at(pool.size - 1)
-
-
-def _check_range(name: str, text: str) -> None:
-    try:
-        found = ipaddress.IPv4Network(text)
-    except ValueError as err:
-        raise _wrong(name, str(err)) from err
-    if not PREFIX_LENGTH_MIN <= found.prefixlen <= PREFIX_LENGTH_MAX:
-        raise _wrong(
-            name,
-            f"{text} is not supported; networks have from /{PREFIX_LENGTH_MAX} (4 addresses) to"
-            f" /{PREFIX_LENGTH_MIN} (65536 addresses)",
-        )
-
-
-def _check_ipv6(name: str, network6: str | None, gateway6: str | None) -> None:
-    try:
-        found = None if network6 is None else ipaddress.IPv6Network(network6)
-        gateway = None if gateway6 is None else ipaddress.IPv6Address(gateway6)
-    except ValueError as err:
-        raise _wrong(name, str(err)) from err
-    if gateway is None:
-        return
-    if found is None:
-        raise _wrong(name, f"the gateway {gateway6} needs an IPv6 network (--network6)")
-    if gateway not in found:
-        raise _wrong(name, f"the gateway {gateway6} does not lie in {network6}")
-
-
-def mac_prefix(name: str, text: str) -> str:
-    """Return the prefix of MAC addresses in lower case.
-
-    Raises:
-        OpPrereqError: it is not three bytes, or is for groups of cards.
-    """
-    problem = mac_prefix_problem(text)
-    if problem:
-        raise _wrong(name, problem)
-    return text.lower()
-
-
-def _keep_away(pool: AddressPool, address: str, what: str) -> None:
-    """Mark an address as not for instances; one that is marked already stays so.
-
-    Raises:
-        OpPrereqError: outside of the network, or an instance has it.
-    """
-    with refusing(errors.AddressPoolError, prefix=f"network {pool.name!r}: {what}: "):
-        if pool.is_reserved(address):
-            raise OpPrereqError(
-                f"network {pool.name!r}: {what} {address} is in use by an instance",
-                errors.ErrorCode.NOTUNIQUE,
-            )
-        if not pool.is_external(address):
-            pool.reserve(address, external=True)
-
-
-def network_changes(network: Network, op: opcodes.OpNetworkSetParams) -> dict[str, object]:
-    """Return the new values of the fields of a network that an opcode changes.
-
-    Raises:
-        OpPrereqError: it cannot be; the message has the reason.
-    """
-    name = network.name
-    changes: dict[str, object] = {}
-    if op.mac_prefix is not None:
-        changes["mac_prefix"] = mac_prefix(name, op.mac_prefix)
-    if op.network6 is not None or op.gateway6 is not None:
-        network6, gateway6 = op.network6 or network.network6, op.gateway6 or network.gateway6
-        _check_ipv6(name, network6, gateway6)
-        changes |= {"network6": network6, "gateway6": gateway6}
-    pool = AddressPool(network)
-    if op.gateway is not None and op.gateway != network.gateway:
-        _keep_away(pool, op.gateway, "gateway")
-        if network.gateway is not None and network.gateway not in edges(pool):
-            pool.release(network.gateway, external=True)
-        changes["gateway"] = op.gateway
-    for address in op.add_reserved_ips or ():
-        _keep_away(pool, address, "reserved address")
-    for address in op.remove_reserved_ips or ():
-        _give_to_instances(pool, address, op.gateway or network.gateway)
-    if pool.ext_reservations != (network.ext_reservations or ""):
-        changes["ext_reservations"] = pool.ext_reservations
-    return changes
-
-
-def _give_to_instances(pool: AddressPool, address: str, gateway: str | None) -> None:
-    with refusing(errors.AddressPoolError, prefix=f"network {pool.name!r}: "):
-        is_reserved = pool.is_external(address)
-    if not is_reserved:
-        raise _wrong(pool.name, f"address {address} is not reserved")
-    if address in edges(pool) or address == gateway:
-        raise _wrong(
-            pool.name,
-            f"{address} is the address of the network, for broadcast or of the gateway; instances"
-            " cannot have it",
-        )
-    pool.release(address, external=True)
 
 
 # Connecting to groups.
@@ -216,7 +55,7 @@ def connection_params(op: opcodes.OpNetworkConnect) -> dict[str, str]:
     with refusing(errors.ParameterError, prefix=f"network {op.network_name!r}: "):
         vlan = str(parse_vlan(op.network_vlan))
     if vlan and op.network_mode is NicMode.ROUTED:
-        raise _wrong(op.network_name, "a VLAN cannot be used in mode routed")
+        raise OpPrereqError(f"network {op.network_name!r}: a VLAN cannot be used in mode routed")
     return {"mode": op.network_mode.value, "link": op.network_link, "vlan": vlan}
 
 
@@ -231,7 +70,7 @@ def is_conflict(cluster: Cluster, nic: NIC, network: Network, params: NicParamet
 def contains(network: Network, address: str) -> bool:
     """Tell whether an address, IPv4 or IPv6, lies in a network."""
     parsed = ipaddress.ip_address(address)
-    text = network.network if parsed.version == 4 else network.network6
+    text = network.ipv4 if parsed.version == 4 else network.network6
     return text is not None and parsed in ipaddress.ip_network(text, strict=False)
 
 
@@ -254,6 +93,12 @@ def users(instances: Iterable[Instance], network: Network) -> list[str]:
         for instance in instances
         if any(nic.network == network.uuid for nic in instance.nics)
     )
+
+
+def addresses6(instances: Iterable[Instance], network: Network) -> list[str]:
+    """Return the IPv6 addresses that instances have in a network."""
+    nics = (nic for instance in instances for nic in instance.nics)
+    return [nic.ip for nic in nics if nic.network == network.uuid and nic.ip and is_ipv6(nic.ip)]
 
 
 def groups_of(groups: Iterable[NodeGroup], network: Network) -> list[str]:
@@ -360,7 +205,9 @@ class LUNetworkSetParams(_NetworkUnit[opcodes.OpNetworkSetParams, NetworkChange]
             op.add_reserved_ips or op.remove_reserved_ips
         ):
             raise OpPrereqError("please give at least one change")
-        return NetworkChange(found, network_changes(found, op))
+        has6 = op.gateway6 or any(map(is_ipv6, op.add_reserved_ips or ()))
+        instances = lookup.all_instances(self.config) if has6 else ()
+        return NetworkChange(found, network_changes(found, op, addresses6(instances, found)))
 
     def hook_values(self, plan: NetworkChange) -> Mapping[str, object]:
         return hook_values_of(plan.network)
