@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from fakes.chance import seed
 from guests.nodes import QEMU
 
 pytestmark = [
@@ -117,13 +118,59 @@ with kvm_nodes() as nodes:
 print("all well")
 """
 
+# A child of the node daemon is killed at a random moment of a start; then the instance is stopped
+# or started again, as the master or an operator does.
+CUTS = """
+import random, signal, time
 
-@pytest.mark.parametrize("script", [BRIDGED, OTHERS], ids=["bridged", "others"])
+def start(node, instance, disk):
+    os.setsid()  # as children of the node daemon
+    node.driver.start(instance, [disk])
+
+ip("link", "add", "xen-br0", "type", "bridge")
+chance = random.Random(int(os.environ["SEED"]))
+with kvm_nodes() as nodes:
+    node, disk = nodes.nodes[0], nodes.boot_disk()
+    instance = make_instance(kernel_path="", kvm_flag="disabled", nics=2)
+    begun = time.monotonic()
+    start(node, instance, disk)
+    lasts_s = time.monotonic() - begun
+    node.driver.stop(instance.name, force=True)
+    seen = set()
+    for _ in range(int(os.environ["CUTS"])):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                start(node, instance, disk)
+            finally:
+                os._exit(0)
+        time.sleep(chance.uniform(0, 1.2) * lasts_s)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        seen.add(ip("link").count("gnt3cf1863fbc0"))
+        has_begun = node.driver.instance_info(instance.name) is not None
+        if not has_begun and chance.random() < 0.5:
+            node.driver.start(instance, [disk])
+        node.driver.stop(instance.name, force=True)
+        assert "gnt" not in ip("link"), ip("link")
+        processes = subprocess.run(["pgrep", "--full", str(nodes.base)], capture_output=True, text=True).stdout
+        assert [each for each in processes.split() if int(each) != os.getpid()] == [], processes
+    assert {0, 2} <= seen, seen
+print("all well")
+"""
+
+
+@pytest.mark.parametrize("script", [BRIDGED, OTHERS, CUTS], ids=["bridged", "others", "cuts"])
 def test_taps_come_and_go_with_the_guest(script: str) -> None:
     tests = Path(__file__).resolve().parents[1]
     done = subprocess.run(
         ["unshare", "--net", "--mount", sys.executable, "-c", START + script],
-        env={**os.environ, "PYTHONPATH": f"{tests}:{tests.parent}"},
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{tests}:{tests.parent}",
+            "SEED": str(seed()),
+            "CUTS": os.environ.get("GANETI_TEST_ROUNDS", "8"),
+        },
         capture_output=True,
         text=True,
         timeout=500,

@@ -6,6 +6,7 @@ The tests build on one another, in the order of the file: a cluster is made, use
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ NODE_DAEMONS = {d.name for d in DAEMONS if d.place is Place.NODE and not d.only_
 MASTER_DAEMONS = {daemon.name for daemon in DAEMONS if daemon.place is Place.MASTER}
 # A container may not restart the machine it runs on.
 NO_SYSRQ = "/proc/sysrq-trigger does not exist"
+WATCHDOG_S = 60.0  # of each unit
 QEMU = "pgrep --full qemu-system"
 
 
@@ -128,6 +130,28 @@ def test_a_daemon_that_was_killed_comes_back(rig: Containers, daemon: str) -> No
     )
     all_healthy(first)
     assert first.run("gnt-instance list --no-headers -o status").split() == ["running"]
+
+
+@pytest.mark.parametrize(
+    "daemons",
+    [("ganeti-luxid",), ("ganeti-wconfd",), ("ganeti-luxid", "ganeti-wconfd")],
+    ids=["luxid", "wconfd", "both"],
+)
+def test_one_that_hangs_is_replaced_long_before_the_watchdog_of_its_unit(
+    rig: Containers, daemons: tuple[str, ...]
+) -> None:
+    first = rig.machines[0]
+    before = {each: first.run(f"cat /run/ganeti/{each}.pid").strip() for each in daemons}
+    begun = time.monotonic()
+    first.run(f"kill -STOP {' '.join(before.values())}")
+    for daemon, pid in before.items():
+        first.wait_until(
+            f"systemctl is-active --quiet {daemon} && [ $(cat /run/ganeti/{daemon}.pid) != {pid} ]"
+        )
+    first.run("gnt-debug delay 0")
+    assert time.monotonic() - begun < WATCHDOG_S / 2
+    shown = first.run(f"systemctl show --property=Result,NRestarts {daemons[0]}")
+    assert "Result=success" in shown, "systemd runs the new one"
 
 
 def test_guests_outlive_stopping_everything(rig: Containers) -> None:

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import pytest
 from guests import pattern
 from rig.containers import TIMEOUT_S
-from rig.virtual_machines import VirtualMachine, VirtualMachines
-from rig.writer import ADD, Writer, wait_for_sync
+from rig.virtual_machines import VirtualMachine, VirtualMachines, shared_disk
+from rig.writer import ADD, SYNC_TIMEOUT_S, Writer, wait_for_sync
 
 ROUNDS = int(os.environ.get("GANETI_TEST_ROUNDS", "3"))
 SEED = os.environ.get("GANETI_TEST_SEED") or str(random.SystemRandom().randrange(1 << 32))
@@ -30,6 +30,9 @@ PAUSE_S = 0.2
 TIMES = "lease=40,beat=4,answer=25,watchdog=45"
 WRITES = 20
 SLOW = "[Service]\nExecStartPre=/bin/sleep 120\n"
+LEASE_DISK = shared_disk(0)
+WITHOUT_NETWORK_S = 150.0  # a watchdog that nobody feeds has reset its node by then
+MASTER, ENDED = "ganeti-wconfd ganeti-luxid", "-e inactive -e failed -e ''"
 OUTDATED = "high availability lets nobody start from this copy"
 
 
@@ -60,9 +63,9 @@ def lose_copy(nodes: VirtualMachines, machine: VirtualMachine) -> None:
     cut_off(nodes, machine, both=False)
 
 
-def join(nodes: VirtualMachines, machine: VirtualMachine) -> None:
+def join(nodes: VirtualMachines, machine: VirtualMachine, *, both: bool = False) -> None:
     """Mend it."""
-    routes = [f"ip route del blackhole {each}" for each in addresses(nodes, machine, both=False)]
+    routes = [f"ip route del blackhole {each}" for each in addresses(nodes, machine, both=both)]
     machine.run("; ".join(["set -e", *routes]))
 
 
@@ -159,8 +162,23 @@ def come_back(nodes: VirtualMachines, writer: Writer, machine: VirtualMachine, b
     """Wait until a machine has booted again, and make it a node again, as a person would."""
     machine.wait_until(f'test "$(cat /proc/sys/kernel/random/boot_id)" != {boot}', TIMEOUT_S)
     nodes.wait_for(machine)
+    # The daemons of one that was the master have to learn that it is not any more.
+    machine.wait_until(f"! systemctl show -P ActiveState {MASTER} | grep -qvx {ENDED}", TIMEOUT_S)
     writer.master.run(f"gnt-node modify --offline=no --auto-promote --force {machine.name}")
     writer.master.run("gnt-cluster verify-disks")
+
+
+def wait_offline(master: VirtualMachine, machine: VirtualMachine) -> None:
+    """Wait until a lost machine was set offline: it was proved dead."""
+    shown = f"gnt-node list --no-headers -o offline {machine.name} | grep -q Y"
+    master.wait_until(shown, TIMEOUT_S)
+
+
+def wait_good(writer: Writer) -> None:
+    """Wait until both copies are the same, and etcd knows: from then on one node can be lost."""
+    wait_for_sync(writer)
+    shown = "gnt-cluster ha-status > /run/ha-status; test $? -ne 1"
+    writer.master.wait_until(f"{shown} && ! grep 'lacks writes' /run/ha-status", SYNC_TIMEOUT_S)
 
 
 def play(nodes: VirtualMachines, writer: Writer, chance: random.Random, number: int) -> None:
@@ -191,7 +209,7 @@ def play(nodes: VirtualMachines, writer: Writer, chance: random.Random, number: 
             trouble.heal(nodes, machine)
         come_back(nodes, writer, machine, boot)
         assert writer.primary() is other
-    wait_for_sync(writer)
+    wait_good(writer)
     writer.goes_on()
     writer.copies_have_all()
 
@@ -217,9 +235,7 @@ def test_a_copy_that_was_left_behind_is_not_started_from(
     if machine is writer.master:
         writer.master = master_of(nodes, machine)
     # Nothing starts it, and a person who tries hears why.
-    writer.master.wait_until(
-        f"gnt-node list --no-headers -o offline {machine.name} | grep -q Y", TIMEOUT_S
-    )
+    wait_offline(writer.master, machine)
     failed = writer.master.try_run(
         f"gnt-instance failover --force --ignore-consistency {writer.name}"
     )
@@ -233,6 +249,59 @@ def test_a_copy_that_was_left_behind_is_not_started_from(
     writer.listen(writer.primary())
     writer.goes_on()
     assert writer.last > last
-    wait_for_sync(writer)
+    wait_good(writer)
     writer.copies_have_all()
     assert other in writer.holders()
+
+
+def test_a_lost_master_is_followed(nodes: VirtualMachines, writer: Writer) -> None:
+    old = writer.master
+    assert old is not writer.primary()
+    boot, begun = boot_of(old), time.monotonic()
+    switch_off(nodes, old)
+    writer.master = master_of(nodes, old)
+    print(f"    {writer.master.name} is the master after {time.monotonic() - begun:.1f} s")
+    writer.goes_on()
+    wait_offline(writer.master, old)
+    nodes.start(old)
+    come_back(nodes, writer, old, boot)
+    writer.goes_on()
+
+
+def wait_on_disk(master: VirtualMachine) -> None:
+    master.wait_until(
+        f"gnt-cluster ha-status | grep -q '3 of 3 nodes hold a lease on {LEASE_DISK}'", TIMEOUT_S
+    )
+
+
+def test_a_lease_disk_spares_nodes_without_network_and_proves_dead_who_is_cut_off(
+    nodes: VirtualMachines, writer: Writer
+) -> None:
+    first = nodes.machines[0]
+    first.run(f"dd if=/dev/zero of={LEASE_DISK} bs=1M count=8 oflag=direct status=none")
+    first.run(f"gnt-cluster ha-enable --lease-disk={LEASE_DISK}")
+    wait_on_disk(first)
+    writer.goes_on()
+    boots = {machine.name: boot_of(machine) for machine in nodes.machines}
+    nodes.at_all(lambda machine: cut_off(nodes, machine))
+    time.sleep(WITHOUT_NETWORK_S)  # that is the damage, not a wait
+    nodes.at_all(lambda machine: join(nodes, machine, both=True))
+    writer.master = master_of(nodes)
+    wait_on_disk(writer.master)
+    writer.goes_on()
+    assert {machine.name: boot_of(machine) for machine in nodes.machines} == boots
+    wait_good(writer)
+    writer.copies_have_all()
+    machine, other = writer.holders()
+    other.run(f"rm -f {writer.log}")
+    begun = time.monotonic()
+    cut_off(nodes, machine)
+    if machine is writer.master:
+        writer.master = master_of(nodes, machine)
+    wait_for_restart(writer, other)
+    print(f"    runs on {other.name} after {time.monotonic() - begun:.1f} s")
+    writer.master.run(f"grep '{machine.name} is proved dead: disk' /var/log/ganeti/ha-agent.log")
+    come_back(nodes, writer, machine, boots[machine.name])
+    wait_good(writer)
+    writer.goes_on()
+    writer.copies_have_all()

@@ -1,34 +1,29 @@
-"""The driver of Xen on a machine with the real one; ``GANETI_TEST_XEN`` is how a command runs there.
+"""Domains of a real Xen, on a machine of the rig: first by the driver alone, then by commands.
 
-That is the beginning of a command, as ``ssh -i KEY root@192.0.2.11``, for a machine with Debian 12,
-Xen, Python and the volume group xenvg, where a kernel and an initial RAM disk for guests lie at
-/srv/guest (a guest that says GUEST-UP on its console, and obeys ``xl shutdown`` and ``xl reboot``).
-The driver is copied there, with what it imports: it needs no installation.  The tests build on one another.
+The tests build on one another.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import subprocess
-import sys
 import tarfile
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
+from rig.cluster import make_cluster
+from rig.virtual_machines import VOLUME_GROUP, VirtualMachine
+from rig.xen import CONSOLES, GUEST, xen_machine
 
-import ganeti
-
-REACHED_BY = shlex.split(os.environ.get("GANETI_TEST_XEN", ""))
 PLACE = "/root/driver"
-TIMEOUT_S = 1200  # such a machine is emulated
-NAME, HVM = "i1.example.com", "hvm1.example.com"
-BOOTED = f"grep -a GUEST-UP /var/log/xen/console/guest-{NAME}.log"
+PYTHON = "/opt/ganeti/bin/python"
+UP_TIMEOUT_S = 300.0
+GUESTS = Path(__file__).parents[1] / "guests"
+KERNEL = f"kernel_path={GUEST}/vmlinuz,initrd_path={GUEST}/initrd,kernel_args=console=hvc0"
+NAME, HVM, WEB = "i1.example.com", "hvm1.example.com", "web1.example.com"
 # The driver, told by words: {what it is to do} -> {what it says}
 PROGRAM = """
 import json, sys
@@ -71,53 +66,38 @@ except GenericError as err:
 print(json.dumps(said))
 """
 
-pytestmark = pytest.mark.skipif(not REACHED_BY, reason="GANETI_TEST_XEN names no machine with Xen")
 Say = Callable[..., Any]
 
 
-def there(command: str, stdin: bytes = b"") -> str:
-    """Run a command on the machine."""
-    done = subprocess.run(
-        [*REACHED_BY, command], input=stdin, capture_output=True, timeout=TIMEOUT_S, check=False
-    )
-    assert done.returncode == 0, f"{command}: {done.stdout!r} {done.stderr!r}"
-    return done.stdout.decode()
-
-
-def _archive() -> bytes:
-    sources = {"ganeti": Path(ganeti.__file__).parent, "msgspec": Path(msgspec.__file__).parent}
-    sources["guests"] = Path(__file__).parents[1] / "guests"
-    with tempfile.TemporaryFile() as file:
-        with tarfile.open(fileobj=file, mode="w:gz") as archive:
-            for name, path in sources.items():
-                archive.add(path, name, filter=lambda info: None if "/ui/" in info.name else info)
-        file.seek(0)
-        return file.read()
+@pytest.fixture(scope="module")
+def machine(root: None) -> Iterator[VirtualMachine]:
+    with xen_machine() as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
-def driver() -> Say:
-    assert sys.version_info[:2] == (3, 11), "msgspec is copied as it is: Debian 12 has Python 3.11"
-    there(f"rm -rf {PLACE}; mkdir -p {PLACE}; tar -xz -C {PLACE}", _archive())
-    there(f"cat > {PLACE}/do.py", PROGRAM.encode())
-    there("modprobe -a xen-blkback xen-netback loop dm-mod")
-    there("vgs xenvg || { pvcreate -q /dev/vdb && vgcreate -q xenvg /dev/vdb; }")
+def driver(machine: VirtualMachine) -> Say:
+    with tempfile.TemporaryFile() as file:
+        with tarfile.open(fileobj=file, mode="w") as archive:
+            archive.add(GUESTS, "guests")
+        file.seek(0)
+        machine.run(f"mkdir -p {PLACE}; tar -x -C {PLACE}", file.read())
+    machine.run(f"cat > {PLACE}/do.py", PROGRAM)
     for name in (NAME, HVM):
-        there(f"lvs xenvg/{name} || lvcreate -q -y -L 64M -n {name} xenvg")
+        machine.run(f"lvcreate -q -y -L 64M -n {name} {VOLUME_GROUP}")
 
     def say(do: str, name: str = NAME, **more: Any) -> Any:
         uuid = "d57ad28d-8ef1-47df-9747-d09279cc83" + ("51" if name == NAME else "52")
         order = json.dumps({"do": do, "name": name, "uuid": uuid, **more})
-        command = f"cd {PLACE} && PYTHONPATH={PLACE} python3 do.py {shlex.quote(order)}"
-        return json.loads(there(command).splitlines()[-1])
+        command = f"cd {PLACE} && PYTHONPATH={PLACE} {PYTHON} do.py {shlex.quote(order)}"
+        return json.loads(machine.run(command).splitlines()[-1])
 
     return say
 
 
-def wait_booted(count: int) -> None:
-    there(
-        f"for n in $(seq 300); do [ $({BOOTED} | wc -l) -ge {count} ] && exit; sleep 1; done; exit 1"
-    )
+def wait_booted(machine: VirtualMachine, count: int, name: str = NAME) -> None:
+    log = f"{CONSOLES}/guest-{name}.log"
+    machine.wait_until(f"test $(grep -ac GUEST-UP {log}) -ge {count}", UP_TIMEOUT_S)
 
 
 def test_the_node_tells_its_resources(driver: Say) -> None:
@@ -128,10 +108,9 @@ def test_the_node_tells_its_resources(driver: Say) -> None:
     assert found["hv_version"][0] == 4
 
 
-def test_a_paravirtual_guest_starts(driver: Say) -> None:
-    there(f"rm -f /var/log/xen/console/guest-{NAME}.log")
+def test_a_paravirtual_guest_starts(machine: VirtualMachine, driver: Say) -> None:
     assert driver("start") == {"said": None}
-    wait_booted(1)
+    wait_booted(machine, 1)
     assert driver("list") == {"said": [NAME]}
     assert driver("list", kind="xen-hvm") == {"said": []}
     info = driver("info")["said"]
@@ -139,14 +118,14 @@ def test_a_paravirtual_guest_starts(driver: Say) -> None:
     assert "already" in driver("start")["error"]
 
 
-def test_its_memory_and_its_reboot(driver: Say) -> None:
+def test_its_memory_and_its_reboot(machine: VirtualMachine, driver: Say) -> None:
     assert driver("balloon") == {"said": None}
     assert driver("info")["said"]["memory"] == 80
     assert driver("reboot") == {"said": None}
-    wait_booted(2)
+    wait_booted(machine, 2)
 
 
-def test_live_migration_ends_as_this_xen_can(driver: Say) -> None:
+def test_live_migration_ends_as_this_xen_can(machine: VirtualMachine, driver: Say) -> None:
     """Debian's Xen cannot migrate paravirtual guests live: the guest has to stay where it is."""
     assert driver("send") == {"said": None}
     for _ in range(10):
@@ -157,23 +136,62 @@ def test_live_migration_ends_as_this_xen_can(driver: Say) -> None:
         assert found["error"]
         assert driver("back") == {"said": None}
     assert driver("list") == {"said": [NAME]}
-    assert "--incoming" not in there("xl list")
+    assert "--incoming" not in machine.run("xl list")
 
 
-def test_its_console_and_its_end(driver: Say) -> None:
+def test_its_console_and_its_end(machine: VirtualMachine, driver: Say) -> None:
     command = shlex.join(driver("console")["said"])
-    shown = there(f"(sleep 6) | timeout 8 script -qc {shlex.quote(command)} /dev/null || :")
+    shown = machine.run(f"(sleep 6) | timeout 8 script -qc {shlex.quote(command)} /dev/null || :")
     assert shown
     assert driver("stop") == {"said": None}
-    assert NAME not in there("xl list")
-    assert NAME not in there("ls /etc/xen")
+    assert NAME not in machine.run("xl list")
+    assert NAME not in machine.run("ls /etc/xen")
 
 
-def test_a_full_machine_starts_and_is_removed(driver: Say) -> None:
+def test_a_full_machine_starts_and_is_removed(machine: VirtualMachine, driver: Say) -> None:
     assert driver("start", HVM, kind="xen-hvm") == {"said": None}
     assert driver("list", HVM, kind="xen-hvm") == {"said": [HVM]}
     assert driver("list") == {"said": []}
-    there("ss -ltn | grep :11000")
-    there(f"xl destroy {HVM}")
+    machine.run("ss -ltn | grep :11000")
+    machine.run(f"xl destroy {HVM}")
     assert driver("stop", HVM, kind="xen-hvm") == {"said": None}
-    assert HVM not in there("ls /etc/xen")
+    assert HVM not in machine.run("ls /etc/xen")
+
+
+def field(machine: VirtualMachine, names: str) -> list[str]:
+    return machine.run(f"gnt-instance list --no-headers -o {names} {WEB}").split()
+
+
+def test_an_instance_is_a_domain(machine: VirtualMachine) -> None:
+    make_cluster([machine])
+    params = f"-H xen-pvm:{KERNEL} -H xen-hvm:vnc_password_file="
+    machine.run(f"gnt-cluster modify --enabled-hypervisors=xen-pvm,xen-hvm {params}")
+    found = machine.try_run("gnt-cluster verify")
+    assert "hypervisor" not in found.out + found.err
+    machine.run(
+        f"gnt-instance add -H xen-pvm -t plain -s 64m -o bootsector+default -n {machine.name}"
+        f" --no-name-check --no-ip-check -B maxmem=96,minmem=80 --net 0:link=br0 {WEB}"
+    )
+    wait_booted(machine, 1, WEB)
+    assert field(machine, "status,oper_ram,oper_vcpus") == ["running", "96M", "1"]
+    log = machine.run(f"grep -a GUEST-UP {CONSOLES}/guest-{WEB}.log")
+    assert "disks=xvda" in log
+    assert "nics=eth0" in log
+    assert "vif" in machine.run("ip -o link show master br0")
+    assert f"xl console {WEB}" in machine.run(f"gnt-instance console --show-cmd {WEB}")
+
+
+def test_commands_change_and_end_it(machine: VirtualMachine) -> None:
+    machine.run(f"gnt-instance modify -m 80 {WEB}")
+    assert field(machine, "oper_ram") == ["80M"]
+    machine.run(f"gnt-instance reboot {WEB}")
+    wait_booted(machine, 2, WEB)
+    machine.run(f"xl destroy {WEB}")  # as if it had crashed
+    assert field(machine, "status") == ["ERROR_down"]
+    machine.run(f"gnt-instance startup {WEB}")
+    wait_booted(machine, 3, WEB)
+    machine.run(f"gnt-instance shutdown {WEB}")
+    assert field(machine, "status") == ["ADMIN_down"]
+    assert WEB not in machine.run("xl list")
+    machine.run(f"gnt-instance remove -f {WEB}")
+    assert WEB not in machine.run("ls /etc/xen; lvs")

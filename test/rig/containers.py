@@ -115,16 +115,23 @@ class Machine:
         begun = time.monotonic()
         answer = self.try_run(command, stdin, timeout_s)
         print(f"{time.monotonic() - begun:6.1f} s  {self.name}: {command[:200]}")
-        assert answer.status == 0, f"{self.name}: {command}: {answer}\n{self.console()}"
+        assert answer.status == 0, f"{self.name}: {command}: {answer}\n{self.told()}"
         return answer.out
 
     def wait_until(self, command: str, timeout_s: float = UP_TIMEOUT_S) -> str:
         """Run a command until it succeeds."""
         until = time.monotonic() + timeout_s
         while (answer := self.try_run(command)).status:
-            assert time.monotonic() < until, f"{self.name}: {command}: {answer}\n{self.console()}"
+            assert time.monotonic() < until, f"{self.name}: {command}: {answer}\n{self.told()}"
             time.sleep(_PAUSE_S)
         return answer.out
+
+    def told(self) -> str:
+        """Return what may explain a failure: the ends of the console's and the daemons' logs."""
+        logs = self.try_run(
+            "tail -n 20 /var/log/{ganeti,xen,xen/console}/*.log 2>/dev/null; dmesg | tail -n 5"
+        )
+        return f"{self.console()}\n{logs.out}"
 
     def console(self) -> str:
         """Return the end of what the machine printed."""

@@ -29,12 +29,17 @@ _MODULES: Final = (
     "drivers/vhost",
     "drivers/virtio",
     "drivers/watchdog",
+    "drivers/xen",
+    "fs/ext4",
+    "fs/jbd2",
+    "fs/mbcache.ko",
     "fs/overlayfs",
     "lib",
     "net",
     "virt",
 )
-_EARLY_MODULES: Final = ("virtio_pci", "virtio_blk", "overlay")
+# Those of them that are parts of the kernel are not looked for.
+_EARLY_MODULES: Final = ("virtio_pci", "virtio_blk", "crc32c_generic", "ext4", "overlay")
 _IMAGE_SIZE: Final = "3G"
 _MERGE: Final = """
 mount -t overlay overlay -o lowerdir="$1",upperdir="$2/upper",workdir="$2/work" "$2/root"
@@ -82,39 +87,54 @@ _FILES: Final = {
 }
 
 
-def vmlinuz() -> Path:
-    """Return the kernel."""
-    return next((store.kernel() / "boot").glob("vmlinuz-*"))
+def vmlinuz(kernel: Path) -> Path:
+    """Return the file that boots, of an unpacked kernel package."""
+    return next((kernel / "boot").glob("vmlinuz-*"))
 
 
-def _modules() -> Path:
-    return next((store.kernel() / "lib/modules").iterdir())
+def _modules(kernel: Path) -> Path:
+    """Return the directory of its modules."""
+    modules = next((kernel / "lib/modules").iterdir())
+    if not (modules / "modules.dep").exists():
+        run(store.tools() / "depmod", "-b", kernel, modules.name)
+    return modules
 
 
-def make_initrd(directory: Path) -> None:
+def make_initrd(directory: Path, kernel: Path) -> None:
     """Make the initial RAM disk ``initrd``."""
-    tree, modules = directory / "early", _modules()
-    for name in ("bin", "dev", "proc", "sys", "image", "own", "new"):
+    pack_initrd(directory / "initrd", kernel, _EARLY_MODULES, ("image", "own", "new"), _INIT)
+
+
+def pack_initrd(
+    target: Path, kernel: Path, names: Sequence[str], mounts: Sequence[str], init: str
+) -> None:
+    """Make an initial RAM disk of busybox, modules, directories to mount on, and a program.
+
+    Args:
+        init: loads ``@MODULES@``.
+    """
+    tree, modules = target.with_suffix(".tree"), _modules(kernel)
+    for name in ("bin", "dev", "proc", "sys", *mounts):
         (tree / name).mkdir(parents=True)
     run("cp", store.tools() / "bin/busybox", tree / "bin/busybox")
-    _copy_modules(
-        tree, modules, [path for name in _EARLY_MODULES for path in _needed(modules, name)]
-    )
-    init = tree / "init"
-    init.write_text(_INIT.replace("@MODULES@", " ".join(_EARLY_MODULES)))
-    init.chmod(0o755)
-    pack = f"find . | {tree}/bin/busybox cpio -o -H newc 2>/dev/null | gzip -1 > {directory}/initrd"
+    needed = {name: _needed(modules, name) for name in names}
+    _copy_modules(tree, modules, [path for paths in needed.values() for path in paths])
+    loaded = " ".join(name for name, paths in needed.items() if paths)
+    (tree / "init").write_text(init.replace("@MODULES@", loaded))
+    (tree / "init").chmod(0o755)
+    pack = f"find . | {tree}/bin/busybox cpio -o -H newc 2>/dev/null | gzip -1 > {target}"
     subprocess.run(["sh", "-ec", pack], cwd=tree, check=True, timeout=store.TIMEOUT_S)
     shutil.rmtree(tree)
 
 
 def _needed(modules: Path, name: str) -> list[str]:
-    """Return the files of a module and of all that it needs."""
+    """Return the files of a module and of all that it needs; none for what the kernel has in it."""
     for line in (modules / "modules.dep").read_text().splitlines():
         path, _, others = line.partition(":")
         if path.endswith(f"/{name}.ko"):
             return [path, *others.split()]
-    raise AssertionError(f"no module {name} in {modules}")
+    assert f"/{name}.ko" in (modules / "modules.builtin").read_text(), f"no {name} in {modules}"
+    return []
 
 
 def _copy_modules(tree: Path, modules: Path, names: Sequence[str]) -> None:
@@ -127,15 +147,15 @@ def _copy_modules(tree: Path, modules: Path, names: Sequence[str]) -> None:
     run(store.tools() / "depmod", "-b", tree, modules.name)
 
 
-def make_image(directory: Path, base: Sequence[Path], extra: Path) -> None:
+def make_image(directory: Path, kernel: Path, base: Sequence[Path], extra: Path) -> None:
     """Make ``image`` of these file systems, the topmost first, with what lies in ``extra`` on top."""
-    modules = _modules()
-    if not (modules / "modules.dep").exists():
-        run(store.tools() / "depmod", "-b", store.kernel(), modules.name)
-    _copy_modules(extra / "usr", modules, [f"kernel/{name}" for name in _MODULES])
+    modules = _modules(kernel)
+    there = [name for name in _MODULES if (modules / "kernel" / name).exists()]
+    _copy_modules(extra / "usr", modules, [f"kernel/{name}" for name in there])
     for name, text in _FILES.items():
         (extra / name).parent.mkdir(parents=True, exist_ok=True)
-        (extra / name).write_text(text)
+        if not (extra / name).exists():
+            (extra / name).write_text(text)
     wanted = extra / "etc/systemd/system/sysinit.target.wants"
     wanted.mkdir()
     (wanted / "own-address.service").symlink_to("../own-address.service")

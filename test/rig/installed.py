@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -87,9 +87,9 @@ def layer(*, quick: bool = False) -> Iterator[Path]:
         yield upper
 
 
-def fingerprint() -> str:
-    """Return what changes when an image with Ganeti has to be made anew."""
-    parts = [repr(store.PACKAGES), store.kernel_name()]
+def fingerprint(*more: str) -> str:
+    """Return what changes when an image with Ganeti has to be made anew, or one with more in it."""
+    parts = [repr(store.PACKAGES), store.kernel_name(), *more]
     names = [name for name in _sources() if not _NOT_INSTALLED.match(name)]
     digest = hashlib.sha256(repr(parts).encode())
     for name in sorted({*names, "test/rig/image.py", "test/rig/installed.py"}):
@@ -106,11 +106,26 @@ def machine_files() -> Path:
 
 
 def _make_machine_files(directory: Path) -> None:
+    make_machine_files(directory, store.kernel(), store.root(), {})
+
+
+def make_machine_files(
+    directory: Path, kernel: Path, root: Path, files: Mapping[str, str | bytes]
+) -> None:
+    """Fill a directory with what virtual machines with Ganeti boot.
+
+    Args:
+        root: the system, with all that Ganeti needs.
+        files: what their systems have beside it, by path.
+    """
     extra = directory / "extra"
     (extra / "etc/ssh").mkdir(parents=True)
     (extra / "etc/hosts").write_text(hosts())
+    for name, content in files.items():
+        (extra / name).parent.mkdir(parents=True, exist_ok=True)
+        (extra / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     let_in(extra, store.key())
     with layer(quick=True) as program:
-        image.make_image(directory, (program, store.root()), extra)
-    image.make_initrd(directory)
-    shutil.copy(image.vmlinuz(), directory / "vmlinuz")
+        image.make_image(directory, kernel, (program, root), extra)
+    image.make_initrd(directory, kernel)
+    shutil.copy(image.vmlinuz(kernel), directory / "vmlinuz")

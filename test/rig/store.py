@@ -28,7 +28,9 @@ SUITE: Final = "bookworm"
 
 # Debian packages that are unpacked beside the root file system, for the machine that runs the rig.
 TOOLS: Final = ("debootstrap", "systemd-container", "busybox-static", "kmod")
-KERNEL: Final = "linux-image-cloud-amd64"  # names the package of the newest version
+# Each names the package of the newest version.
+KERNEL: Final = "linux-image-cloud-amd64"
+FULL_KERNEL: Final = "linux-image-amd64"
 
 # What doc/installation.md asks for, and what makes a machine out of a Debian minimal system.
 FOR_GANETI: Final = (
@@ -169,15 +171,15 @@ def _make_tools(target: Path) -> None:
     (target / "depmod").symlink_to("bin/kmod")  # the program does what its name says
 
 
-def kernel_name() -> str:
+def kernel_name(kind: str = KERNEL) -> str:
     """Return the name of the newest kernel package."""
-    return run("apt-cache", "depends", "--important", KERNEL).split()[-1]
+    return run("apt-cache", "depends", "--important", kind).split()[-1]
 
 
-def kernel() -> Path:
+def kernel(kind: str = KERNEL) -> Path:
     """Return the directory with the unpacked kernel package: ``boot`` and ``lib/modules``."""
-    name = kernel_name()
-    return cached("kernel", name, lambda path: unpack(path, (name,)))
+    name, place = kernel_name(kind), "kernel" if kind == KERNEL else "full-kernel"
+    return cached(place, name, lambda path: unpack(path, (name,)))
 
 
 def unpack(target: Path, packages: tuple[str, ...]) -> None:
@@ -208,21 +210,25 @@ def _download_wheels(target: Path) -> None:
         ours.unlink()
 
 
-def root() -> Path:
-    """Return a file system with Debian and what Ganeti needs of it, but no Ganeti."""
-    programs = tools()
+def root(kind: str = "root", more: tuple[str, ...] = ()) -> Path:
+    """Return a file system with Debian and what Ganeti needs of it, but no Ganeti.
+
+    Args:
+        more: packages that it has beside those; then it is of another kind.
+    """
+    programs, packages = tools(), (*PACKAGES, *more)
     return cached(
-        "root", (SUITE, PACKAGES, _USELESS_UNITS), lambda path: _bootstrap(programs, path)
+        kind, (SUITE, packages, _USELESS_UNITS), lambda path: _bootstrap(programs, packages, path)
     )
 
 
-def _bootstrap(programs: Path, target: Path) -> None:
+def _bootstrap(programs: Path, packages: tuple[str, ...], target: Path) -> None:
     downloads = DIRECTORY / "packages"
     downloads.mkdir(exist_ok=True)
     run(
         programs / "usr/sbin/debootstrap",
         "--variant=minbase",
-        f"--include={','.join(PACKAGES)}",
+        f"--include={','.join(packages)}",
         f"--cache-dir={downloads}",
         SUITE,
         target,

@@ -37,7 +37,6 @@ SHARED_DISKS: Final = 2  # seen by all machines, as of a storage area network
 SHARED_SIZE: Final = "64M"
 VOLUME_GROUP: Final = "xenvg"
 _OWN_DISKS: Final = {"own": "3G", "data": "24G"}  # the files of a machine, and its physical volume
-_BOOTS: Final = ("vmlinuz", "initrd", "image")
 _PAUSE_S: Final = 0.05
 # What takes seconds of an emulated machine and is of no use to it.
 _LEFT_OUT: Final = (
@@ -142,7 +141,17 @@ class VirtualMachine(Machine):
 
 
 class VirtualMachines:
-    """Some machines from one image, on two bridges, with some disks that all of them see."""
+    """Some machines from one image, on two bridges, with some disks that all of them see.
+
+    Attributes:
+        boots: the files that a machine boots from.
+        processor: what of a processor they have.
+        memory_mb: what of memory each has.
+    """
+
+    boots: tuple[str, ...] = ("vmlinuz", "initrd", "image")
+    processor = _PROCESSOR
+    memory_mb = MEMORY_MB
 
     def __init__(self, count: int, directory: Path, saved: Path | None = None) -> None:
         """``saved`` is a directory that `save` has filled: the machines go on from there."""
@@ -176,8 +185,8 @@ class VirtualMachines:
         self._undo = contextlib.ExitStack()
         with self._undo as undo:
             undo.callback(self.remove)
-            files = machine_files()
-            for name in _BOOTS:  # links, since the store may drop this version
+            files = self.files()
+            for name in self.boots:  # links, since the store may drop this version
                 _link(files / name, self.directory / name)
             for number in range(SHARED_DISKS):
                 store.run("truncate", "-s", SHARED_SIZE, self._shared(number))
@@ -189,6 +198,18 @@ class VirtualMachines:
             self.at_all(self.wait_for)
             self.at_all(lambda machine: machine.run(_MAKE_GROUP))
             undo.pop_all()
+
+    def files(self) -> Path:
+        """Return the directory of those that they boot from."""
+        return machine_files()
+
+    def kernel(self, command_line: str) -> tuple[str, ...]:
+        """Return what tells QEMU which kernel to boot."""
+        boot = self.directory
+        return (
+            *("-kernel", f"{boot}/vmlinuz"),
+            *("-initrd", f"{boot}/initrd", "-append", command_line),
+        )
 
     def at_all(self, action: Callable[[VirtualMachine], object]) -> None:
         """Do something to all machines at the same time."""
@@ -239,10 +260,10 @@ class VirtualMachines:
         argv = [
             *("qemu-system-x86_64", "-name", machine.name),
             *("-nodefaults", "-no-user-config", "-display", "none", "-M", "pc"),
-            *("-accel", "tcg,thread=multi", "-cpu", _PROCESSOR, "-smp", "1", "-m", str(MEMORY_MB)),
+            *("-accel", "tcg,thread=multi", "-cpu", self.processor),
+            *("-smp", "1", "-m", str(self.memory_mb)),
             *("-serial", f"file:{machine.log}"),
-            *("-kernel", str(self.directory / "vmlinuz")),
-            *("-initrd", str(self.directory / "initrd"), "-append", command_line),
+            *self.kernel(command_line),
             *_disk("image", f"file,node-name=image,filename={self.directory}/image,read-only=on"),
             *("-device", "virtio-rng-pci"),
         ]

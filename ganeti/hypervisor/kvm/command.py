@@ -40,8 +40,8 @@ class Placement:
     ``files`` says where a file named in a parameter is on this node, if not at that very path.
 
     ``sockets`` are the descriptors of listening sockets that QEMU inherits: control and info, two
-    monitors; serial, the console; agent, that of the guest; tpm is the
-    connection to the machine's TPM.  ``console_address`` is where VNC or
+    monitors; serial, the console; agent, that of the guest; tpm is the connection to the machine's
+    TPM, share0 and so on those to its shared directories.  ``console_address`` is where VNC or
     SPICE listens: an address, or for VNC the path of a socket.  ``spice_files`` are certificate
     authority, certificate and key.  ``run_as`` is the user, by name or "uid:gid", that QEMU becomes
     once it has opened all files.  ``monitor_for_3_0`` is the path of the monitor by which 3.0 stops
@@ -164,6 +164,7 @@ def command_line(machine: Machine, place: Placement) -> list[str]:
         *_cdroms(place, params),
         *_floppy(place, params),
         *_nics(machine, place, params),
+        *_shares(place, params),
         *shlex.split(params.text("kvm_extra")),
     ]
 
@@ -174,13 +175,17 @@ def _base(machine: Machine, place: Placement, params: KvmParams) -> Iterator[str
     yield from ("-nodefaults", "-no-user-config", "-S")
     yield from ("-pidfile", place.pid_file)
     acpi = "" if params.flag("acpi") else ",acpi=off"
-    yield from ("-machine", machine.machine_type + acpi + _flash(machine))
+    shared = f",memory-backend={devices.MAIN_MEMORY}" if params.shares() else ""
+    yield from ("-machine", machine.machine_type + acpi + _flash(machine) + shared)
     yield from ("-accel", machine.accelerator)
     if machine.cpu_type:
         yield from ("-cpu", machine.cpu_type)
     yield from ("-m", _memory(machine, params))
-    if params.text("mem_path"):
-        yield from ("-mem-path", place.local(params.text("mem_path")), "-mem-prealloc")
+    mem_path = place.local(params.text("mem_path"))
+    if shared:
+        yield from _json("-object", devices.main_memory(machine, mem_path))
+    elif mem_path:
+        yield from ("-mem-path", mem_path, "-mem-prealloc")
     topology = [str(machine.vcpus)]
     for name in ("sockets", "cores", "threads"):
         if params.number(f"cpu_{name}"):
@@ -230,6 +235,14 @@ def _tpm(place: Placement) -> Iterator[str]:
         yield from ("-chardev", f"socket,id=tpm,fd={place.sockets['tpm']}")
         yield from ("-tpmdev", "emulator,id=tpm0,chardev=tpm")
         yield from ("-device", "tpm-crb,tpmdev=tpm0")
+
+
+def _shares(place: Placement, params: KvmParams) -> Iterator[str]:
+    """Yield the shared directories, each of them another process."""
+    for number, share in enumerate(params.shares()):
+        name = devices.share_name(number)
+        yield from ("-chardev", f"socket,id={name},fd={place.sockets[name]}")
+        yield from _device(devices.share_options(number, share))
 
 
 def _passed_on(params: KvmParams) -> Iterator[str]:

@@ -7,14 +7,18 @@ hooks_os_ext.json, "attach_stdout"; constants.json, "hvparams".
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from ganeti.hypervisor.interface import AssembledDisk
 from ganeti.hypervisor.kvm.hardware.disks import TPM
 from ganeti.hypervisor.kvm.machine import CdDrive, Dimm, DiskDevice, Machine, NicDevice, port_name
 from ganeti.hypervisor.kvm.params import KvmParams
+from ganeti.hypervisor.shared_dirs import Share
 from ganeti.netdev.backends import BackendKind, NicBackend
 from ganeti.objects.disk_templates import DiskFormat, traits_of
 from ganeti.protocol.qemu.images import Options, image_from_uri
+
+MAIN_MEMORY: Final = "memory"
 
 
 def option_value(text: str) -> str:
@@ -89,11 +93,35 @@ def _place(slot: int, machine: Machine) -> str:
 
 def memory_options(dimm: Dimm, params: KvmParams, local_path: str) -> Options:
     """Return QEMU's description of memory that came later, as object-add takes it."""
-    options: Options = {"id": dimm.memory_id, "size": dimm.size_mib << 20}
+    return _memory(dimm.memory_id, dimm.size_mib, params, local_path)
+
+
+def main_memory(machine: Machine, local_path: str) -> Options:
+    """Return QEMU's description of the memory of a machine's start, where -m is not enough."""
+    return _memory(MAIN_MEMORY, machine.memory_mib, machine.params, local_path)
+
+
+def _memory(name: str, size_mib: int, params: KvmParams, local_path: str) -> Options:
+    """Describe memory; other processes see it too where directories are shared with the guest."""
+    options: Options = {"id": name, "size": size_mib << 20}
+    if params.shares():
+        options["share"] = True
     if params.text("mem_path"):
         pages: Options = {"mem-path": local_path, "prealloc": True}
         return {"qom-type": "memory-backend-file", **pages, **options}
-    return {"qom-type": "memory-backend-ram", **options}
+    kind = "memory-backend-memfd" if params.shares() else "memory-backend-ram"
+    return {"qom-type": kind, **options}
+
+
+def share_options(number: int, share: Share) -> Options:
+    """Return QEMU's description of the device of a shared directory."""
+    name = share_name(number)
+    return {"driver": "vhost-user-fs-pci", "id": name, "chardev": name, "tag": share.tag}
+
+
+def share_name(number: int) -> str:
+    """Return the name of a shared directory in QEMU, and of its connection."""
+    return f"share{number}"
 
 
 def dimm_options(dimm: Dimm) -> Options:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from ganeti.base.errors import CommandError, GenericError, HypervisorError, OpPrereqError
 from ganeti.base.json import loads
 from ganeti.base.paths import Paths
-from ganeti.hypervisor import interface, node, pci
+from ganeti.hypervisor import interface, node, pci, shared_dirs
 from ganeti.hypervisor.interface import ConsoleNode, Disks, Hypervisor, InstanceInfo, NodeEnv
 from ganeti.hypervisor.kvm import launch, params, state
 from ganeti.hypervisor.kvm.consoles import check_on_node, consoles, guest, vnc_socket
@@ -27,7 +27,7 @@ from ganeti.hypervisor.kvm.files import (
     local_file,
     read_password,
 )
-from ganeti.hypervisor.kvm.hardware import firmware, tpm
+from ganeti.hypervisor.kvm.hardware import firmware, tpm, virtiofs
 from ganeti.hypervisor.kvm.hotplug import KvmHotplug
 from ganeti.hypervisor.kvm.machine import Machine, build_machine, with_machine_type
 from ganeti.hypervisor.kvm.migration import KvmMigration
@@ -104,8 +104,8 @@ class KvmHypervisor(Hypervisor):
     # Checking
 
     def verify(self) -> str | None:
-        """Say that there is no QEMU, or that descriptions of machines cannot be used, if so."""
-        found = state.unreadable_runtimes(self.env.paths)
+        """Say that there is no QEMU, or what machines cannot be used or have lost, if so."""
+        found = [*state.unreadable_runtimes(self.env.paths), *virtiofs.lost(self.env.paths)]
         try:
             find_qemu(self._params.text("kvm_path"))
         except GenericError as err:
@@ -149,7 +149,7 @@ class KvmHypervisor(Hypervisor):
 
     def _make_room(self, files: MachineFiles) -> None:
         """Remove the remains of an earlier run; refuse if the machine is still of use."""
-        if find_process(files) is not None:
+        if state.find_begun(files) is not None:
             if state.is_incoming(files):
                 raise HypervisorError(
                     f"instance {files.name} is being received from another node;"
@@ -222,6 +222,9 @@ def validate_on_node(params: KvmParams, env: NodeEnv) -> None:
     if params.flag("tpm"):
         tpm.find(env.hostname)
     pci.check_here(params.pci_devices(), env.hostname)
+    if shares := params.shares():
+        shared_dirs.check_here(shares, paths, env.hostname)
+        virtiofs.find(env.hostname)
     if params.flag("vhost_net") and not os.path.exists(_VHOST):
         raise missing_here("vhost_net", f"there is no {_VHOST} on node {env.hostname}")
 

@@ -4,11 +4,13 @@ Sockets have short names made from the instance's, because a socket's path must 
 107 bytes; a link of the instance's full name beside the other files leads to each of them.
 
     RUN_DIR/kvm/<12 hex digits>.<c|i|s|g|v|n>  sockets: control, info, serial, guest agent, VNC, NBD
+    RUN_DIR/kvm/<12 hex digits>.f              for a moment: the way to a shared directory
     RUN_DIR/kvm-hypervisor/ctrl/<name>.<...>   links to them
     RUN_DIR/kvm-hypervisor/pid/<name>          written by QEMU, locked while it runs
     RUN_DIR/kvm-hypervisor/conf/<name>.runtime the machine that runs
     RUN_DIR/kvm-hypervisor/incoming/<name>     there while the instance is being received
     RUN_DIR/kvm-hypervisor/tpm/<name>          the process that is the machine's TPM
+    RUN_DIR/kvm-hypervisor/shares/<name>/<tag> the process for a shared directory, and its view
     RUN_DIR/kvm-hypervisor/still/<name>        locked while a snapshot lets the guest stand still
     LOG_DIR/kvm/<name>.log, <name>.serial.log  the output of QEMU and of the guest's serial console
 
@@ -44,6 +46,7 @@ _SUFFIXES: Final[Mapping[str, str]] = {
     "agent": "g",
     "vnc": "v",
     "nbd": "n",
+    "share": "f",
 }
 _SUFFIXES_OF_3_0: Final = {"control": "qmp", "info": "qmp", "serial": "serial"}
 _ALL_OF_3_0: Final = ("monitor", "qmp", "serial", "shutdown", "kvmd")
@@ -103,12 +106,22 @@ class MachineFiles:
         return f"{self.paths.log_kvm_dir}/{self.name}.tpm.log"
 
     @property
+    def shares(self) -> str:
+        """The directory with the processes that share directories with the guest."""
+        return f"{self.paths.kvm_dir}/shares/{self.name}"
+
+    @property
+    def shares_log(self) -> str:
+        """The messages of these processes."""
+        return f"{self.paths.log_kvm_dir}/{self.name}.shares.log"
+
+    @property
     def serial_log(self) -> str:
         """The output of the guest's serial console."""
         return f"{self.paths.log_kvm_dir}/{self.name}.serial.log"
 
     def socket_path(self, kind: str) -> str:
-        """Return the path of a socket: control, info, serial, agent, vnc or nbd.
+        """Return the path of a socket: control, info, serial, agent, vnc, nbd or share.
 
         That of a machine that 3.0 started, if it is there and ours is not.
         """

@@ -22,7 +22,7 @@ from ganeti.hypervisor.kvm import state
 from ganeti.hypervisor.kvm.command import Placement, command_line
 from ganeti.hypervisor.kvm.consoles import bound_by, listen_address
 from ganeti.hypervisor.kvm.files import MachineFiles, local_files, read_password
-from ganeti.hypervisor.kvm.hardware import tpm
+from ganeti.hypervisor.kvm.hardware import tpm, virtiofs
 from ganeti.hypervisor.kvm.machine import Machine
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorGone, MonitorTimeout
 from ganeti.hypervisor.kvm.params import VNC_BASE_PORT, KvmParams
@@ -115,6 +115,8 @@ def bring_up(
         of_tpm = tpm.disk_for(machine, place.disks)
         if of_tpm is not None:
             sockets["tpm"] = tpm.start(tpm.find(env.hostname), files, of_tpm, listeners, undo)
+        shares = machine.params.shares()
+        sockets |= virtiofs.start(env, files, shares, listeners, undo)
         pid = state.start_process(command_line(machine, place), files, list(sockets.values()))
         undo.callback(state.kill_process, pid)
         listeners.close()
@@ -209,13 +211,20 @@ def _first_contact(files: MachineFiles) -> Monitor:
     try:
         return Monitor.connect(files.name, files.socket_path("control"), START_TIMEOUT_S)
     except MonitorGone as err:
-        said = state.log_tail(files) or "it said nothing"
+        said = _said(files) or "it said nothing"
         raise HypervisorError(f"instance {files.name}: QEMU ended at its start: {said}") from err
     except MonitorTimeout as err:
-        said = state.log_tail(files)
+        said = _said(files)
         raise HypervisorError(
             f"instance {files.name}: QEMU was not ready after {START_TIMEOUT_S:g} s: {said}"
         ) from err
+
+
+def _said(files: MachineFiles) -> str:
+    """Return the last messages of QEMU, and of what shares directories with its guest."""
+    of_virtiofsd = state.log_tail(files.shares_log) if os.path.exists(files.shares) else ""
+    said = (state.log_tail(files.log), of_virtiofsd and f"virtiofsd: {of_virtiofsd}")
+    return "; ".join(filter(None, said))
 
 
 def pin(monitor: Monitor, name: str, cpus: Sequence[frozenset[int] | None]) -> None:
@@ -243,6 +252,7 @@ def clean_up(files: MachineFiles) -> None:
         if runtime.uid is not None:
             release_uid(files.paths, runtime.uid)
     tpm.end(files)
+    virtiofs.end(files)
     files.remove()
 
 
@@ -258,7 +268,7 @@ def stop(files: MachineFiles, *, force: bool, timeout_s: float) -> None:
     Raises:
         HypervisorError: its process cannot be ended.
     """
-    process = state.find_process(files)
+    process = state.find_begun(files)
     if process is not None:
         try:
             path = files.socket_path("control")
@@ -322,7 +332,7 @@ def kill_now(files: MachineFiles) -> None:
     Raises:
         HypervisorError: the process does not end.
     """
-    process = state.find_process(files)
+    process = state.find_begun(files)
     if process is not None and not state.kill_process(process.pid):
         raise HypervisorError(f"instance {files.name}: process {process.pid} cannot be killed")
     clean_up(files)

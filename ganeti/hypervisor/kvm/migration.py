@@ -29,6 +29,7 @@ from ganeti.hypervisor.interface import (
 )
 from ganeti.hypervisor.kvm import state
 from ganeti.hypervisor.kvm.hardware.firmware import check_here
+from ganeti.hypervisor.kvm.hardware.virtiofs import check_movable
 from ganeti.hypervisor.kvm.launch import abilities_for, bring_up, clean_up, kill_now, stop
 from ganeti.hypervisor.kvm.machine import DiskDevice, Machine, NicDevice
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorError
@@ -274,6 +275,10 @@ class KvmMigration(Migration):
         if KvmParams(instance.hvparams).pci_devices():
             text = "has PCI devices of this node (hypervisor parameter pci_pass); use failover"
             raise _error(instance.name, text)
+        runtime = state.load_runtime(self._machines.files(instance.name))
+        if runtime is not None and runtime.machine.params.shares():
+            with self._machines.control(instance.name) as monitor:
+                check_movable(monitor, instance.name, self._hostname)
 
     def describe(self, instance: RpcInstance) -> str:
         """Describe the running machine for the node that will accept it."""

@@ -16,7 +16,7 @@ from math import prod
 from typing import Final
 
 from ganeti.base.errors import GenericError, NotSupportedError, OpPrereqError
-from ganeti.hypervisor import pci
+from ganeti.hypervisor import pci, shared_dirs
 from ganeti.hypervisor.params import HvParams, parse_cpu_mask, wrong_param
 from ganeti.objects.hypervisors import HVPARAMS, Hypervisor
 from ganeti.objects.parameters import ValueType
@@ -98,6 +98,10 @@ class KvmParams(HvParams):
     def pci_devices(self) -> list[str]:
         """Return the addresses of the node's PCI devices asked for, as written."""
         return [name for name in re.split(r"[,\s]+", self.text(pci.PARAMETER)) if name]
+
+    def shares(self) -> list[shared_dirs.Share]:
+        """Return the directories of the node that the guest sees."""
+        return shared_dirs.parse(self.text(shared_dirs.PARAMETER))
 
 
 def _not_supported(name: str, value: str, instead: str) -> NotSupportedError:
@@ -257,6 +261,8 @@ def _lists(params: KvmParams) -> Iterator[GenericError]:
     for device in params.pci_devices():
         if not pci.ADDRESS.fullmatch(device):
             yield wrong_param(pci.PARAMETER, f"{device!r} is no PCI device such as 0000:01:00.0")
+    for mistake in shared_dirs.mistakes(params.shares()):
+        yield wrong_param(shared_dirs.PARAMETER, mistake)
     for capability in params.migration_capabilities():
         if not re.fullmatch(r"[a-z][a-z0-9-]*", capability):
             yield wrong_param("migration_caps", f"{capability!r} is no migration capability")

@@ -87,7 +87,23 @@ def find_process(files: MachineFiles) -> QemuProcess | None:
     data = read_bytes_or_none(files.pid_file, _PID_BYTES_MAX)
     if data is None or not data.strip().isdigit():
         return None
-    pid = int(data)
+    return _qemu_of(files, int(data))
+
+
+def find_begun(files: MachineFiles) -> QemuProcess | None:
+    """Find the QEMU of an instance, also one that has not written its number yet.
+
+    Whoever started that one may have died, and nobody else would know of it.
+    """
+    found = find_process(files)
+    if found is not None or not os.path.exists(files.runtime):
+        return found
+    numbers = (int(name) for name in os.listdir("/proc") if name.isdecimal())
+    return next(filter(None, (_qemu_of(files, number) for number in numbers)), None)
+
+
+def _qemu_of(files: MachineFiles, pid: int) -> QemuProcess | None:
+    """Return a process if it is the QEMU of an instance."""
     if process_facts.read(pid) is None:
         return None
     try:
@@ -100,18 +116,25 @@ def find_process(files: MachineFiles) -> QemuProcess | None:
 
 
 def start_process(
-    command: Sequence[str], files: MachineFiles, descriptors: Sequence[int], *, log: str = ""
+    command: Sequence[str],
+    files: MachineFiles,
+    descriptors: Sequence[int],
+    *,
+    log: str = "",
+    appends: bool = False,
 ) -> int:
     """Start QEMU in a session of its own, with its messages in its log; returns its number.
 
     Args:
         log: another one, for another program.
+        appends: the log has messages that are to stay.
 
     Raises:
         HypervisorError: the program cannot be run.
     """
     _reap()
-    output = os.open(log or files.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_APPEND if appends else os.O_TRUNC)
+    output = os.open(log or files.log, flags, 0o640)
     try:
         child = process.spawn(
             command,
@@ -129,11 +152,11 @@ def start_process(
     return child.pid
 
 
-def log_tail(files: MachineFiles) -> str:
-    """Return the end of QEMU's output."""
+def log_tail(path: str) -> str:
+    """Return the end of a program's output."""
     try:
-        with open(files.log, "rb") as file:
-            file.seek(max(0, os.path.getsize(files.log) - _LOG_TAIL_BYTES))
+        with open(path, "rb") as file:
+            file.seek(max(0, os.path.getsize(path) - _LOG_TAIL_BYTES))
             return file.read().decode("utf-8", "replace").strip()
     except FileNotFoundError:
         return ""

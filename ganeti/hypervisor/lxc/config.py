@@ -1,6 +1,7 @@
 """The configuration of a container, as text: deciding, not doing.
 
-Source: lxc.container.conf(5); constants.json, "hvparams" of lxc; manual page gnt-instance(8).
+Source: lxc.container.conf(5); apparmor(7); constants.json, "hvparams" of lxc; manual page
+gnt-instance(8).
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ _PTYS: Final = 1024
 _DEVICE_RULE: Final = re.compile(r"[abc] (\d+|\*):(\d+|\*) [rwm]{1,3}|a")
 _CAPABILITY: Final = re.compile(r"[a-z_0-9]+")
 _LINE: Final = re.compile(r"lxc\.[a-z0-9_.]+ *=.*")
+_PROFILE: Final = "lxc.apparmor.profile"
+DEFAULT_PROFILE: Final = "lxc-container-default-cgns"  # of LXC, if nothing else is said
+_PROFILES_OF_LXC: Final = ("unconfined", "unchanged", "generated")  # these it needs not have loaded
 _COMMA: Final = re.compile(r"(?<!\\),")  # one behind a backslash belongs to its value
 
 
@@ -38,6 +42,30 @@ def device_rules(params: HvParams) -> list[str]:
 def extra_controllers(params: HvParams) -> list[str]:
     """Return the further controllers that a container is put under."""
     return listed(params.text("extra_cgroups"))
+
+
+def missing_profile(params: HvParams, enabled: str, loaded: str | None) -> str:
+    """Return the profile of AppArmor that a container would need and the kernel does not have.
+
+    Args:
+        enabled: the content of the kernel's file that says whether AppArmor is on.
+        loaded: the content of its list of profiles; None if it cannot be read, and nobody knows.
+
+    Returns:
+        "" if the container starts.
+    """
+    profile = ""
+    for line in listed(params.text("extra_config")):
+        key, _, value = line.partition("=")
+        if key.strip() == _PROFILE:
+            profile = value.strip()
+    profile = profile or DEFAULT_PROFILE
+    is_on = enabled.strip() == "Y" and loaded is not None
+    if not is_on or profile in _PROFILES_OF_LXC or profile.startswith(":"):
+        return ""
+    assert loaded is not None
+    names = {line.rpartition(" (")[0] for line in loaded.splitlines()}
+    return "" if profile in names else profile
 
 
 def problems(hvparams: Mapping[str, object]) -> Iterator[GenericError]:

@@ -56,6 +56,18 @@ _MESSAGES_MAX: Final = 3
 _CONSOLE_TAIL_BYTES: Final = 2048
 _DIRECTORY_MODE: Final = 0o755  # the user ids of a container look through it
 _SCRIPT_MODE: Final = 0o755
+_APPARMOR_ON: Final = "/sys/module/apparmor/parameters/enabled"
+_APPARMOR_PROFILES: Final = "/sys/kernel/security/apparmor/profiles"
+_KERNEL_BYTES_MAX: Final = 1 << 20
+
+
+def _told(path: str) -> str | None:
+    """Return the content of a file of the kernel; None if there is none or it may not be read."""
+    try:
+        data = read_bytes_or_none(path, _KERNEL_BYTES_MAX)
+    except PermissionError:
+        return None
+    return None if data is None else data.decode("utf-8", "replace")
 
 
 class Book(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,7 +197,7 @@ class LxcHypervisor(Hypervisor):
         yield from wrong or config.problems(hvparams)
 
     def check_on_node(self, hvparams: Mapping[str, object]) -> None:
-        """Check that the node has the processors and controllers that the parameters name."""
+        """Check that the node has processors, controllers and profile that the parameters name."""
         params = HvParams(hvparams)
         if mask := params.text("cpu_mask"):
             check_cpus_here(mask, self.env.hostname)
@@ -194,6 +206,17 @@ class LxcHypervisor(Hypervisor):
             if name not in known:
                 here = f"node {self.env.hostname} has no control groups for {name!r}"
                 raise missing_here("extra_cgroups", f"{here}; it has {', '.join(sorted(known))}")
+        profile = config.missing_profile(
+            params, _told(_APPARMOR_ON) or "", _told(_APPARMOR_PROFILES)
+        )
+        if profile:
+            text = (
+                f"AppArmor is on, and node {self.env.hostname} has no profile {profile!r} loaded,"
+                " without which LXC starts no container; install the package 'apparmor' there and"
+                " type 'systemctl reload apparmor', or choose another one by"
+                " extra_config=lxc.apparmor.profile=unconfined"
+            )
+            raise missing_here("extra_config", text)
 
     # Starting and stopping
 

@@ -55,7 +55,7 @@ def place(**changes: object) -> Placement:
     values: dict[str, object] = {
         "binary": "/usr/bin/qemu-system-x86_64",
         "pid_file": "/run/pid/inst1",
-        "sockets": {"control": 3, "info": 4, "serial": 5, "agent": 6},
+        "sockets": {"control": 3, "info": 4, "serial": 5, "agent": 6, "share0": 7, "share1": 8},
         "serial_log": "/log/inst1.serial.log",
         "disks": {DISK.uuid: DISK},
         "nics": {NIC_UUID: NicBackend(NIC_UUID, BackendKind.USER)},
@@ -116,6 +116,30 @@ def test_whole_command_line() -> None:
         ({"cpu_type": "host,-vmx"}, ["-cpu host,-vmx"]),
         ({"cpu_sockets": 2, "cpu_cores": 3}, ["-smp 1,sockets=2,cores=3"]),
         ({"mem_path": "/huge"}, ["-mem-path /huge", "-mem-prealloc"]),
+        (
+            {"shared_dirs": "data=/srv/data;logs=/srv/a,b:ro"},
+            [
+                "-machine pc,memory-backend=memory",
+                (
+                    '-object {"qom-type":"memory-backend-memfd","id":"memory","size":16777216,'
+                    '"share":true}'
+                ),
+                "-chardev socket,id=share0,fd=7",
+                "-device vhost-user-fs-pci,id=share0,chardev=share0,tag=data",
+                "-chardev socket,id=share1,fd=8",
+                "-device vhost-user-fs-pci,id=share1,chardev=share1,tag=logs",
+            ],
+        ),
+        (
+            {"shared_dirs": "data=/srv/data", "mem_path": "/huge"},
+            [
+                "-machine pc,memory-backend=memory",
+                (
+                    '-object {"qom-type":"memory-backend-file","mem-path":"/huge","prealloc":true,'
+                    '"id":"memory","size":16777216,"share":true}'
+                ),
+            ],
+        ),
         ({"use_localtime": True}, ["-rtc base=localtime"]),
         ({"reboot_behavior": "exit"}, ["-no-reboot"]),
         ({"user_shutdown": True}, ["-no-shutdown"]),

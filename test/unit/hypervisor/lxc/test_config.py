@@ -6,7 +6,16 @@ import pytest
 from guests.instances import make_instance
 
 from ganeti.hypervisor.lxc.cgroups import Hierarchies, Mount
-from ganeti.hypervisor.lxc.config import Place, config_text, listed, memory_settings, problems
+from ganeti.hypervisor.lxc.config import (
+    DEFAULT_PROFILE,
+    Place,
+    config_text,
+    listed,
+    memory_settings,
+    missing_profile,
+    problems,
+)
+from ganeti.hypervisor.params import HvParams
 from ganeti.netdev.backends import BackendKind, NicBackend
 from ganeti.objects.hypervisors import HVPARAMS
 from ganeti.objects.rpc_instance import RpcInstance
@@ -107,3 +116,33 @@ def test_wrong_parts_are_named(name: str, value: str, words: str) -> None:
     [problem] = problems({**defaults, name: value})
     assert words in str(problem)
     assert name in str(problem)
+
+
+LOADED = f"/usr/bin/man (enforce)\n{DEFAULT_PROFILE} (enforce)\nlxc own (v2) (complain)\n"
+UNLIKE = "/usr/bin/man (enforce)\nlxc-container-default (enforce)\n"
+
+
+@pytest.mark.parametrize(
+    ("enabled", "loaded", "extra", "missing"),
+    [
+        ("N\n", UNLIKE, "", ""),
+        ("", None, "", ""),
+        ("Y\n", None, "", ""),
+        ("Y\n", LOADED, "", ""),
+        ("Y\n", UNLIKE, "", DEFAULT_PROFILE),
+        ("Y\n", "", "", DEFAULT_PROFILE),
+        ("Y\n", UNLIKE, "lxc.environ=A=1", DEFAULT_PROFILE),
+        ("Y\n", UNLIKE, "lxc.apparmor.profile=unconfined", ""),
+        ("Y\n", UNLIKE, "lxc.apparmor.profile = generated", ""),
+        ("Y\n", UNLIKE, "lxc.apparmor.profile=unchanged", ""),
+        ("Y\n", UNLIKE, "lxc.apparmor.profile=", DEFAULT_PROFILE),
+        ("Y\n", UNLIKE, "lxc.apparmor.profile=unconfined,lxc.apparmor.profile=mine", "mine"),
+        ("Y\n", LOADED, "lxc.apparmor.profile=lxc own (v2)", ""),
+        ("Y\n", UNLIKE, "lxc.apparmor.profile=:lxc://inner", ""),
+    ],
+)
+def test_the_profile_of_apparmor_that_is_missing(
+    enabled: str, loaded: str | None, extra: str, missing: str
+) -> None:
+    params = HvParams({"extra_config": extra})
+    assert missing_profile(params, enabled, loaded) == missing
