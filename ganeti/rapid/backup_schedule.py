@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from ganeti.backups.facts import Rows, facts_of, questions
-from ganeti.backups.plan import Plan, plan_backups
+from ganeti.backups.plan import Plan, Work, plan_backups
 from ganeti.base.json import dumps, loads_as
 from ganeti.protocol.luxi import QueryResponse
 from ganeti.rapid.usage import Ask
@@ -37,6 +37,7 @@ def _standings(plan: Plan) -> list[dict[str, object]]:
     found: list[dict[str, object]] = []
     for each in plan.standings:
         policy, export, step = each.chosen.policy, each.export, steps.get(each.machine.name)
+        last, rehearses = each.machine.rehearsed, step is not None and step.work is Work.REHEARSE
         found.append(
             {
                 "instance": each.machine.name,
@@ -46,8 +47,13 @@ def _standings(plan: Plan) -> list[dict[str, object]]:
                 "newest": None if export is None else export.newest,
                 "due": each.due,
                 "wait": each.wait or None,
-                "begins_on": None if step is None else step.node,
+                "begins_on": None if step is None or rehearses else step.node,
                 "is_late": each.is_late,
+                "rehearsed": None if last is None else last.to_wire(),
+                "rehearsal_due": each.rehearsal.due,
+                "rehearsal_wait": each.rehearsal.wait or None,
+                "rehearsal_begins_on": step.node if step is not None and rehearses else None,
+                "rehearsal_problem": each.rehearsal.problem or None,
             }
         )
     return found

@@ -20,7 +20,7 @@ from msgspec import Raw
 
 from ganeti.base.errors import GenericError, ProtocolError
 from ganeti.base.json import loads_as
-from ganeti.objects.hypervisors import ConsoleWay
+from ganeti.protocol.luxi import ConsoleWay
 from ganeti.protocol.node_rpc import CONSOLES_MAX
 from ganeti.protocol.rapi.pages import CONSOLE_PROTOCOL, TICKET_PREFIX
 from ganeti.protocol.rapi.values import HttpProblem

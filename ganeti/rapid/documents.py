@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from ganeti.backups.policy import rules
 from ganeti.base.json import dumps
 from ganeti.protocol.rapi import pages as rapi_pages
 from ganeti.protocol.rapi.openapi import openapi_document
@@ -130,9 +131,15 @@ def _file(name: str) -> bytes:
     return files.read_bytes(os.path.join(_UI_DIRECTORY, name), _FILE_BYTES_MAX)
 
 
+def _policy_rules() -> bytes:
+    """Return the words of policies of backups, and what is checked of them, as a module."""
+    return b"export default " + dumps(rules()) + b";\n"
+
+
 MAKERS: Final[Mapping[str, Callable[[], bytes]]] = {
     "openapi": openapi_json,
     "page": page,
+    "ui/policy-rules.js": _policy_rules,
     **{
         f"ui/{name}": functools.partial(_file, name)
         for name in (*rapi_pages.FILES, *rapi_pages.LIBRARIES)

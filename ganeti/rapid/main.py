@@ -12,10 +12,10 @@ import asyncio
 import contextlib
 import logging
 import ssl
-import time
 from typing import Annotated, Final
 
 from ganeti.base.errors import ConfigurationError, GenericError, NotMasterError
+from ganeti.base.text import utc
 from ganeti.daemon.audit import AuditLog
 from ganeti.daemon.context import DaemonContext, listen_address
 from ganeti.daemon.follow import follow_certificate, follow_files
@@ -65,17 +65,13 @@ _CURE: Final = "write a new one there, it is taken up without a restart"
 def certificate_problem(not_before: float, not_after: float, now: float) -> tuple[int, str] | None:
     """Return the severity, as a level of the log, and the problem of a certificate."""
     if now >= not_after:
-        return logging.ERROR, f"expired on {_date(not_after)}, clients refuse it; {_CURE}"
+        return logging.ERROR, f"expired on {utc(not_after)}, clients refuse it; {_CURE}"
     if now < not_before:
-        text = f"is valid from {_date(not_before)} only, clients refuse it; look at the clock"
+        text = f"is valid from {utc(not_before)} only, clients refuse it; look at the clock"
         return logging.ERROR, text
     if now >= not_after - _WARN_S:
-        return logging.WARNING, f"expires on {_date(not_after)}; {_CURE}"
+        return logging.WARNING, f"expires on {utc(not_after)}; {_CURE}"
     return None
-
-
-def _date(stamp: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(stamp))
 
 
 def check_certificate(path: str) -> None:

@@ -22,8 +22,8 @@ from ganeti.daemon.audit import ACCEPTED, REFUSED, AuditLog, Entry
 from ganeti.daemon.context import DaemonContext
 from ganeti.daemon.log import FileHandler
 from ganeti.daemon.tally import Tally
-from ganeti.objects.hypervisors import ConsoleWay
 from ganeti.opcodes.values import Version
+from ganeti.protocol.luxi import ConsoleWay
 from ganeti.protocol.rapi.jobs import Inputs, Submission, Wire
 from ganeti.protocol.rapi.pages import BOOK
 from ganeti.protocol.rapi.routes import (
@@ -36,7 +36,6 @@ from ganeti.protocol.rapi.routes import (
     Counts,
     Document,
     Identity,
-    NewToken,
     Ours,
     Question,
     Room,
@@ -48,12 +47,12 @@ from ganeti.protocol.rapi.routes import (
 from ganeti.protocol.rapi.values import HttpProblem, as_problem, problem_body
 from ganeti.rapid import planning
 from ganeti.rapid.access import Access, Permission
+from ganeti.rapid.access_changes import AccessChanges
 from ganeti.rapid.backup_schedule import backup_schedule
 from ganeti.rapid.book import FIRST, Book
 from ganeti.rapid.consoles import TICKET_S, Consoles
 from ganeti.rapid.counting import RoomCounts
 from ganeti.rapid.luxi_pool import InstanceLists, LuxiPool
-from ganeti.rapid.tokens import TokenChanges
 from ganeti.rapid.usage import usage
 from ganeti.rapid.visibility import Visibility
 from ganeti.system import clock
@@ -103,7 +102,7 @@ class RapiServer:
             "/2/jobs": self._visibility.jobs,
         }
         self._access = access
-        self._tokens = TokenChanges(access, luxi.ask)
+        self._changes = AccessChanges(access, luxi.ask)
         self._documents = documents
         self._made: dict[str, bytes] = {}
         self._by_job = asyncio.Lock()  # anybody may ask by a job: one at a time
@@ -237,11 +236,8 @@ class RapiServer:
             return dumps({"ticket": word, "seconds": TICKET_S})
         if isinstance(action, Users):
             return dumps(self._access.everybody())
-        if isinstance(action, NewToken):
-            authorization = request.headers.get("authorization", "")
-            return await self._tokens.add(request.user, inputs.body.days, authorization)
-        owner = inputs.path.get("user", request.user)
-        return await self._tokens.remove(owner, inputs.path["token"], request.user)
+        authorization = request.headers.get("authorization", "")
+        return await self._changes.carry_out(action, inputs, request.user, authorization)
 
     async def _submit(
         self, target: planning.Target, inputs: Inputs, permission: Permission, request: HttpRequest

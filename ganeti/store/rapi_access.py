@@ -5,15 +5,16 @@ Source: rapi.json, "auth".
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
-from ganeti.base.errors import OpExecError
+from ganeti.base.errors import ErrorCode, OpExecError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.protocol.rapi import users as rapi_users
-from ganeti.protocol.rapi.users import Grant, Roles, Token, User
+from ganeti.protocol.rapi.users import RIGHTS, ROLE_PREFIX, Grant, Roles, Scheme, Token, User
 from ganeti.system import files
 from ganeti.system.filelock import DirectoryLock
 
@@ -47,29 +48,89 @@ class RapiAccess:
         """Return the tokens by id."""
         return rapi_users.parse_tokens(self._text(self._paths.rapi_tokens))[0]
 
-    def set_user(self, name: str, password: str | None, options: list[str]) -> None:
-        """Add a user, or change one; without a password that stays, or there is none.
+    def set_user(
+        self,
+        name: str,
+        password: str | None = None,
+        rights: Collection[str] | None = None,
+        roles: Collection[str] | None = None,
+    ) -> None:
+        """Add a user, or change one.  What is None stays as it is; a new user has nothing of it.
 
         Raises:
-            OpPrereqError: a name or an option is not possible.
+            OpPrereqError: a name, a right or a role is not possible.
             OpExecError: the file cannot be written.
         """
+        path, word = self._paths.rapi_users, ""
         if password is not None:
             word = rapi_users.hash_password(password, secrets.token_bytes(_SALT_BYTES))
-        else:
-            known = self.users().get(name)
-            word = "{NONE}" if known is None else f"{{{known.scheme.upper()}}}{known.secret}"
-        line = rapi_users.user_line(name, word, options)
-        self._put_line(self._paths.rapi_users, name, line)
+        with self._locked(path):  # what stays is as the last change left it
+            self.check_user(name, roles)
+            known = self.users().get(name) or User(name, Scheme.NONE, "")
+            roles = known.roles if roles is None else roles
+            rights = known.rights if rights is None else rights
+            word = word or f"{{{known.scheme.upper()}}}{known.secret}"
+            options = [f"{ROLE_PREFIX}{role}" for role in dict.fromkeys(roles)]
+            line = rapi_users.user_line(name, word, [*sorted({*rights}), *options])
+            self._replace_line(path, name, line)
+
+    def check_user(self, name: str, roles: Collection[str] | None) -> None:
+        """Refuse a name that a user cannot have, and roles that there are not.
+
+        Raises:
+            OpPrereqError: says which.
+        """
+        rapi_users.check_name(name, "user")
+        if missing := sorted({*(roles or ())} - self.roles().keys()):
+            raise OpPrereqError(f"there is no role {missing[0]!r}: make it first", ErrorCode.NOENT)
 
     def remove_user(self, name: str) -> None:
-        """Remove a user with all tokens; OpExecError as of `set_user`."""
+        """Remove a user with all tokens.
+
+        Raises:
+            OpPrereqError: there is none.
+            OpExecError: a file cannot be written.
+        """
+        if name not in self.users():
+            raise OpPrereqError(f"there is no user {name!r}", ErrorCode.NOENT)
         for token in [each for each in self.tokens().values() if each.user == name]:
             self.remove_token(token.id)
         self._put_line(self._paths.rapi_users, name, None)
 
-    def write_roles(self, roles: Roles) -> None:
-        """Replace all roles; OpExecError as of `set_user`."""
+    def set_role(self, name: str, grants: Sequence[Grant], *, keeps: bool = False) -> None:
+        """Make a role, or replace its grants.
+
+        Args:
+            keeps: the role keeps the grants that it has.
+
+        Raises:
+            OpPrereqError: a name or a right is not possible.
+            OpExecError: the file cannot be written.
+        """
+        rapi_users.check_name(name, "role")
+        if wrong := sorted({right for grant in grants for right in grant.rights} - {*RIGHTS}):
+            raise OpPrereqError(f"{wrong[0]!r} is not a right; there are {' and '.join(RIGHTS)}")
+        with self._locked(self._paths.rapi_roles):
+            roles = self.roles()
+            before = roles.get(name, []) if keeps else []
+            self._write_roles({**roles, name: [*before, *grants]})
+
+    def remove_role(self, name: str) -> None:
+        """Remove a role that nobody has.
+
+        Raises:
+            OpPrereqError: there is none, or somebody has it.
+            OpExecError: the file cannot be written.
+        """
+        with self._locked(self._paths.rapi_roles):
+            roles = self.roles()
+            if name not in roles:
+                raise OpPrereqError(f"there is no role {name!r}", ErrorCode.NOENT)
+            if users := sorted(user.name for user in self.users().values() if name in user.roles):
+                raise OpPrereqError(f"role {name!r} is that of {', '.join(users)}", ErrorCode.STATE)
+            self._write_roles({key: value for key, value in roles.items() if key != name})
+
+    def _write_roles(self, roles: Roles) -> None:
         self._write(self._paths.rapi_roles, rapi_users.format_roles(roles))
 
     def add_token(self, user: str, expires: int) -> str:
@@ -93,12 +154,21 @@ class RapiAccess:
 
     def _put_line(self, path: str, name: str, line: str | None) -> None:
         """Replace the line of a user or token, add it, or remove it with None."""
+        with self._locked(path):
+            self._replace_line(path, name, line)
+
+    def _replace_line(self, path: str, name: str, line: str | None) -> None:
+        text = rapi_users.with_line(self._text(path), name, line)
+        self._write(path, text.encode("utf-8", "surrogateescape"))
+
+    @contextlib.contextmanager
+    def _locked(self, path: str) -> Iterator[None]:
+        """Keep others from changing a file: commands and the daemon do."""
         files.ensure_directory(os.path.dirname(path), _DIRECTORY_MODE)
-        lock = DirectoryLock(os.path.dirname(path))  # commands and the daemon change them
+        lock = DirectoryLock(os.path.dirname(path))
         lock.acquire(timeout_s=_OTHERS_S)
         with lock:
-            text = rapi_users.with_line(self._text(path), name, line)
-            self._write(path, text.encode("utf-8", "surrogateescape"))
+            yield
 
     def _write(self, path: str, data: bytes) -> None:
         directory = os.path.dirname(path)

@@ -7,6 +7,9 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
+from fakes.browser import Browser, open_browser
+from fakes.dashboard import first_visit
+from fakes.rapi import RapiClient, rapi_of
 from fakes.virtual_cluster import TestCluster
 
 from ganeti.base.daemons import FACES
@@ -30,6 +33,27 @@ def make_cluster(
 def cluster() -> Iterator[TestCluster]:
     """Three nodes; tests leave it as they found it: all nodes online, no instances."""
     yield from make_cluster(3)
+
+
+@pytest.fixture(scope="module")
+def rapi(cluster: TestCluster) -> Iterator[RapiClient]:
+    """The remote API of the module's cluster."""
+    with rapi_of(cluster) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def window() -> Iterator[Browser]:
+    """A browser, for all pages of a module."""
+    with open_browser() as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(rapi: RapiClient, window: Browser) -> Iterator[Browser]:
+    """The dashboard as on a first visit."""
+    with first_visit(rapi, window) as found:
+        yield found
 
 
 @pytest.fixture(autouse=True)

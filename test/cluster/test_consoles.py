@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fakes.browser import Browser, open_browser
-from fakes.rapi import RapiClient, create_instance, rapi_of, wait_job
+from fakes.rapi import RapiClient, create_instance, wait_job
 from fakes.virtual_cluster import TIMEOUT_S, TestCluster
 from fakes.waiting import wait_until
 from guests import echo
@@ -23,12 +22,6 @@ pytestmark = [
     pytest.mark.qemu,
     pytest.mark.skipif(lifecycle.find_qemu() is None, reason="needs QEMU"),
 ]
-
-
-@pytest.fixture(scope="module")
-def rapi(cluster: TestCluster) -> Iterator[RapiClient]:
-    with rapi_of(cluster) as client:
-        yield client
 
 
 @pytest.fixture

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes.browser import Browser, open_browser
+from fakes.browser import Browser
 from fakes.dashboard import (
     DESK,
     INSTANCES,
     choose,
     confirm,
     field,
-    first_visit,
     instance,
     many,
     node,
@@ -27,12 +25,11 @@ from fakes.dashboard import (
     submit,
     wait_for_note,
 )
-from fakes.rapi import USERS, RapiClient, create_instance, rapi_of, wait_job, write_users
+from fakes.rapi import USERS, RapiClient, create_instance, wait_job, write_users
 from fakes.virtual_cluster import TestCluster
 from fakes.waiting import wait_until
 
-from ganeti.protocol.maintenance.diagnosis import Action
-from ganeti.protocol.maintenance.stored import Incident, RepairStatus
+from ganeti.protocol.maintenance.stored import Action, Incident, RepairStatus
 from ganeti.protocol.rapi.pages import CONSOLE_POLICY, FILES, LIBRARIES, PAGES, POLICY, TOP
 from ganeti.rapid import documents
 
@@ -40,24 +37,6 @@ WEB, DB, NEW = "web1.example.com", "db1.example.com", "new1.example.com"
 MARKUP = '<img src=x onerror="window.harmed=1"><b>bold</b>'
 JOBS = "/2/jobs?bulk=1&limit=100"
 PHONE = (390, 844)
-
-
-@pytest.fixture(scope="module")
-def rapi(cluster: TestCluster) -> Iterator[RapiClient]:
-    with rapi_of(cluster) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def window() -> Iterator[Browser]:
-    with open_browser() as browser:
-        yield browser
-
-
-@pytest.fixture
-def page(rapi: RapiClient, window: Browser) -> Iterator[Browser]:
-    with first_visit(rapi, window) as found:
-        yield found
 
 
 # The files.
@@ -258,91 +237,6 @@ def test_a_job_is_canceled(rapi: RapiClient, cluster: TestCluster, page: Browser
         page.wait(lambda: page.count("main section button") == 0, "nothing is left to cancel")
     finally:
         assert rapi.ask("DELETE", f"/2/filters/{rule}").status == 200
-
-
-def test_a_token_signs_in(rapi: RapiClient, cluster: TestCluster, page: Browser) -> None:
-    outcome = cluster.run(["gnt-rapi", "add-token", "--local", "--days=1", "tokens"])
-    assert outcome.status == 0, outcome
-    token = outcome.out.strip()
-    header = {"Authorization": f"Bearer {token}"}
-    wait_until(
-        lambda: rapi.ask("GET", "/2/user", user=None, headers=header).status == 200,
-        "the token is known",
-    )
-    page.click("#sign")
-    page.click("#login summary")
-    page.type("#login-token", f"{token}x")
-    page.click("#login-submit")
-    page.wait_text("#login-error", "wrong")
-    page.type("#login-token", token)
-    page.press("enter")
-    page.wait_text("#who", "tokens")
-    assert "reads only" not in page.text("#who")
-    assert token in str(page.script("return sessionStorage.getItem('ganeti-authorization')"))
-    page.click("#sign")
-    page.wait_text("#sign", "Sign in")
-    assert page.script("return sessionStorage.length") == 0
-
-
-def test_tokens_are_made_and_removed(rapi: RapiClient, page: Browser) -> None:
-    def name_of(token: str) -> str | None:
-        headers = {"Authorization": f"Bearer {token}"}
-        answer = rapi.ask("GET", "/2/user", user=None, headers=headers)
-        return str(answer.json["name"]) if answer.status == 200 else None
-
-    def new_token(seen: str = "") -> str:
-        page.click("main .head button")
-        page.wait_text("#confirm-text", "with all rights of")
-        page.click("#confirm-yes")
-        page.wait(lambda: page.text("#new-token") not in ("", seen), "the new token")
-        return page.text("#new-token")
-
-    page.click("nav a[href='#/users']")
-    page.wait_text("main .hint", "Sign in to see your tokens")
-    sign_in(page, "reader")
-    page.wait_text("#who", "reads only")
-    page.wait_text("main", "You have no token.")
-    assert "All users" not in page.text("main")
-    theirs = new_token()
-    assert name_of(theirs) == "reader"
-    page.wait(lambda: page.count("main tbody tr") == 1, "it is listed")
-    second = new_token(theirs)
-    page.wait(lambda: page.count("main tbody tr") == 2, "both are")
-    confirm(page, f"button[aria-label='Remove the token {second.partition('.')[0]}']")
-    page.wait(lambda: page.count("main tbody tr") == 1, "one is")
-    assert (name_of(second), name_of(theirs)) == (None, "reader")
-
-    page.click("#sign")
-    page.wait_text("#sign", "Sign in")
-    assert theirs.partition(".")[2] not in page.script("return document.body.innerHTML")
-    sign_in(page)
-    page.wait_text("#who", "writer")
-    page.wait_text("main", "All users")
-    page.wait_text("main", theirs.partition(".")[0])
-    rows = page.texts("main tbody tr")
-    for words in (
-        ("writer", "read", "write", "cleartext"),
-        ("hashed", "scrypt"),
-        ("limited", "webs"),
-    ):
-        assert any(all(word in row for word in words) for row in rows), words
-    page.screenshot("users")
-    confirm(page, f"button[aria-label='Remove the token {theirs.partition('.')[0]}']")
-    page.wait(lambda: theirs.partition(".")[0] not in page.text("main"), "it is not listed")
-    assert name_of(theirs) is None
-    assert [line for line in page.log() if "401" not in line] == []
-
-
-def test_who_came_with_a_token_makes_none(rapi: RapiClient, page: Browser) -> None:
-    token = rapi.ask("POST", "/2/user/tokens", {"days": 1}).json["token"]
-    page.script("sessionStorage.setItem('ganeti-authorization', arguments[0])", f"Bearer {token}")
-    origin = page.script("return location.origin")
-    page.go("about:blank")
-    page.go(f"{origin}/ui/#/users")
-    page.wait_text("main .hint", "You signed in with a token")
-    page.wait_text("main", token.partition(".")[0])
-    assert page.count("main .head button") == 0
-    assert rapi.ask("DELETE", f"/2/user/tokens/{token.partition('.')[0]}").status == 200
 
 
 def test_a_right_that_was_taken_away(rapi: RapiClient, cluster: TestCluster, page: Browser) -> None:
@@ -584,6 +478,9 @@ def test_backups_are_shown_with_their_schedule(page: Browser) -> None:
 
     def stands(name: str, policy: str | None, newest: float | None, **more: object) -> object:
         known = {"due": None, "wait": None, "begins_on": None, "is_late": False, **more}
+        known |= dict.fromkeys(f"rehearsal_{each}" for each in ("due", "wait", "begins_on"))
+        known |= {"rehearsed": None, "rehearsal_problem": None}
+        known["of"] = None if policy is None else "cluster"
         where = None if newest is None else node
         return {"instance": name, "policy": policy, "newest": newest, "node": where, **known}
 
@@ -598,8 +495,8 @@ def test_backups_are_shown_with_their_schedule(page: Browser) -> None:
         ],
     }
     show(page, {**many(2, 0), **found}, "backups")
-    page.wait_text("main tbody", "c-none")
-    rows = page.texts("main tbody tr")
+    page.wait_text("main .table:last-of-type tbody", "c-none")
+    rows = page.texts("main .table:last-of-type tbody tr")
     marks = ("every 1d keep 7", "too old", "due: full", "now, on node0")
     assert [[mark for mark in marks if mark in row] for row in rows] == [
         ["every 1d keep 7"],
@@ -888,6 +785,27 @@ def test_a_page_that_is_left_asks_no_more(page: Browser) -> None:
     page.wait(lambda: page.script("return window.signals.length") > 0, "questions")
     page.script("window.dispatchEvent(new PageTransitionEvent('pagehide', {persisted: true}))")
     assert page.script("return window.signals.every((each) => each.aborted)")
+
+
+def test_a_page_whose_parts_do_not_all_come_is_loaded_again(page: Browser) -> None:
+    def tell(command: str, **params: object) -> None:
+        page.call("POST", "/goog/cdp/execute", {"cmd": f"Network.{command}", "params": params})
+
+    def main() -> object:
+        return page.script("return document.querySelector('#main').innerText")
+
+    tell("enable")
+    tell("setCacheDisabled", cacheDisabled=True)
+    tell("setBlockedURLs", urls=["*/ui/map.js"])
+    page.script("location.reload()")
+    page.wait(lambda: "Parts of this page did not come" in str(main()), "it gives up")
+    page.script("location.reload()")
+    loads = "return sessionStorage.getItem('ganeti-loads')"
+    page.wait(lambda: page.script(loads) is not None, "a failed load")
+    tell("setBlockedURLs", urls=[])
+    page.wait(lambda: page.script("return document.querySelector('main .card') !== null"), "cards")
+    page.wait(lambda: page.script(loads) is None, "it is forgotten")
+    tell("disable")
 
 
 def room(count: int, lacking: str | None, weeks: float | None) -> dict[str, object]:

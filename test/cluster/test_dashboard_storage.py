@@ -6,18 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from fakes import lvm_programs
-from fakes.browser import Browser, open_browser
-from fakes.dashboard import (
-    SDA,
-    SDB,
-    first_visit,
-    lvm_cluster,
-    record_notes,
-    sign_in,
-    submit,
-    wait_for_note,
-)
-from fakes.rapi import RapiClient, rapi_of
+from fakes.browser import Browser
+from fakes.dashboard import SDA, SDB, lvm_cluster, record_notes, sign_in, submit, wait_for_note
+from fakes.rapi import RapiClient
 from fakes.virtual_cluster import TestCluster
 
 PV = "lvm-pv --no-headers -o node,name,allocatable"
@@ -26,18 +17,6 @@ PV = "lvm-pv --no-headers -o node,name,allocatable"
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCluster]:
     with lvm_cluster(tmp_path_factory.mktemp("lvm"), 2) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def rapi(cluster: TestCluster) -> Iterator[RapiClient]:
-    with rapi_of(cluster) as client:
-        yield client
-
-
-@pytest.fixture
-def page(rapi: RapiClient) -> Iterator[Browser]:
-    with open_browser() as window, first_visit(rapi, window) as found:
         yield found
 
 

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from fakes.schedule import age, watch
 from fakes.virtual_cluster import TestCluster
 from fakes.waiting import wait_until
 from guests import counters
@@ -76,6 +77,27 @@ def test_a_running_guest_is_exported_as_of_one_instant(counting: TestCluster) ->
     cluster.gnt(f"instance startup {COPY}")
     wait_until(lambda: counters.UP_TEXT in serial(cluster, three, COPY), "the copy to be up")
     assert wait_for_rounds(cluster, three, COPY, 1) > taken, "it goes on from there"
+    cluster.gnt(f"backup remove {NAME}")
+
+
+@pytest.mark.qemu
+@pytest.mark.skipif(lifecycle.find_qemu() is None, reason="no QEMU binary is installed")
+def test_a_running_guest_is_exported_by_schedule(counting: TestCluster) -> None:
+    cluster, (one, two, _) = counting, counting.nodes
+    cluster.gnt(f"backup set-policy --every=1d --keep=3 --to={two} {NAME}")
+    for _ in range(2):
+        before = wait_for_rounds(cluster, one, NAME, 1)
+        assert f"for {NAME}, to export it" in watch(cluster)
+        after = wait_for_rounds(cluster, one, NAME, 1)
+        cluster.gnt(
+            "backup import --no-name-check --no-ip-check"
+            f" -n {one} --src-node {two} --src-dir {NAME} {COPY}"
+        )
+        images = [path.read_bytes() for path in disks_of(cluster, one, COPY)]
+        assert before <= counters.check_one_instant(images) <= after
+        cluster.gnt(f"instance remove --force {COPY}")  # it has the policy too
+        age(cluster, two, NAME, 86_400)
+    assert serial(cluster, one, NAME).count(counters.UP_TEXT) == 1, "it was started once"
     cluster.gnt(f"backup remove {NAME}")
 
 

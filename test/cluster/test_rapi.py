@@ -6,11 +6,10 @@ import base64
 import contextlib
 import socket
 import ssl
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fakes.rapi import DAEMON, USERS, RapiClient, create_instance, rapi_of, wait_job, write_users
+from fakes.rapi import DAEMON, USERS, RapiClient, create_instance, wait_job, write_users
 from fakes.virtual_cluster import TestCluster
 from fakes.waiting import wait_until
 
@@ -21,12 +20,6 @@ from ganeti.system import certificates, clock, daemon_control, files
 
 TIMEOUT_S = 60.0
 WEB, DB = "web1.example.com", "db1.example.com"
-
-
-@pytest.fixture(scope="module")
-def rapi(cluster: TestCluster) -> Iterator[RapiClient]:
-    with rapi_of(cluster) as client:
-        yield client
 
 
 def submit(rapi: RapiClient, method: str, path: str, body: object = None) -> str:

@@ -17,6 +17,7 @@ from fakes.waiting import wait_until
 from ganeti.bootstrap.virtual import lifecycle
 from ganeti.hypervisor.kvm.files import MachineFiles
 from ganeti.hypervisor.kvm.monitor import Monitor
+from ganeti.store import ssconf
 from ganeti.system import daemon_control
 
 HAS_QEMU = lifecycle.find_qemu() is not None
@@ -60,6 +61,17 @@ def add(cluster: TestCluster, name: str, node: str = "node2", words: str = "-H f
 def crash(cluster: TestCluster, name: str, node: str = "node2.example.com") -> None:
     os.unlink(f"{cluster.paths_of(node).fake_dir}/{name}")
     assert cluster.instance_field(name, "status") == "ERROR_down"
+
+
+def test_the_remote_api_of_a_former_master_is_stopped(watched: TestCluster) -> None:
+    other = watched.nodes[1]
+    paths = watched.paths_of(other)
+    ssconf.write_values(paths, {"master_node": other})
+    daemon_control.start_daemon(paths, "ganeti-rapi", hostname=other)
+    ssconf.write_values(paths, {"master_node": watched.master})
+    watch(watched, node=other)
+    assert daemon_control.running_pid(paths, "ganeti-rapi") is None
+    assert "Stopped ganeti-rapi: this node is not the master" in log(watched, other)
 
 
 def starts_of(cluster: TestCluster, name: str) -> int:
@@ -235,7 +247,9 @@ def test_while_luxid_hangs_the_watcher_gives_up_and_is_right_afterwards(
     watch(watched)
     crash(watched, name)
     with (
-        stopped(watched, watched.master, "ganeti-wconfd"),  # which would replace the other one
+        # These would replace it.
+        stopped(watched, watched.master, "ganeti-noded"),
+        stopped(watched, watched.master, "ganeti-wconfd"),
         stopped(watched, watched.master, "ganeti-luxid") as before,
     ):
         outcome = watched.run("ganeti-watcher", timeout_s=400)

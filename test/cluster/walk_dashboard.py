@@ -6,23 +6,24 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fakes import lvm_programs
 from fakes.browser import Browser, open_browser
-from fakes.dashboard import SDB, choose, confirm, field, first_visit, lvm_cluster, note_incidents
+from fakes.dashboard import SDB, choose, confirm, field, first_visit, lvm_cluster
 from fakes.dashboard import sign_in as fill_in
 from fakes.rapi import SALT, RapiClient, rapi_of, write_users
+from fakes.shell_scripts import write_script
 from fakes.virtual_cluster import TestCluster
 
-from ganeti.protocol.maintenance.diagnosis import Action
-from ganeti.protocol.maintenance.stored import Incident, RepairStatus
 from ganeti.protocol.rapi.users import hash_password
 
 PICTURES = Path(__file__).parents[2] / "doc" / "pictures" / "dashboard"
 BYTES_MAX = 1_500_000  # of all pictures
+FAN = {"status": "evacuate-failover", "details": "fan 2 has stopped"}
 ADD = "instance add -H fake --no-install --no-name-check --no-ip-check -o test"
 GUESTS = {  # on which node, and how
     "web1": (0, "-B memory=512m -t plain --disk 0:size=4g --tags=site:front"),
@@ -75,13 +76,26 @@ def shot(page: Browser, name: str) -> None:
     (PICTURES / f"{name}.png").write_bytes(base64.b64decode(found["data"]))
 
 
-def test_the_walk(cluster: TestCluster, rapi: RapiClient, page: Browser) -> None:
-    _, second, third = cluster.nodes
-    top = page.script("return location.origin") + "/ui/#/"
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    for old in PICTURES.glob("*.png"):
-        old.unlink()
+class Walk:
+    """Where the walk is: the page, and the cluster that it shows."""
 
+    def __init__(self, cluster: TestCluster, page: Browser) -> None:
+        self.cluster, self.page = cluster, page
+        self.top = page.script("return location.origin") + "/ui/#/"
+
+    def to(self, view: str) -> Browser:
+        """Go to a page of the menu."""
+        self.page.click(f"nav a[href='#/{view}']")
+        return self.page
+
+    def visit(self, place: str) -> Browser:
+        """Go to the page of a thing."""
+        self.page.go(f"{self.top}{place}")
+        return self.page
+
+
+def overview(walk: Walk) -> None:
+    page = walk.page
     page.click("#sign")
     page.wait_for("#login[open]")
     page.press("escape")
@@ -91,13 +105,17 @@ def test_the_walk(cluster: TestCluster, rapi: RapiClient, page: Browser) -> None
     page.wait(lambda: "being counted" not in page.text(".cards"), "the room is counted")
     shot(page, "01-overview")
 
-    page.click("nav a[href='#/instances']")
+
+def instances(walk: Walk) -> None:
+    page = walk.to("instances")
     for name in ("web1", "web2"):
         page.click(f"input[aria-label='Choose {name}.example.com']")
     page.wait_text("[data-bulk='shutdown']", "Stop 2")
     shot(page, "02-instances")
 
-    page.go(f"{top}node/{third}")
+
+def evacuation(walk: Walk) -> None:
+    page = walk.visit(f"node/{walk.cluster.nodes[2]}")
     choose(page, "Evacuate")
     page.wait_for("#operate .buttons button:nth-of-type(2):not([hidden])")
     page.click("#operate .buttons button:nth-of-type(2)")
@@ -105,7 +123,9 @@ def test_the_walk(cluster: TestCluster, rapi: RapiClient, page: Browser) -> None
     shot(page, "03-evacuation")
     page.click("#operate .buttons .quiet")
 
-    page.click("nav a[href='#/instances']")
+
+def new_instance(walk: Walk) -> None:
+    page = walk.to("instances")
     page.click("main a[href='#/create']")
     form = "main form.operation"
     for key, value in (("name", "web3.example.com"), ("memory", "512M"), ("size", "4G")):
@@ -121,7 +141,9 @@ def test_the_walk(cluster: TestCluster, rapi: RapiClient, page: Browser) -> None
     page.script("scrollTo(0, 0)")
     shot(page, "05-job")
 
-    page.go(f"{top}instance/web1.example.com")
+
+def instance(walk: Walk) -> None:
+    page = walk.visit("instance/web1.example.com")
     page.wait_text("main .facts", "site:front")
     page.click("main .menu .more")
     page.wait_for("main .menu .items:popover-open")
@@ -133,55 +155,76 @@ def test_the_walk(cluster: TestCluster, rapi: RapiClient, page: Browser) -> None
     shot(page, "07-edit")
     page.click("#operate .buttons .quiet")
 
-    lvm_programs.change_physical(cluster.paths_of(second).root, SDB, attr="a-m")
-    page.click("nav a[href='#/storage']")
+
+def storage(walk: Walk) -> None:
+    root = walk.cluster.paths_of(walk.cluster.nodes[1]).root
+    lvm_programs.change_physical(root, SDB, attr="a-m")
+    page = walk.to("storage")
     page.wait_text("main tbody", "missing")
     shot(page, "08-storage")
 
-    page.go(f"{top}network/net1")
+
+def network(walk: Walk) -> None:
+    page = walk.visit("network/net1")
     page.wait_for(".addresses .used")
     shot(page, "09-network")
 
-    page.click("nav a[href='#/jobs']")
+
+def jobs(walk: Walk) -> None:
+    page = walk.to("jobs")
     page.wait_text("main tbody", "INSTANCE_CREATE(web3")
     shot(page, "10-jobs")
 
+
+def maintenance(walk: Walk) -> None:
+    cluster = walk.cluster
+    for node in cluster.nodes:
+        found = FAN if node == cluster.nodes[1] else {"status": "Ok"}
+        place = Path(cluster.paths_of(node).diagnose_commands_dir)
+        place.mkdir(parents=True, exist_ok=True)
+        write_script(place / "check", f"echo '{json.dumps(found)}'")
+    cluster.gnt("cluster modify --data-collector-interval diagnose=1")
+    cluster.gnt("cluster modify --diagnose-data-collector-filename check")
     cluster.gnt("cluster modify --maintenance-interval=300")
-    page.click("nav a[href='#/maintenance']")
-    page.wait_text("#round", "Begun")
-    page.wait(
-        lambda: "not since" not in page.text("#round"), "a round: it forgets what nobody says"
-    )
-    uuid = "5b1f0a52-6a9e-4c1e-9d60-0c8f6f1f2a11"
-    report = {"status": "evacuate-failover", "details": "fan 2 has stopped"}
-    note_incidents(
-        cluster,
-        [
-            Incident(
-                original=report,
-                action=Action.EVACUATE_FAILOVER,
-                node=second,
-                repair_status=RepairStatus.NOTED,
-                tag=f"maintd:repairready:{uuid}",
-                uuid=uuid,
-            )
-        ],
-    )
-    page.wait_text("main tbody", "fan 2 has stopped")
+    page = walk.to("maintenance")
+    page.wait_text("main tbody", FAN["details"])
+    page.wait(lambda: "not since" not in page.text("#round"), "a round")
     shot(page, "11-maintenance")
 
-    cluster.run(["gnt-rapi", "set-role", "--rights=read,write", "--names=web*", "webs"])
-    page.click("nav a[href='#/users']")
-    page.wait_text("main", "All users")
-    confirm(page, "main .head button")
+
+def users(walk: Walk) -> None:
+    page = walk.to("users")
+    page.click("[data-operation='New role']")
+    page.type(field("role"), "webs")
+    page.click(field("write"))
+    page.type(field("names"), "web*")
+    page.click("#operate button[type=submit]")
+    page.wait_text("main", "of instances web*")
+    confirm(page, "main .head:first-child button")
     page.wait_for("#new-token")
     page.wait(lambda: "You have no token" not in page.text("main"), "it is listed")
-    page.wait_text("main", "of instances web*")
     shot(page, "12-users")
 
-    page.resize(390, 720)
-    page.click("nav a[href='#/instances']")
+
+def telephone(walk: Walk) -> None:
+    walk.page.resize(390, 720)
+    page = walk.to("instances")
     page.wait_text("main tbody", "web3")
     page.script("scrollTo(0, 0)")
     shot(page, "13-telephone")
+
+
+STATIONS = (
+    *(overview, instances, evacuation, new_instance, instance, storage),
+    *(network, jobs, maintenance, users, telephone),
+)
+
+
+def test_the_walk(cluster: TestCluster, page: Browser) -> None:
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    for old in PICTURES.glob("*.png"):
+        old.unlink()
+    walk = Walk(cluster, page)
+    for station in STATIONS:
+        station(walk)
     assert sum(each.stat().st_size for each in PICTURES.glob("*.png")) < BYTES_MAX

@@ -22,14 +22,15 @@ CONSOLE_POLICY: Final = (  # its libraries make style sheets and pictures of the
 )
 TOP: Final = "/ui"
 _SCRIPTS: Final = (
-    *("about", "api", "app", "cluster", "console", "create", "curves", "dialog", "dom", "form"),
-    *("jobs", "maintenance", "map", "operate", "operations", "places", "select", "snapshots"),
-    *("storage", "table", "users"),
+    *("about", "api", "app", "backups", "cluster", "console", "create", "curves", "dialog"),
+    *("dom", "form", "jobs", "maintenance", "map", "operate", "operations", "places", "policy"),
+    *("select", "snapshots", "start", "storage", "table", "users"),
 )
 FILES: Final = (
     *("index.html", "console.html", "style.css", "icon.svg"),
     *(f"{name}.js" for name in _SCRIPTS),
 )
+GENERATED: Final = ("policy-rules.js",)  # made by the server of tables that programs use too
 _NOVNC: Final = (
     *("base64", "deflator", "display", "encodings", "inflator", "ra2", "rfb", "websock"),
     *(f"crypto/{name}" for name in ("aes", "bigint", "crypto", "des", "dh", "md5", "rsa")),
@@ -81,7 +82,7 @@ def _page(path: str, name: str) -> Route:
 
 PAGES: Final = (
     _page(TOP, "index.html"),
-    *(_page(f"{TOP}/{name}", name) for name in (*FILES, *LIBRARIES)),
+    *(_page(f"{TOP}/{name}", name) for name in (*FILES, *GENERATED, *LIBRARIES)),
 )
 
 BOOK: Final = "/docs"

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from ganeti.base.json import dumps
 from ganeti.objects.disk_templates import DiskTemplate
-from ganeti.objects.hypervisors import ConsoleWay
-from ganeti.protocol.luxi import Week
+from ganeti.protocol.luxi import ConsoleWay, Week
 from ganeti.protocol.rapi import answers, values
 from ganeti.protocol.rapi.answers import Shape
 from ganeti.protocol.rapi.jobs import Inputs
@@ -29,12 +28,17 @@ from ganeti.protocol.rapi.routes import (
     Identity,
     NewToken,
     Question,
+    RoleRemoval,
+    RoleSetting,
     Room,
     Route,
     TokenRemoval,
     Usage,
+    UserRemoval,
     Users,
+    UserSetting,
 )
+from ganeti.protocol.rapi.users import Grant
 from ganeti.protocol.rapi.values import READ, WAIT_S, WRITE, Number, QueryArgument, Switch
 from ganeti.protocol.service import REQUIRED
 
@@ -45,6 +49,7 @@ Body = type[Any] | None
 Schema = Mapping[str, Any]
 
 WEEKS_DEFAULT: Final = 8
+PASSWORD_MAX: Final = 1024  # characters
 TOKEN_DAYS_MAX: Final = 366  # of those that users make for themselves
 ROOM_MAX: Final = 10_000  # twenty instances for each of 500 nodes: five seconds
 _W: Final = (WRITE,)
@@ -154,6 +159,20 @@ class TokenBody(msgspec.Struct, forbid_unknown_fields=True):
     """For how many days a token is to be good."""
 
     days: Annotated[int, msgspec.Meta(ge=1, le=TOKEN_DAYS_MAX)] = 90
+
+
+class UserBody(msgspec.Struct, forbid_unknown_fields=True):
+    """What is to be changed of a user: null stays as it is, or is nothing where the user is new."""
+
+    password: Annotated[str, msgspec.Meta(min_length=1, max_length=PASSWORD_MAX)] | None = None
+    rights: list[str] | None = None
+    roles: list[str] | None = None
+
+
+class RoleBody(msgspec.Struct, forbid_unknown_fields=True):
+    """All that a role lets its users do."""
+
+    grants: list[Grant]
 
 
 class PauseBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -477,6 +496,35 @@ NEW: Final = (
         TokenRemoval(),
         _INTEGER,
     ),
+    _change(
+        "PUT /2/users/{user}",
+        "Add a user, or change password, rights or roles of one; answers the job that tells the"
+        " candidates.  This needs the password of the user who asks; nobody changes rights or roles"
+        " of oneself.",
+        UserSetting(),
+        _INTEGER,
+        UserBody,
+    ),
+    _change(
+        "DELETE /2/users/{user}",
+        "Remove another user, with all tokens; answers the job that tells the candidates.",
+        UserRemoval(),
+        _INTEGER,
+    ),
+    _change(
+        "PUT /2/roles/{role}",
+        "Make a role, or replace what it lets its users do; answers the job that tells the"
+        " candidates.",
+        RoleSetting(),
+        _INTEGER,
+        RoleBody,
+    ),
+    _change(
+        "DELETE /2/roles/{role}",
+        "Remove a role that no user has; answers the job that tells the candidates.",
+        RoleRemoval(),
+        _INTEGER,
+    ),
     _wait("PUT", "for clients that cannot send a body with GET", _R_OR_W),
     _get(
         "/2/queue",
@@ -606,7 +654,8 @@ NEW: Final = (
     _get(
         "/2/backup-schedule",
         "Tell of each instance its policy of backups, the kind of object that has it, the newest"
-        " export, when the next is due or why it waits, and whether the newest one is too old.",
+        " export, when the next is due or why it waits, and whether the newest one is too old; the"
+        " same of rehearsals.",
         BackupSchedule(),
         _OBJECTS,
     ),

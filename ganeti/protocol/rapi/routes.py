@@ -92,8 +92,25 @@ class TokenRemoval(msgspec.Struct, frozen=True):
     """Removes a token, of the user that the path names or else of the request."""
 
 
+class UserSetting(msgspec.Struct, frozen=True):
+    """Adds or changes a user."""
+
+
+class UserRemoval(msgspec.Struct, frozen=True):
+    """Removes a user and all tokens of the user."""
+
+
+class RoleSetting(msgspec.Struct, frozen=True):
+    """Makes a role, or replaces its grants."""
+
+
+class RoleRemoval(msgspec.Struct, frozen=True):
+    """Removes a role that nobody has."""
+
+
 TokenChange = NewToken | TokenRemoval
-Ours = Usage | ConsoleTicket | ConsoleSocket | BookPage | BackupSchedule | Users | TokenChange
+AccessChange = TokenChange | UserSetting | UserRemoval | RoleSetting | RoleRemoval
+Ours = Usage | ConsoleTicket | ConsoleSocket | BookPage | BackupSchedule | Users | AccessChange
 Action = Submission | Question | ByJob | Constant | Document | Identity | Counts | Room | Ours
 
 

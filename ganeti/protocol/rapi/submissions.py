@@ -360,6 +360,12 @@ NEW: Final = (
         from_path={"instance": "instance_name"},
     ),
     _job(
+        "POST /2/exports/{instance}/rehearse",
+        "OP_BACKUP_REHEARSE",
+        "Try whether an instance comes back from its export, beside the original.",
+        from_path={"instance": "instance_name"},
+    ),
+    _job(
         "PUT /2/os/{os}/modify",
         "OP_CLUSTER_SET_PARAMS",
         "Change how an operating system definition is used.",

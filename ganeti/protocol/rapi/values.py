@@ -54,7 +54,7 @@ FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
         " mfree pinst_cnt sinst_cnt ctotal cnos cnodes csockets pip sip role pinst_list sinst_list"
         " master_capable vm_capable ndparams group.uuid " + _STAMPS,
         "network": "name network gateway network6 gateway6 mac_prefix free_count reserved_count map"
-        " group_list inst_list external_reservations " + _STAMPS,
+        " group_list inst_list external_reservations external_reservations6 " + _STAMPS,
         "group": "alloc_policy name node_cnt node_list ipolicy custom_ipolicy diskparams"
         " custom_diskparams ndparams custom_ndparams " + _STAMPS,
         "filter": "watermark priority predicates action reason_trail uuid",

@@ -8,7 +8,8 @@ import { Follower, JOBS_PAGE, JobView, JobsView, isOpen, jobsPath, merged } from
 import { MaintenanceView } from "/ui/maintenance.js";
 import { CreateView } from "/ui/create.js";
 import { MapView } from "/ui/map.js";
-import { NetworkView, backupsView, groupsView, networksView, systemsView } from "/ui/places.js";
+import { BackupsView } from "/ui/backups.js";
+import { NetworkView, groupsView, networksView, systemsView } from "/ui/places.js";
 import { StorageView } from "/ui/storage.js";
 import { UsersView } from "/ui/users.js";
 
@@ -31,7 +32,7 @@ const VIEWS = {
   groups: (app) => groupsView(app),
   networks: (app) => networksView(app),
   systems: (app) => systemsView(app),
-  backups: (app) => backupsView(app),
+  backups: (app) => new BackupsView(app),
   storage: (app) => new StorageView(app),
   users: (app) => new UsersView(app),
   network: (_app, name) => new NetworkView(name),

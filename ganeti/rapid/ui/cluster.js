@@ -6,6 +6,7 @@ import { jobsAbout } from "/ui/about.js";
 import { jobTable } from "/ui/jobs.js";
 import { operationMenu } from "/ui/operate.js";
 import { operationsOf } from "/ui/operations.js";
+import { effective } from "/ui/policy.js";
 import { Selection } from "/ui/select.js";
 import { Snapshots } from "/ui/snapshots.js";
 import { Table, inOrder } from "/ui/table.js";
@@ -270,8 +271,9 @@ class OneView {
     const thing = app[`${this.kind}s`].find((each) => each.name === this.name);
     this.jobs.update(jobsAbout(app.jobs, this.kind, this.name, app[`${this.kind}s`]).slice(0, 10));
     if (thing) this.curves.update(app, this.limits(thing));
-    if (thing && thing === this.drawn) return;
-    this.drawn = thing;
+    const around = this.around?.(thing, app);
+    if (thing && thing === this.drawn && around === this.drawnAround) return;
+    Object.assign(this, { drawn: thing, drawnAround: around });
     const focused = document.activeElement?.dataset?.focus;
     this.body.replaceChildren(...(thing ? this.draw(thing, app) : [el("p", { class: "empty" }, `There is no ${this.kind} of this name.`)]));
     if (focused) this.body.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
@@ -281,6 +283,11 @@ class OneView {
     this.jobs.close();
     this.curves.close();
   }
+}
+
+function backupsOf(instance, app) {
+  const { of, text } = effective(app, instance);
+  return of ? `${text} (${of === "itself" ? "its own policy" : `policy of ${of}`})` : "no policy";
 }
 
 export class InstanceView extends OneView {
@@ -293,6 +300,11 @@ export class InstanceView extends OneView {
   update(app) {
     super.update(app);
     this.snapshots.update(app);
+  }
+
+  // What is shown of it that other objects say.
+  around(i, app) {
+    return i && backupsOf(i, app);
   }
 
   limits(i) {
@@ -314,6 +326,7 @@ export class InstanceView extends OneView {
         ["System", i.os],
         ["Disks", disks.length ? [el("div", {}, i.disk_template), ...disks] : i.disk_template],
         ["Networks", nics.length ? nics : "none"],
+        ["Backups", backupsOf(i, app)],
         ["Tags", tagList(i.tags)],
         ["UUID", i.uuid],
       ]),

@@ -67,8 +67,8 @@ const MAKERS = {
   rows(spec) {
     const made = [];
     const list = el("div", { class: "rows" });
-    const add = () => {
-      const inner = new Form(spec.fields());
+    const add = (at) => {
+      const inner = new Form(spec.fields(at));
       const row = el("div", { class: "row" }, inner.element, el("button", {
         type: "button",
         class: "quiet",
@@ -81,8 +81,8 @@ const MAKERS = {
       made.push(inner);
       list.append(row);
     };
-    for (let at = 0; at < (spec.count ?? 1); at += 1) add();
-    const more = el("button", { type: "button", class: "quiet", click: add }, `Add ${spec.one}`);
+    for (let at = 0; at < (spec.count ?? 1); at += 1) add(at);
+    const more = el("button", { type: "button", class: "quiet", click: () => add() }, `Add ${spec.one}`);
     return { element: el("fieldset", {}, el("legend", {}, spec.label), list, more), read: () => made.map((form) => form.values()), control: more };
   },
 };
@@ -90,6 +90,8 @@ const MAKERS = {
 function labelled(spec, control) {
   const read = () => {
     const text = control.value.trim();
+    const wrong = text !== "" && spec.check?.(text);
+    if (wrong) throw new FormError(wrong);
     if (text === "" || (text === shown(spec.value) && !spec.always)) {
       if (text === "" && spec.required) throw new FormError(`${spec.label} is missing`);
       return spec.required && text !== "" ? READ[spec.kind](text) : undefined;
@@ -108,7 +110,8 @@ function make(spec) {
 }
 
 export class Form {
-  // specs: {name, kind, label, value, hint, required, always, choices | params | fields}
+  // specs: {name, kind, label, value, hint, required, always, check, choices | params | fields};
+  // check: answers what is wrong with a text, or "".
   constructor(specs) {
     this.fields = specs.map((spec) => ({ spec, ...make({ label: spec.name, ...spec }) }));
     this.element = el("div", { class: "fields" }, this.fields.map((field) => field.element));
@@ -123,10 +126,12 @@ export class Form {
     const found = {};
     for (const { spec, read, control } of this.fields) {
       try {
+        control.removeAttribute("aria-invalid");
         const value = read();
         if (value !== undefined) found[spec.name] = value;
       } catch (error) {
         if (!(error instanceof FormError)) throw error;
+        control.setAttribute("aria-invalid", "true");
         control.focus();
         throw new FormError(error.message.startsWith(spec.label) ? error.message : `${spec.label}: ${error.message}`);
       }

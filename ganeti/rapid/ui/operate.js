@@ -50,7 +50,8 @@ export function failureOf(results) {
   return bad ? String(bad[1][0]) : "";
 }
 
-// operation: {title, text, word, danger, method, path, in, fields, more, bodyOf, queryOf, pathOf, rehearsed}
+// operation: {title, text, word, danger, method, path, in, fields, more, bodyOf, queryOf, pathOf, rehearsed, also, follow}
+// also: answers a further request, which is submitted after it; follow: the page of the job is opened.
 export class OperationPanel {
   constructor(app, operation, done) {
     Object.assign(this, { app, operation, done });
@@ -98,7 +99,10 @@ export class OperationPanel {
       const id = await app.api.ask(operation.method, request.path, { body: request.body });
       if (isRehearsal) await this.#rehearsal(id);
       else {
-        app.watch(id, operation.title);
+        if (id === null) app.tell("red", operation.title, ": done, but no job could be submitted that tells the other nodes.");
+        else app.watch(id, operation.title);
+        if (request.also) app.watch(await app.api.ask(request.also.method, request.also.path), operation.title);
+        if (operation.follow) location.hash = `#/job/${id}`;
         this.done?.(id);
       }
     } catch (error) {
@@ -114,7 +118,9 @@ export class OperationPanel {
     const query = new URLSearchParams([["reason", "dashboard"], ...(isRehearsal ? [["dry-run", "1"]] : []), ...(operation.queryOf?.(values) ?? [])]);
     const path = filled(operation.path, { ...operation.in, ...operation.pathOf?.(values) });
     const isEmpty = operation.noBody || Object.keys(body).length === 0;
-    return { path: `${path}?${query}`, body: operation.wholeBody ? operation.wholeBody(values) : isEmpty ? undefined : body };
+    const also = operation.also?.(values);
+    if (also) also.path = `${filled(also.path, operation.in)}?${new URLSearchParams([["reason", "dashboard"], ...also.query])}`;
+    return { path: `${path}?${query}`, also, body: operation.wholeBody ? operation.wholeBody(values) : isEmpty ? undefined : body };
   }
 
   async #rehearsal(id) {

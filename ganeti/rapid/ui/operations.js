@@ -3,6 +3,7 @@
 import { operate } from "/ui/operate.js";
 import { described } from "/ui/form.js";
 import { schemaOf } from "/ui/operate.js";
+import { POLICIES } from "/ui/policy.js";
 import { inOrder } from "/ui/table.js";
 
 const I = "/2/instances/{instance}";
@@ -108,6 +109,7 @@ const INSTANCE = [
       more: true,
     }),
   },
+  ...POLICIES.instance,
   { word: "Add tags", make: () => ({ method: "PUT", path: `${I}/tags`, fields: [{ name: "tags", label: "Tags", kind: "words", required: true }], queryOf: tagQuery, noBody: true }) },
   { word: "Remove tags", fits: (i) => i.tags.length > 0, make: (_app, i) => ({ method: "DELETE", path: `${I}/tags`, fields: [{ name: "tags", label: "Tags", kind: "words", required: true, value: i.tags.join(" "), always: true }], queryOf: tagQuery, noBody: true }) },
   {

@@ -1,8 +1,9 @@
-// Groups, networks, systems and backups: lists, what can be done, and the address map of a network.
+// Groups, networks and systems: lists, what can be done, and the address map of a network.
 
-import { badge, el, facts, link, when } from "/ui/dom.js";
+import { badge, el, facts, link } from "/ui/dom.js";
 import { operate, operationMenu } from "/ui/operate.js";
 import { operationsOf } from "/ui/operations.js";
+import { POLICIES } from "/ui/policy.js";
 import { Table } from "/ui/table.js";
 
 const REFRESH_MS = 15_000;
@@ -10,7 +11,7 @@ const MAP_MAX = 4096; // addresses that are drawn
 const G = "/2/groups/{group}";
 const W = "/2/networks/{network}";
 const text = (name, label, more = {}) => ({ name, label, kind: "text", ...more });
-const sure = (thing) => [{ name: "sure", label: `Write ${thing.name} to say yes`, kind: "text", required: true, sure: thing.name }];
+export const sure = (thing) => [{ name: "sure", label: `Write ${thing.name} to say yes`, kind: "text", required: true, sure: thing.name }];
 const nothing = () => ({});
 const tagged = [
   { word: "Add tags", method: "PUT", fields: () => [{ name: "tags", label: "Tags", kind: "words", required: true }] },
@@ -24,6 +25,7 @@ const GROUP = [
   { word: "Take nodes in", make: (app, g) => ({ method: "PUT", path: `${G}/assign-nodes`, text: "Nodes leave the group that they are in now.", fields: [{ name: "nodes", label: "Nodes", kind: "words", required: true, placeholder: app.nodes.filter((node) => node["group.uuid"] !== g.uuid).map(({ name }) => name).join(" ") }], more: true }) },
   { word: "Evacuate", make: () => ({ method: "POST", path: `${G}/evacuate`, text: "Moves its instances to other groups.", more: true }) },
   ...tags(G),
+  ...POLICIES.group,
   { word: "Remove", danger: true, make: (_app, g) => ({ method: "DELETE", path: G, text: "Only a group without nodes can be removed.", fields: sure(g), bodyOf: nothing, noBody: true }) },
 ];
 
@@ -37,11 +39,11 @@ const NETWORK = [
 
 const NEW = {
   groups: { word: "New group", method: "POST", path: "/2/groups", fields: [text("name", "Name", { required: true })], more: true },
-  networks: { word: "New network", method: "POST", path: "/2/networks", fields: [text("name", "Name", { required: true }), text("network", "Addresses", { required: true, placeholder: "192.0.2.0/24" }), text("gateway", "Gateway", { placeholder: "192.0.2.1" }), { name: "tags", label: "Tags", kind: "words" }], more: true },
+  networks: { word: "New network", method: "POST", path: "/2/networks", fields: [text("name", "Name", { required: true }), text("network", "Addresses", { placeholder: "192.0.2.0/24" }), text("gateway", "Gateway", { placeholder: "192.0.2.1" }), text("network6", "IPv6 addresses", { placeholder: "2001:db8::/64" }), text("gateway6", "IPv6 gateway", { placeholder: "2001:db8::1" }), { name: "tags", label: "Tags", kind: "words" }], more: true },
 };
 
 // A view that asks for its own list.
-class OwnListView {
+export class OwnListView {
   // of: {title, path, columns(app), key, label, rows?, add?, hint?, also?}; also: a path that adds to it
   constructor(app, of) {
     Object.assign(this, { app, of, title: of.title, asked: -Infinity });
@@ -98,8 +100,8 @@ export const networksView = (app) => new OwnListView(app, {
   key: (network) => network.name,
   columns: () => [
     { name: "Network", sort: (n) => n.name, cell: (n) => link("network", n.name), kind: "title" },
-    { name: "Addresses", sort: (n) => n.network, cell: (n) => n.network },
-    { name: "Gateway", sort: (n) => n.gateway, cell: (n) => n.gateway ?? "–" },
+    { name: "Addresses", sort: (n) => n.network ?? n.network6, cell: (n) => [n.network, n.network6].filter(Boolean).join(", ") },
+    { name: "Gateway", sort: (n) => n.gateway ?? n.gateway6, cell: (n) => n.gateway ?? n.gateway6 ?? "–" },
     { name: "Free", sort: (n) => n.free_count, cell: (n) => String(n.free_count ?? "–"), kind: "number" },
     { name: "Reserved", sort: (n) => n.reserved_count, cell: (n) => String(n.reserved_count ?? "–"), kind: "number" },
     { name: "Tags", cell: tagCells },
@@ -112,8 +114,8 @@ const address = (value) => [24, 16, 8, 0].map((bits) => Math.floor(value / 2 ** 
 
 // A dot for each address: X is taken, a dot is free.
 function addressMap(network, instances) {
+  if (!network.map || network.map.length > MAP_MAX) return el("p", { class: "hint" }, "A network of this size or kind is not drawn.");
   const [base, bits] = network.network.split("/");
-  if (base.includes(":") || !network.map || network.map.length > MAP_MAX) return el("p", { class: "hint" }, "A network of this size or kind is not drawn.");
   const begins = number(base) - (number(base) % 2 ** (32 - Number(bits)));
   const owners = new Map();
   for (const instance of instances) {
@@ -127,6 +129,14 @@ function addressMap(network, instances) {
     return el("span", { class: mark === "." ? "free" : "held", title: said });
   });
   return el("div", { class: "addresses", role: "img", "aria-label": `${owners.size} addresses of instances, ${network.free_count} free` }, cells);
+}
+
+// IPv6 has too many addresses to draw: those of instances are listed, and the ranges that are reserved.
+function addressList(network, instances) {
+  const given = instances.flatMap((instance) => instance["nic.ips"].flatMap((ip, at) => (ip?.includes(":") && instance["nic.networks.names"][at] === network.name ? [[ip, instance.name]] : [])));
+  const kept = (network.external_reservations6 || "").split(", ").filter(Boolean).map((range) => [range, "reserved"]);
+  const rows = [...(network.gateway6 ? [[network.gateway6, "gateway"]] : []), ...kept, ...given.slice(0, MAP_MAX).map(([ip, name]) => [ip, link("instance", name)])];
+  return rows.length ? facts(rows) : el("p", { class: "hint" }, "No IPv6 address is given yet.");
 }
 
 export class NetworkView {
@@ -143,11 +153,12 @@ export class NetworkView {
       const n = await app.api.ask("GET", `/2/networks/${encodeURIComponent(this.name)}`);
       this.body.replaceChildren(
         el("div", { class: "doing" }, menu(app, "network", n, NETWORK)),
-        facts([["Addresses", n.network], ["Gateway", n.gateway], ["IPv6", n.network6], ["MAC prefix", n.mac_prefix], ["Free", n.free_count], ["Reserved", n.reserved_count],
+        facts([["Addresses", n.network], ["Gateway", n.gateway], ["IPv6", n.network6], ["IPv6 gateway", n.gateway6], ["MAC prefix", n.mac_prefix], ["Free", n.free_count], ["Reserved", n.reserved_count],
           ["Groups", (n.group_list ?? []).map((each) => (Array.isArray(each) ? each.filter(Boolean).join(", ") : each)).join("; ") || "none"], ["Tags", n.tags.join(", ")]]),
         el("h2", {}, "Addresses"),
         el("p", { class: "legend" }, el("span", { class: "key used" }), " of an instance ", el("span", { class: "key held" }), " reserved ", el("span", { class: "key free" }), " free"),
-        addressMap(n, app.instances));
+        addressMap(n, app.instances),
+        ...(n.network6 ? [el("h2", {}, "IPv6 addresses"), addressList(n, app.instances)] : []));
     } catch (error) {
       this.body.replaceChildren(el("p", { class: "wrong" }, error.message));
     }
@@ -175,44 +186,3 @@ export const systemsView = (app) => new OwnListView(app, {
 });
 
 const count = (app, name) => app.instances.filter((instance) => instance.os === name).length;
-
-const BACKUP = [
-  { word: "Remove", danger: true, make: (_app, row) => ({ method: "DELETE", path: "/2/exports/{instance}", in: { instance: row.name }, text: "Removes the backups of this instance from all nodes.", fields: sure(row), bodyOf: nothing, noBody: true }) },
-];
-
-// Exports, and the instances that should have one, each with its place in the schedule.
-function backups(exports, _app, schedule) {
-  const plans = new Map((schedule ?? []).map((each) => [each.instance, each]));
-  const rows = exports.filter(([, name]) => name !== null).map(([node, name]) => ({ node, name, plan: plans.get(name) }));
-  const having = new Set(rows.map(({ name }) => name));
-  const lacking = [...plans.values()].filter(({ instance, policy }) => policy !== null && !having.has(instance));
-  return [...rows, ...lacking.map((plan) => ({ node: null, name: plan.instance, plan }))];
-}
-
-const newest = ({ node, plan }) => (plan?.newest && plan.node === node ? [plan.newest, 0] : null);
-
-function nextBackup({ plan }) {
-  if (!plan?.policy) return "–";
-  const late = plan.is_late ? badge("too old", "red") : "";
-  if (plan.begins_on) return [late, ` now, on ${plan.begins_on}`];
-  const isDue = plan.due * 1000 <= Date.now();
-  return [late, isDue ? ` due${plan.wait ? `: ${plan.wait}` : ""}` : ` ${when([plan.due, 0])}`];
-}
-
-export const backupsView = (app) => new OwnListView(app, {
-  title: "Backups",
-  path: "/2/exports",
-  also: "/2/backup-schedule",
-  hint: "An instance is backed up on its own page, or by schedule: gnt-backup set-policy.",
-  empty: "There are no backups.",
-  key: (row) => `${row.node} ${row.name}`,
-  rows: backups,
-  columns: () => [
-    { name: "Of", sort: (row) => row.name, cell: (row) => (app.instances.some(({ name }) => name === row.name) ? link("instance", row.name) : row.name), kind: "title" },
-    { name: "On node", sort: (row) => row.node ?? "", cell: (row) => (row.node ? link("node", row.node) : "–") },
-    { name: "Newest", sort: (row) => newest(row)?.[0] ?? 0, cell: (row) => when(newest(row)) },
-    { name: "Policy", sort: (row) => row.plan?.policy ?? "", cell: (row) => row.plan?.policy ?? "–" },
-    { name: "Next", sort: (row) => row.plan?.due ?? 0, cell: nextBackup },
-    ...(app.mayWrite ? [{ name: "Actions", cell: (row) => row.node === null ? "–" : el("span", { class: "actions" }, el("a", { class: "button", href: `#/create/${encodeURIComponent(`${row.node}:${row.name}`)}` }, "Bring back"), menu(app, "backup", row, BACKUP)), kind: "acts" }] : []),
-  ],
-});

@@ -55,6 +55,7 @@ OWN_CALLS = {
         "instance_guest_info",
         "instance_record_since",
         "jobqueue_list",
+        "ssconf_accept",
         "jobqueue_read",
         "instance_snapshot",
     ),

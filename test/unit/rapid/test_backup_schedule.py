@@ -12,22 +12,26 @@ from ganeti.rapid.backup_schedule import backup_schedule
 from ganeti.system import clock
 
 OLD = int(clock.now()) - 3 * 86_400
+RESULT = {"ended": 5.0, "job": 3, "node": "n2", "exported": 4.0, "failure": "no memory"}
 ANSWERS: Mapping[str, list[list[object]]] = {
     "job": [],
     "lock": [],
     "export": [["n2", "web", [OLD, 0], [0]], ["n1", None, None, None]],
     "group": [["lab", []]],
     "instance": [
-        ["db", "n1", [], 1.0, ["ganeti:backup:none"], "lab"],
-        ["web", "n1", [], 1.0, [], "lab"],
+        ["db", "n1", [], 1.0, ["ganeti:backup:none"], "lab", None, 128, "plain"],
+        ["web", "n1", [], 1.0, [], "lab", RESULT, 128, "plain"],
     ],
-    "node": [["n1", False, False, True, "boot"], ["n2", False, False, True, "boot"]],
+    "node": [
+        ["n1", False, False, True, "boot", "lab", 4096],
+        ["n2", False, False, True, "boot", "lab", 4096],
+    ],
 }
 
 
 async def ask(method: str, args: list[object]) -> Raw:
     if method == "QueryTags":
-        return Raw(b'["ganeti:backup:every:1d"]')
+        return Raw(b'["ganeti:backup:every:1d:rehearse:1w"]')
     assert method == "Query"
     resource, fields, _ = args
     assert isinstance(fields, list)
@@ -45,7 +49,7 @@ def test_how_each_instance_stands() -> None:
     assert none["due"] is None
     assert web == {
         "instance": "web",
-        "policy": "every 1d",
+        "policy": "every 1d rehearse 1w",
         "of": "cluster",
         "node": "n2",
         "newest": OLD,
@@ -53,4 +57,10 @@ def test_how_each_instance_stands() -> None:
         "wait": None,
         "begins_on": "n2",
         "is_late": True,
+        "rehearsed": RESULT,
+        "rehearsal_due": 5.0 + 86_400,
+        "rehearsal_wait": "a backup of it begins",
+        "rehearsal_begins_on": None,
+        "rehearsal_problem": "the rehearsal of its export of 1970-01-01 00:00:04 UTC on n2 failed"
+        " (job 3): no memory",
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ganeti.objects.hypervisors import ConsoleWay
+from ganeti.protocol.luxi import ConsoleWay
 from ganeti.protocol.rapi.values import HttpProblem
 from ganeti.rapid.consoles import TICKET_S, Tickets, check_origin
 

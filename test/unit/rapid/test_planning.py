@@ -200,6 +200,12 @@ CREATION = {"__version__": 1, "name": "a", "mode": "create", "disks": [], "nics"
             {"duration": 1.0},
             [{"OP_ID": "OP_TEST_DELAY", "duration": 1.0}],
         ),
+        (
+            "POST",
+            "/2/exports/a/rehearse",
+            {"pnode": "n", "seconds": 5},
+            [{"OP_ID": "OP_BACKUP_REHEARSE", "instance_name": "a", "pnode": "n", "seconds": 5}],
+        ),
         ("DELETE", "/2/exports/a", None, [{"OP_ID": "OP_BACKUP_REMOVE", "instance_name": "a"}]),
     ],
 )

@@ -14,13 +14,13 @@ from ganeti.base.json import dumps
 from ganeti.protocol.maintenance.diagnosis import (
     OUTPUT_BYTES_MAX,
     REPORT_BYTES_MAX,
-    Action,
     Diagnosis,
     Unknown,
     parse,
     read_report,
     signed,
 )
+from ganeti.protocol.maintenance.stored import Action
 
 KEY = b"0123456789abcdef0123456789abcdef01234567\n"
 NODE = "node1.example.com"

@@ -23,8 +23,9 @@ OUR_ARGUMENTS = {
     "GET /2/instances": {"copies"},
 }
 OUR_FIELDS = {
-    "instance_copies": ["disk.copies", "disk.copied", "disk.templates"]
-}  # of lists, where asked for
+    "instance_copies": ["disk.copies", "disk.copied", "disk.templates"],  # where asked for
+    "network": ["external_reservations6"],
+}
 # The one may be in the body or in the query, the other is what the server makes of the body.
 SET_OTHERWISE = {
     "POST /2/instances/{instance}/replace-disks": {"disks"},
@@ -67,7 +68,11 @@ def test_a_route_is_as_in_the_model(name: str) -> None:
 def test_the_fields_of_objects_are_those_of_the_model() -> None:
     of_lists = {"instance_copies": [*FIELDS["instance"], *OUR_FIELDS["instance_copies"]]}
     expected = {**FACTS["object_fields"], **of_lists}
-    assert {what: list(fields) for what, fields in FIELDS.items()} == expected
+    ours = set(OUR_FIELDS["network"])
+    shown = {what: list(fields) for what, fields in FIELDS.items()}
+    assert ours < set(shown["network"])
+    shown["network"] = [field for field in shown["network"] if field not in ours]
+    assert shown == expected
 
 
 @pytest.mark.shows("2.0/rapi/read-write", "2.1/migrate-node/rapi", "2.1/evacuate-node/rapi")
