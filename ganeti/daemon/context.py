@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ganeti.base.errors import OpPrereqError
 from ganeti.base.paths import Paths
+from ganeti.daemon import memory
 from ganeti.daemon.options import NetworkOptions, Options, OptionsT, TlsOptions
 from ganeti.daemon.starter import READY, Report, notify
 from ganeti.system import environment, process
@@ -53,7 +54,9 @@ class DaemonContext:
     def ready(self) -> None:
         """Tell the process that started us that we answer."""
         gc.collect()
+        memory.give_back()
         gc.freeze()  # objects loaded by now stay; the collector need not look at them again
+        gc.enable()
         logger.info("Ready")
         if self._report is not None:
             self._report.send(0)

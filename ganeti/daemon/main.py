@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import faulthandler
+import gc
 import logging
 import math
 import os
@@ -43,7 +44,7 @@ from ganeti.base.errors import (
     failing_as,
 )
 from ganeti.base.paths import Paths
-from ganeti.daemon import log
+from ganeti.daemon import log, memory
 from ganeti.daemon.context import DaemonContext
 from ganeti.daemon.options import Options, parse
 from ganeti.daemon.starter import (
@@ -187,6 +188,7 @@ def _be_the_right_user(spec: DaemonSpec, paths: Paths) -> None:
 
 
 def _run(spec: DaemonSpec, context: DaemonContext) -> int:
+    memory.return_large_buffers()
     os.umask(_UMASK)
     show_name(spec.name)
     _raise_open_files_limit()
@@ -207,6 +209,7 @@ def _run(spec: DaemonSpec, context: DaemonContext) -> int:
         logger.info("Starting on %s", context.hostname)
         if spec.pre_loop is not None:
             context.prepared = spec.pre_loop(context)
+        gc.disable()  # what is made now stays; `DaemonContext.ready` looks through it once
         asyncio.run(_main(spec, context))
         logger.info("Stopped")
         return context.exit_status

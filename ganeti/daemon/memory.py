@@ -7,14 +7,20 @@ is logged and the daemon goes on: below a limit the lock itself may be granted, 
 mapped beyond it fails, and a daemon that cannot load a library is worse than one that may be
 swapped out.
 
-Source: mlockall(2); design of Ganeti 2.1, "Node daemon in RAM".
+Memory that a daemon needed for a moment only goes back to the system: `return_large_buffers` and
+`give_back` are called for every daemon.
+
+Source: mlockall(2), malloc_trim(3); design of Ganeti 2.1, "Node daemon in RAM".
 """
 
 import ctypes
+import gc
 import logging
 import mmap
 import os
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 logger = logging.getLogger(__name__)
@@ -25,6 +31,11 @@ _MCL_ONFAULT: Final = 4
 _MLOCK_ONFAULT: Final = 1  # mlock2(2)
 _MAP_NORESERVE: Final = 0x4000  # mmap(2); the module names it from Python 3.13 on
 _M_ARENA_MAX: Final = -8  # mallopt(3)
+
+_M_MMAP_THRESHOLD: Final = -3
+_M_TRIM_THRESHOLD: Final = -1
+_LARGE_BYTES: Final = 1 << 20  # nothing that is done often needs that much
+_SPARE_BYTES: Final = 2 << 20  # free at the end of the heap; less would be asked for all the time
 
 # With every page locked a thread's stack is memory in use; the default of 8 MB would be too much.
 THREAD_STACK_BYTES: Final = 256 * 1024
@@ -108,8 +119,42 @@ def _may_exceed(limit: int, libc: ctypes.CDLL) -> bool:
     return bool(status == 0)
 
 
+def return_large_buffers() -> None:
+    """Let the C library return each large buffer to the system once it is freed.
+
+    By default it learns from the first configuration that is read to keep buffers of that size, in
+    each thread that ever had one.  To be called at the start of a daemon.
+    """
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+        libc.mallopt(_M_TRIM_THRESHOLD, _SPARE_BYTES)
+
+
+def give_back() -> None:
+    """Return memory to the system that is not used any more, as after a start."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "malloc_trim"):  # other C libraries keep less
+        libc.malloc_trim(0)
+
+
 def _share_one_heap() -> None:
     """Keep glibc from reserving 64 MB for each thread, which would all count as locked."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:  # other C libraries do not reserve
         mallopt(_M_ARENA_MAX, 1)
+
+
+@contextmanager
+def of_what_stays() -> Iterator[None]:
+    """Keep the collector of garbage from looking at the many objects made here, now and later.
+
+    For a table of a large cluster that would take longer than to make it.  Cycles that become
+    garbage meanwhile stay too, so this is for a short time, once.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()

@@ -3,26 +3,31 @@
 Each touches its pid file again and again, from its event loop, also while it starts and asks for
 votes.  The other one counts its own looks at that file, so after a machine stood still as a whole
 nobody is taken to hang.  A process that computes, waits for the disk or is traced by a debugger is
-left alone.  Where the daemons are units of systemd, its watchdog does this.
+left alone.  The node daemon replaces one whose partner cannot: it hangs as well, or does not run.
+
+A daemon that was started by its unit is only killed: systemd starts it again.  The watchdog of the
+unit is left for a machine on which nobody of these looks any more.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ganeti.base.errors import GenericError
 from ganeti.daemon.context import DaemonContext
-from ganeti.system import daemon_control, filelock, process, process_facts, systemd
+from ganeti.system import daemon_control, filelock, process, process_facts
 
 logger = logging.getLogger(__name__)
 
-LOOK_S: Final = 0.8
-LOOKS_MAX: Final = 4  # without a sign of life
+LOOK_S: Final = 0.6
+LOOKS_MAX: Final = 4  # without a sign of life; with one more before them, and a start, below 5 s
 _KILL_S: Final = 5.0
 _PATIENT_STATES: Final = frozenset("RDt")  # running, waiting for the disk, traced: proc(5)
 _FOREGROUND: Final = frozenset({"-f", "--foreground"})
@@ -70,22 +75,39 @@ async def give_signs_of_life(context: DaemonContext, own: str) -> None:
 
 async def look_after(context: DaemonContext, partner: str) -> None:
     """Replace the partner, for ever, when it gives no sign of life."""
-    if systemd.unit_of(context.paths, partner) is not None:
-        return
-    patience, pid_file = Patience(), context.paths.pid_file(partner)
+    patience = Patience()
     while True:
         await asyncio.sleep(LOOK_S)
-        try:
-            sight = _look(pid_file)
+        with _ignored(partner):
+            sight = _look(context, partner)
             if patience.ends(sight):
-                assert sight is not None
                 patience = Patience()
-                await asyncio.to_thread(_replace, context, partner, sight.pid)
-        except (GenericError, OSError) as err:
-            logger.warning("Cannot look after %s: %s; ignoring", partner, err)
+                await _replace(context, partner, sight)
 
 
-def _look(pid_file: str) -> Sight | None:
+async def look_after_pair(context: DaemonContext, names: Sequence[str]) -> None:
+    """Replace partners, for ever, that give no sign of life and have nobody to replace them."""
+    patience = {name: Patience() for name in names}
+    while True:
+        await asyncio.sleep(LOOK_S)
+        with _ignored(" and ".join(names)):
+            sights = {name: _look(context, name) for name in names}
+            hung = {name for name, sight in sights.items() if patience[name].ends(sight)}
+            if hung and all(name in hung or sights[name] is None for name in names):
+                patience = {name: Patience() for name in names}
+                await asyncio.gather(*(_replace(context, name, sights[name]) for name in hung))
+
+
+@contextlib.contextmanager
+def _ignored(whom: str) -> Iterator[None]:
+    try:
+        yield
+    except (GenericError, OSError) as err:
+        logger.warning("Cannot look after %s: %s; ignoring", whom, err)
+
+
+def _look(context: DaemonContext, name: str) -> Sight | None:
+    pid_file = context.paths.pid_file(name)
     pid = filelock.running_pid(pid_file)
     return None if pid is None else look(pid, os.stat(pid_file).st_mtime_ns)
 
@@ -96,7 +118,12 @@ def look(pid: int, touched_ns: int = 0) -> Sight | None:
     return None if facts is None else Sight(pid, touched_ns, facts.cpu_s, facts.state)
 
 
-def _replace(context: DaemonContext, name: str, pid: int) -> None:
+async def _replace(context: DaemonContext, name: str, sight: Sight | None) -> None:
+    assert sight is not None, "one that does not run does not hang"
+    await asyncio.to_thread(_kill_and_start, context, name, sight.pid)
+
+
+def _kill_and_start(context: DaemonContext, name: str, pid: int) -> None:
     """Kill a daemon and start it as it was started; who started it in the foreground does that."""
     args = process_facts.arguments(pid)[2:]  # behind the interpreter and the program
     logger.warning("%s (process %d) hangs, it is killed", name, pid)

@@ -21,7 +21,8 @@ from ganeti.system import clock, daemon_control, process
 
 logger = logging.getLogger(__name__)
 
-_SETTLE_S: Final = 30.0
+_SETTLE_S: Final = 30.0  # beside what it asks etcd
+_SETTLE_QUESTIONS: Final = 3
 FAIL_OVER_S: Final = 300.0
 _REBOOT: Final = "/proc/sysrq-trigger"
 
@@ -114,8 +115,10 @@ class NodeHands:
     async def settle(self) -> bool:
         """As declared."""
         argv = daemon_control.command(lease.DRBD_HELPER, ["settle"])
+        # Where leases are long, as machines are slow, etcd has longer for each answer, too.
+        limit_s = _SETTLE_S + _SETTLE_QUESTIONS * self._settings.timing.command_s
         result = await asyncio.to_thread(
-            process.run, argv, timeout_s=_SETTLE_S, env=daemon_control.environment_of(self._paths)
+            process.run, argv, timeout_s=limit_s, env=daemon_control.environment_of(self._paths)
         )
         if result.status != 0:
             trouble = result.output_tail() or process.describe_end(result)

@@ -57,6 +57,7 @@ class Watchdog:
             raise OpPrereqError(_explain(path, err)) from err
         try:
             if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+                os.write(descriptor, _FEED)  # a device counts from when it is opened
                 return cls(descriptor, "named pipe", timeout_s)
             identity, given_s = _prepare(descriptor, path, timeout_s)
             return cls(descriptor, identity, given_s)

@@ -9,6 +9,9 @@ A helper that hangs is ended and replaced in the same way.  It hangs if it tells
 for some seconds while a call waits for one, or longer while it starts.  Calls that it had not
 given to a child go to the next one.  That they were not begun is certain: nobody had read the
 request when the last holder of its channel was gone.
+
+The same goes for a child that was made ahead and hangs when its call comes.  One that has begun is
+left to its deadline.
 """
 
 import asyncio
@@ -27,9 +30,10 @@ from typing import Final
 from ganeti.base.errors import GenericError, TransportError
 from ganeti.base.paths import Paths
 from ganeti.daemon import memory
+from ganeti.daemon.partner import LOOK_S, Patience, look
 from ganeti.noded import child, helper
 from ganeti.protocol.node_rpc import NodeCall, encode_failure
-from ganeti.system import nursery, process
+from ganeti.system import nursery, process, process_facts
 from ganeti.transport.flow import canceled_by
 
 logger = logging.getLogger(__name__)
@@ -97,6 +101,7 @@ class _Running:
         self.pid: int | None = None
         self.wait_status: int | None = None
         self.was_cut_off = False
+        self.has_hung = False
         self.ended = asyncio.Event()
 
     @property
@@ -106,8 +111,9 @@ class _Running:
 
     @property
     def was_never_begun(self) -> bool:
-        """Whether it went under with the helper, before a child had it."""
-        return self.was_cut_off and self.pid is None and not self.received
+        """Whether it went under with the helper, or a child that hung, before a child had it."""
+        is_nobodys = self.pid is None or self.has_hung
+        return self.was_cut_off and is_nobodys and not self.received
 
     def signal_group(self, number: signal.Signals, *, leader_only: bool = False) -> None:
         """Send a signal to the child, or to it and all of its group, unless it has ended."""
@@ -164,8 +170,10 @@ class Children:
         for _ in range(_TRIES):
             replaced = self._replaced
             answer = await self._call_once(call, head, body, deadline_s, end_s, gone)
-            if answer is not None:
+            if answer:
                 return answer
+            if answer is not None:
+                continue
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(end_s):
                     await asyncio.shield(replaced)
@@ -180,7 +188,7 @@ class Children:
         end_s: float,
         gone: asyncio.Future[None] | None,
     ) -> bytes | None:
-        """As `call`; None if the helper was gone before it gave the call to a child."""
+        """As `call`; nothing if no child has begun it: None if the helper was gone, else empty."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         running = _Running(ours)
@@ -193,7 +201,9 @@ class Children:
             async with asyncio.timeout_at(end_s):
                 with canceled_by(gone) if gone is not None else contextlib.nullcontext():
                     await self._converse(running, child.encode_request(head, body))
-            return None if running.was_never_begun else await self._answer(call, running)
+            if running.was_never_begun:
+                return b"" if running.has_hung else None
+            return await self._answer(call, running)
         except TimeoutError:
             why = f"did not end within {deadline_s:g} s on node {self._hostname}"
             return await self._stop(running, f"{call.name} {why} and was stopped")
@@ -256,6 +266,23 @@ class Children:
         with contextlib.suppress(ProcessLookupError):
             os.kill(handle.pid, signal.SIGKILL)  # its end is seen on the control socket
 
+    def _look_at_child_later(self, number: int, patience: Patience) -> None:
+        self._loop.call_later(LOOK_S, self._look_at_child, number, patience)
+
+    def _look_at_child(self, number: int, patience: Patience) -> None:
+        """Kill the child of a call if it hangs and has not begun with it."""
+        running = self._calls.get(number)
+        if running is None or running.pid is None or running.ended.is_set() or running.received:
+            return
+        if process_facts.name_of(running.pid) != helper.SPARE_NAME:
+            return
+        if patience.ends(look(running.pid)):
+            logger.critical("the spare child %d hangs, it is killed", running.pid)
+            running.has_hung = True
+            running.signal_group(signal.SIGKILL, leader_only=True)
+            return
+        self._look_at_child_later(number, patience)
+
     async def _answer(self, call: NodeCall, running: _Running) -> bytes:
         """Return the answer of the child, or a failure when there is none."""
         if running.is_complete:
@@ -299,7 +326,9 @@ class Children:
         running = self._calls.get(report.number)
         if running is None:
             return  # answered and forgotten
-        running.pid = report.pid
+        if running.pid is None:
+            running.pid = report.pid
+            self._look_at_child_later(report.number, Patience())
         if report.wait_status is not None:
             running.wait_status = report.wait_status
             running.ended.set()

@@ -17,9 +17,10 @@ from typing import Final
 
 from ganeti.base.errors import CommandError, GenericError, OpExecError
 from ganeti.base.json import dumps
-from ganeti.objects.hypervisors import ConsoleKind, ConsoleWay
+from ganeti.objects.hypervisors import ConsoleKind
 from ganeti.objects.model import InstanceConsole
 from ganeti.protocol import node_rpc
+from ganeti.protocol.luxi import ConsoleWay
 from ganeti.system import process
 from ganeti.transport.flow import PIECE_BYTES, End, StreamEnd, pump
 from ganeti.transport.http_message import HttpRequest, HttpResponse, HttpStream

@@ -24,6 +24,7 @@ from typing import Annotated, Final, TypeVar
 from msgspec import structs
 
 from ganeti.base import metrics
+from ganeti.base.daemons import MASTER_DAEMONS
 from ganeti.base.errors import GenericError, NotSupportedError, OpExecError
 from ganeti.base.json import loads_as
 from ganeti.daemon import log, memory
@@ -31,6 +32,7 @@ from ganeti.daemon.context import DaemonContext, listen_address
 from ganeti.daemon.follow import follow_certificate
 from ganeti.daemon.main import DaemonSpec
 from ganeti.daemon.options import Port, TlsOptions, option
+from ganeti.daemon.partner import look_after_pair
 from ganeti.daemon.tally import Tally
 from ganeti.node_ops import dispatch
 from ganeti.node_ops.context import NodeContext
@@ -278,6 +280,7 @@ async def _serve(context: DaemonContext) -> None:
         ) as listening:
             logger.info("Listening on %s port %d", address, listening.port)
             followed = {certificate, context.paths.server_pem}
+            context.spawn(look_after_pair(context, MASTER_DAEMONS), "watch over LuxiD and WConfD")
             with follow_certificate(context, listening, followed, make_context):
                 context.ready()
                 await context.stopping.wait()

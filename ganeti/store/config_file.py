@@ -9,6 +9,7 @@ Source: config.json, "file"; ARCHITECTURE, invariant 4.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
@@ -23,7 +24,7 @@ from ganeti.config.deltas.journal import Record
 from ganeti.protocol.node_rpc_values import ConfigVersion
 from ganeti.system import files
 from ganeti.system.failpoints import reached
-from ganeti.system.files import NotSyncedError
+from ganeti.system.files import NotSyncedError, Piece
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +102,10 @@ def identity(paths: Paths) -> Identity:
         found = os.stat(paths.config_data)
     except OSError as err:
         raise ConfigurationError(f"cannot read {paths.config_data}: {err.strerror}") from err
+    return _identity_of(found)
+
+
+def _identity_of(found: os.stat_result) -> Identity:
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
@@ -119,9 +124,45 @@ def write_config(paths: Paths, data: bytes) -> None:
     files.remove_if_exists(paths.config_journal)
 
 
-def write_config_pieces(paths: Paths, pieces: Sequence[bytes]) -> None:
-    """Replace the file alone, from pieces that need not be joined first; as `write_config`."""
-    files.write_durable(paths.config_data, pieces, FILE_MODE)
+class MastersFile:
+    """The configuration file of a running master, without its journal.
+
+    It replaces what it read or wrote itself, and nothing else: a master that stood still while
+    another one took over may find that its node was given a newer configuration meanwhile.
+    """
+
+    def __init__(self, paths: Paths) -> None:
+        self._paths = paths
+        self._own = self._next = identity(paths) if has_config(paths) else None
+
+    def check(self) -> None:
+        """Refuse to go on from another file.
+
+        Raises:
+            OSError: somebody else replaced it.
+        """
+        if has_config(self._paths) and identity(self._paths) != self._own:
+            text = "another process replaced it; is another node the master?"
+            raise OSError(errno.ESTALE, text, self._paths.config_data)
+
+    def write(self, pieces: Sequence[Piece]) -> None:
+        """Replace it, from pieces that need not be joined first.
+
+        Raises:
+            OSError: the old configuration stays.
+            NotSyncedError: see `files.write_durable`.
+        """
+        path = self._paths.config_data
+        try:
+            files.write_durable(path, pieces, FILE_MODE, ready=self._ready)
+        except NotSyncedError:
+            self._own = self._next
+            raise
+        self._own = self._next
+
+    def _ready(self, descriptor: int) -> None:
+        self.check()
+        self._next = _identity_of(os.fstat(descriptor))
 
 
 def fold_journal(paths: Paths, now: float) -> int:

@@ -18,8 +18,10 @@ from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
 from ganeti.protocol.node_rpc_values import NodeFacts
 from ganeti.store import config_file, ssconf
+from ganeti.store.config_file import read_config
+from ganeti.store.config_reader import identity
 from ganeti.store.job_files import JobFiles
-from ganeti.system import filelock, files
+from ganeti.system import clock, filelock, files
 from ganeti.system.filelock import FileLock
 
 logger = logging.getLogger(__name__)
@@ -29,6 +31,8 @@ _CLAIM_MODE: Final = 0o600
 _FAILOVER_LOCK_MODE: Final = 0o644
 _LOCK_TIMEOUT_S: Final = 5.0
 _JOB_LOCK: Final = re.compile(r"job_([0-9]+)_[0-9]+")
+# A file replaced twice within a tick of the file system's clock may look as if it had not been.
+_SETTLED_S: Final = 1.0
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -61,6 +65,10 @@ class _ConfigHead(msgspec.Struct, frozen=True):
         return "" if node is None else node.name
 
 
+_decoder: Final = msgspec.json.Decoder(_ConfigHead)
+_known: Final[dict[str, tuple[object, _ConfigHead]]] = {}  # of the file read last, by its path
+
+
 def own_facts(paths: Paths) -> NodeFacts:
     """Return the facts that this node answers in a vote; unreadable files count as not there.
 
@@ -81,6 +89,7 @@ def own_facts(paths: Paths) -> NodeFacts:
         takes_many_files=True,
         fails_over=_is_failing_over(paths),
         patches_config=True,
+        keeps_ssconf=True,
     )
 
 
@@ -106,10 +115,37 @@ def _config_head(paths: Paths) -> _ConfigHead:
     if not config_file.has_config(paths):
         return _ConfigHead()
     try:
-        return loads_as(_ConfigHead, config_file.read_config(paths))
-    except (errors.ConfigurationError, errors.ProtocolError) as err:
+        return _known_head(paths)
+    except errors.ConfigurationError as err:
         logger.warning("The configuration here cannot be used: %s; ignoring", err.message)
         return _ConfigHead()
+
+
+def _known_head(paths: Paths) -> _ConfigHead:
+    """Return the head of the configuration; a file that is as it was is not read again.
+
+    Daemons of the master vote twice a minute, and when they start.
+    """
+    path = paths.config_data
+    present = identity(paths)
+    file, journal = present
+    known = _known.get(path)
+    if known is not None and known[0] == present:
+        return known[1]
+    changed_s = max(file[1], 0 if journal is None else journal[1]) / 1e9
+    is_settled = clock.now() - changed_s > _SETTLED_S
+    head = _read_head(read_config(paths))
+    if is_settled and identity(paths) == present:
+        _known.clear()
+        _known[path] = (present, head)
+    return head
+
+
+def _read_head(data: bytes) -> _ConfigHead:
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as err:
+        raise errors.ConfigurationError(f"not JSON, or not a configuration: {err}") from err
 
 
 def _master_name(paths: Paths, head: _ConfigHead) -> str:
@@ -219,6 +255,30 @@ def accept_master(paths: Paths, *, serial_no: int, values: dict[str, str]) -> li
             raise errors.OpPrereqError(
                 f"the claim with serial number {serial_no} is not the one that this node took"
                 f" note of last: {present.serial_no}, of {present.name or 'nobody'}"
+            )
+        return ssconf.write_values(paths, values)
+
+
+def keep_ssconf(paths: Paths, *, serial_no: int, values: dict[str, str]) -> list[str]:
+    """Write the simple configuration of a master; returns the keys that changed.
+
+    A master that stood still while another one took over goes on where it stopped, which may be
+    right before this.
+
+    Args:
+        serial_no: of a configuration that the master has.
+
+    Raises:
+        OpPrereqError: this node follows one that came later.
+    """
+    with _locked(paths):
+        claim, name = read_claim(paths), values.get("master_node")
+        present = ssconf.read_key_or_none(paths, "master_node")
+        if serial_no < claim.serial_no and name not in (None, present):
+            raise errors.OpPrereqError(
+                f"node {name} is not the master any more: {present} is, with a configuration of"
+                f" serial number {claim.serial_no}",
+                errors.ErrorCode.STATE,
             )
         return ssconf.write_values(paths, values)
 

@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from ganeti.base.errors import ConfigurationError, GenericError, OpPrereqError
-from ganeti.base.paths import Paths
-from ganeti.config.ssconf_values import VALUE_BYTES_MAX
+from ganeti.base.paths import SSCONF_BYTES_MAX, Paths
 from ganeti.system import files
 from ganeti.system.filelock import FileLock
 
@@ -90,7 +89,7 @@ def read_key_or_none(paths: Paths, key: str) -> str | None:
     _check_key(key)
     path = paths.ssconf_file(key)
     try:
-        data = files.read_bytes_or_none(path, VALUE_BYTES_MAX)
+        data = files.read_bytes_or_none(path, SSCONF_BYTES_MAX)
         return None if data is None else data.decode().removesuffix("\n")
     except OSError as err:
         raise ConfigurationError(f"cannot read {path}: {err.strerror}") from err
@@ -119,9 +118,9 @@ def encode_values(values: Mapping[str, str]) -> dict[str, bytes]:
             raise OpPrereqError(f"ssconf value of {key} is not a text")
         content = value if not value or value.endswith("\n") else value + "\n"
         data = content.encode()
-        if len(data) > VALUE_BYTES_MAX:
+        if len(data) > SSCONF_BYTES_MAX:
             raise OpPrereqError(
-                f"ssconf value of {key} has {len(data)} bytes, {VALUE_BYTES_MAX} are allowed"
+                f"ssconf value of {key} has {len(data)} bytes, {SSCONF_BYTES_MAX} are allowed"
             )
         contents[key] = data
     return contents

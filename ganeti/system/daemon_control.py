@@ -1,13 +1,15 @@
 """Starting and stopping the daemons of this node.
 
 A daemon started without ``--foreground`` detaches only once it answers, so the exit status of the
-program that was called tells whether it runs, and its output why not.
+program that was called tells whether it runs, and its output why not.  More arguments for it are in
+/etc/default/ganeti, as ``WCONFD_ARGS="--config-journal"``, which units of systemd read themselves.
 Where systemd has units for the daemons, it is asked to do both, and knows that they run.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -109,11 +111,35 @@ def start_daemon(
 def _start_program(
     paths: Paths, name: str, args: Sequence[str], hostname: str | None, timeout_s: float
 ) -> None:
-    argv = command(name, args)
+    argv = command(name, with_defaults(default_arguments(paths, name), args))
     result = process.run(argv, timeout_s=timeout_s, env=environment_of(paths, hostname))
     if result.status != 0 or result.timed_out:
         tail = result.output_tail() or process.describe_end(result)
         raise CommandError(f"{name} did not start: {tail}", argv, result.status, tail)
+
+
+def default_arguments(paths: Paths, name: str) -> list[str]:
+    """Return the arguments that a node's administrator gives a daemon each time.
+
+    Raises:
+        GenericError: their file cannot be read or understood.
+    """
+    variable = f"{name.removeprefix('ganeti-').upper()}_ARGS="
+    found: list[str] = []
+    try:
+        text = (files.read_bytes_or_none(paths.default_arguments) or b"").decode()
+        for line in text.splitlines():
+            if line.lstrip().startswith(variable):
+                found = shlex.split(shlex.split(line, comments=True)[0].removeprefix(variable))
+    except (OSError, ValueError) as err:
+        raise GenericError(f"cannot use {paths.default_arguments}: {err}") from err
+    return found
+
+
+def with_defaults(defaults: Sequence[str], args: Sequence[str]) -> list[str]:
+    """Return the arguments of a daemon that is started, or started again with those it had."""
+    has_them = list(args[: len(defaults)]) == list(defaults)
+    return [*args] if has_them else [*defaults, *args]
 
 
 def _start_unit(paths: Paths, name: str, unit: str, args: Sequence[str], timeout_s: float) -> None:

@@ -15,16 +15,18 @@ import errno
 import io
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from ganeti.base.errors import GenericError
+from ganeti.base.text import listed_paths
 from ganeti.system.failpoints import reached
 
 Piece: TypeAlias = bytes | memoryview  # of single bytes
 
 _PIECES_MAX: Final = 1024  # IOV_MAX of Linux
 
+_LIST_BYTES_MAX: Final = 1 << 20
 _READ_BYTES_MIN: Final = 4096
 _sequence = 0
 
@@ -127,6 +129,7 @@ def write_durable(
     owner: tuple[int, int] | None = None,
     times: tuple[float, float] | None = None,
     syncs_directory: bool = True,
+    ready: Callable[[int], None] | None = None,
 ) -> None:
     """Replace the file in one step and return once that survives a power cut.
 
@@ -138,6 +141,8 @@ def write_durable(
         times: access and modification time, seconds since the epoch.
         syncs_directory: without it a power cut may bring the old content back; for many files in
             one directory, which is synced once, by `fsync_directory`.
+        ready: is given the descriptor of the new file right before it takes the place of the old
+            one, which stays if this raises an error.
 
     Raises:
         OSError: the old content stays (disk full, no such directory, ...).
@@ -153,6 +158,8 @@ def write_durable(
         reached("before_fsync", path)
         os.fsync(descriptor)
         reached("before_rename", path)
+        if ready is not None:
+            ready(descriptor)
         os.rename(name, path)
     if syncs_directory:
         try:
@@ -230,6 +237,12 @@ def read_bytes_or_none(path: str, size_bytes_max: int = 1 << 30) -> bytes | None
         return read_bytes(path, size_bytes_max)
     except FileNotFoundError:
         return None
+
+
+def read_listed_paths(path: str) -> list[str] | None:
+    """Read a file that lists paths, one on each line; None if there is none."""
+    data = read_bytes_or_none(path, _LIST_BYTES_MAX)
+    return None if data is None else listed_paths(data.decode("utf-8", "replace"))
 
 
 def remove_if_exists(path: str) -> bool:

@@ -101,6 +101,15 @@ def show_name(name: str) -> None:
         file.write(name)
 
 
+def name_of(pid: int) -> str:
+    """Return the name that a process shows; "" if it is gone."""
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            return file.read().rstrip("\n")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 class ExitWatcher:
     """Calls back once for each watched process that ends, child or not, without polling.
 

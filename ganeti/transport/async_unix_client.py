@@ -75,7 +75,7 @@ class _Connection(asyncio.Protocol):
 class AsyncUnixClient:
     """A connection that is opened on first use, and again after it broke.
 
-    After a request that was cancelled it must be closed: the answer may still come.
+    Answers carry no mark of their request, so requests of several tasks wait for their turn.
     """
 
     def __init__(self, path: str, *, connect_timeout_s: float, timeout_s: float) -> None:
@@ -83,6 +83,7 @@ class AsyncUnixClient:
         self._connect_timeout_s = connect_timeout_s
         self._timeout_s = timeout_s
         self._connection: _Connection | None = None
+        self._turn = asyncio.Lock()
 
     def close(self) -> None:
         """Close the connection; a request under way fails, the next one opens a new one."""
@@ -92,13 +93,20 @@ class AsyncUnixClient:
 
     async def exchange(self, request: bytes) -> bytes:
         """Send an encoded request and return the encoded answer; errors as of `UnixClient.call`."""
+        async with self._turn:
+            try:
+                return await self._exchange(request)
+            except BaseException:  # a cancellation, too: the answer may still come
+                self.close()
+                raise
+
+    async def _exchange(self, request: bytes) -> bytes:
         if self._connection is None or not self._connection.is_open:
             self._connection = await self._connect()
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await self._connection.ask(request)
         except TimeoutError as err:
-            self.close()
             raise AnswerTimeoutError(f"no answer from {self.path} in time") from err
 
     async def _connect(self) -> _Connection:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 from typing import Final
+
+from ganeti.base.text import utc
 
 _GAP_S_MAX: Final = 60.0  # clocks that differ by less are not worth a word
 _DATE_FORMAT: Final = "%a, %d %b %Y %H:%M:%S GMT"
@@ -12,9 +13,7 @@ _DATE_FORMAT: Final = "%a, %d %b %Y %H:%M:%S GMT"
 
 def clock_words(valid_from: float, now: float, clock_name: str = "this node's clock") -> str:
     """Return by how much a clock, our own, is behind the beginning of a certificate."""
-    own, begin = (
-        time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at)) for at in (now, valid_from)
-    )
+    own, begin = utc(now), utc(valid_from)
     return (
         f"it begins on {begin}, and {clock_name} is {_span(valid_from - now)} behind that, at"
         f" {own}: compare the clocks of the nodes"

@@ -149,13 +149,26 @@ def node_client_context(paths: Paths) -> ssl.SSLContext:
     As of calls made by libcurl: the certificate names the cluster, not hosts.
     """
     own = paths.client_pem if os.path.exists(paths.client_pem) else paths.server_pem
+    return client_context(own, paths.server_pem)
+
+
+def client_context(certificate_path: str, authority_path: str) -> ssl.SSLContext:
+    """Return the context of a client that does not look at the name of the server.
+
+    Args:
+        certificate_path: PEM file with the client's key and certificate.
+        authority_path: PEM file of the authority for servers, or the certificate of the only one.
+
+    Raises:
+        X509CertError: a file is missing or not usable; names it.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(CIPHERS)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    _load(own, lambda: context.load_cert_chain(own))
-    _load(paths.server_pem, lambda: context.load_verify_locations(paths.server_pem))
+    _load(certificate_path, lambda: context.load_cert_chain(certificate_path))
+    _load(authority_path, lambda: context.load_verify_locations(authority_path))
     return context
 
 

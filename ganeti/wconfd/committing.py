@@ -28,7 +28,7 @@ from ganeti.config.state import ConfigState, Flush
 from ganeti.config.transaction import Transaction
 from ganeti.daemon.tally import Counter, Histogram
 from ganeti.protocol.node_rpc_values import ConfigVersion
-from ganeti.store.config_file import JournalFile, write_config_pieces
+from ganeti.store.config_file import JournalFile, MastersFile
 from ganeti.system import clock
 from ganeti.system.files import NotSyncedError
 
@@ -181,9 +181,14 @@ class Checkpoints:
     """
 
     def __init__(
-        self, paths: Paths, state: ConfigState, on_file: Callable[[], None], writes: Writes
+        self,
+        paths: Paths,
+        file: MastersFile,
+        state: ConfigState,
+        on_file: Callable[[], None],
+        writes: Writes,
     ) -> None:
-        self._paths = paths
+        self._file = file
         self._state = state
         self._journal = JournalFile(paths)
         self._on_file = on_file
@@ -197,6 +202,7 @@ class Checkpoints:
     def append(self, flush: Flush) -> int:
         """Make a change durable by its record; errors as of `JournalFile.append`."""
         line = record_of(flush.base, flush.version, flush.changed).line
+        self._file.check()
         self._journal.append([line])
         return len(line)
 
@@ -242,6 +248,6 @@ class Checkpoints:
     def _write(self, pieces: list[bytes], version: ConfigVersion) -> None:
         with self._mutex:
             if version.serial_no > self._written_no:  # one that was given up may end late
-                write_config_pieces(self._paths, pieces)
+                self._file.write(pieces)
                 self._written_no = version.serial_no
             self._journal.trim(version)

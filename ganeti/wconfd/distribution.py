@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ from ganeti.daemon.tally import Histogram, written
 from ganeti.jobs.votes import Answer
 from ganeti.objects.model import Node
 from ganeti.protocol.node_calls import NodeCalls
-from ganeti.protocol.node_rpc_values import CompressedText, ConfigPatch, ConfigVersion
+from ganeti.protocol.node_rpc_values import CompressedText, ConfigPatch, ConfigVersion, NodeFacts
 from ganeti.store import lease, ssconf
 from ganeti.store.config_file import FILE_MODE
 from ganeti.system import clock, files
@@ -67,6 +68,14 @@ class Content:
     pieces: list[bytes]
 
 
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Packed:
+    """A whole file as the node call takes it; in memory only while it is on its way to somebody."""
+
+    serial_no: int
+    content: CompressedText
+
+
 class Distributor:
     """Keeps the other nodes up to date with every write of the configuration.
 
@@ -91,14 +100,14 @@ class Distributor:
         self._couriers = Couriers(self, spawn, files_max=3, trip_s_max=TRIP_S_MAX)
         self._ssconf = SsconfComposer(keeper.durable)
         self._ssconf_version = 1
-        self._packed: tuple[int, CompressedText] | None = None  # serial number, content
+        self._packed: Callable[[], Packed | None] = lambda: None
         self._packing = asyncio.Lock()
         self._recent: dict[int, Content] = {}  # by serial number
         self._file_no: dict[str, int] = {}  # node -> serial number of the file that it took last
         self._records: deque[Record] = deque(maxlen=RECORDS_MAX)
         self._due_since: dict[str, float] = {}  # candidate -> the first change that it lacks
         self._replications = Histogram(metrics.WCONFD_REPLICATION_S)
-        self._patched: dict[str, bool] = {}  # node -> whether it knows the call for that
+        self._facts: dict[str, NodeFacts] = {}  # node -> which of our calls it knows
         self._write_own_ssconf({})
         self._renew_nodes()
         keeper.on_flush(self.changed)
@@ -192,13 +201,15 @@ class Distributor:
             self._due_since.pop(name, None)
         self._nodes = found
 
-    async def _config(self) -> tuple[int, CompressedText]:
-        """Return serial number and content of the newest configuration, packed once for all."""
+    async def _config(self) -> Packed:
+        """Return the newest configuration, packed once for all that get it at the same time."""
         async with self._packing:
             serial_no, pieces = self._keeper.state.serial_no, self._keeper.state.pieces
-            if self._packed is None or self._packed[0] != serial_no:
-                self._packed = (serial_no, await asyncio.to_thread(_pack, pieces))
-            return self._packed
+            packed = self._packed()
+            if packed is None or packed.serial_no != serial_no:
+                packed = Packed(serial_no, await asyncio.to_thread(_pack, pieces))
+                self._packed = weakref.ref(packed)
+            return packed
 
     def _newest(self) -> Content:
         """Return the newest configuration; it is remembered, as the base of the next ones."""
@@ -278,7 +289,7 @@ class Distributor:
                 taken[FILE] = serial_no
         if SSCONF in versions:
             version, values = self._ssconf_version, self._ssconf.values
-            error = await self._call(NodeCalls.write_ssconf_files, courier.target, values)
+            error = await self._bring_ssconf(courier, values)
             if error is not None:
                 return Delivery(taken, {SSCONF: error})
             taken[SSCONF] = version
@@ -293,7 +304,7 @@ class Distributor:
         has = courier.copies.has.get(CONFIG)
         records = list(self._records)
         first = next((n for n, r in enumerate(records) if r.change.base.serial_no == has), None)
-        if first is None or not await self._takes_patches(courier):
+        if first is None or not (await self._knows(courier)).patches_config:
             return None
         lines = b"".join(record.line for record in records[first:]).decode()
         result = await self._ask(NodeCalls.config_append, courier.target, CompressedText(lines))
@@ -310,20 +321,24 @@ class Distributor:
         newest = self._newest()
         if await self._patch(courier, newest):
             return newest.version.serial_no, None
-        serial_no, content = await self._config()
+        packed = await self._config()
         path = self._keeper.paths.globalize(self._keeper.paths.config_data)
         error = await self._call(
-            NodeCalls.upload_file_single, courier.target, path, content, *self._file_details()
+            NodeCalls.upload_file_single,
+            courier.target,
+            path,
+            packed.content,
+            *self._file_details(),
         )
         if error is None:
-            self._file_no[courier.name] = serial_no
-        return serial_no, error
+            self._file_no[courier.name] = packed.serial_no
+        return packed.serial_no, error
 
     async def _patch(self, courier: Courier, newest: Content) -> bool:
         """Send parts of the file; returns whether the node took them."""
         base = self._recent.get(self._file_no.pop(courier.name, 0))
         is_known = base is not None and CONFIG in courier.copies.has
-        if base is None or not is_known or not await self._takes_patches(courier):
+        if base is None or not is_known or not (await self._knows(courier)).patches_config:
             return False
         parts = parts_since(base.pieces, newest.pieces)
         patch = ConfigPatch(base.version, newest.version, parts)
@@ -335,14 +350,23 @@ class Distributor:
         self._file_no[courier.name] = newest.version.serial_no
         return True
 
-    async def _takes_patches(self, courier: Courier) -> bool:
-        known = self._patched.get(courier.name)
+    async def _bring_ssconf(self, courier: Courier, values: Mapping[str, str]) -> str | None:
+        """Send the simple configuration; returns why it did not arrive."""
+        if not (await self._knows(courier)).keeps_ssconf:
+            return await self._call(NodeCalls.write_ssconf_files, courier.target, values)
+        serial_no = self._keeper.state.serial_no
+        error = await self._call(NodeCalls.ssconf_accept, courier.target, serial_no, values)
+        if error is not None and self._watch is not None:
+            self._watch.prompt()  # it may follow another master
+        return error
+
+    async def _knows(self, courier: Courier) -> NodeFacts:
+        """Return the facts that tell which of our calls a node knows."""
+        known = self._facts.get(courier.name)
         if known is None:
             answer = await master_poll.ask_one(self._rpc, courier.target)
-            known = isinstance(answer, Answer) and bool(
-                answer.facts is not None and answer.facts.patches_config
-            )
-            self._patched[courier.name] = known
+            facts = answer.facts if isinstance(answer, Answer) else None
+            known = self._facts[courier.name] = facts or NodeFacts(master_name="")
         return known
 
     def _file_details(self) -> tuple[int, str, str, float, float]:
@@ -384,7 +408,7 @@ class Distributor:
                 "Cannot bring the configuration to node %s: %s; trying again", courier.name, error
             )
         if was_missing:
-            self._patched.pop(courier.name, None)  # another version may run there now
+            self._facts.pop(courier.name, None)  # another version may run there now
         if error is None and error_before is not None:
             logger.info("Node %s has the configuration again", courier.name)
 

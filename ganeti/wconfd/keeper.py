@@ -28,7 +28,7 @@ from ganeti.config.views import Base
 from ganeti.daemon import tally
 from ganeti.daemon.tally import Counter
 from ganeti.protocol.wconfd import ClientId, LockMode
-from ganeti.store.config_file import write_config_pieces
+from ganeti.store.config_file import MastersFile
 from ganeti.system import clock
 from ganeti.wconfd.committing import CONFIG_FILE, JOURNAL_FILE, Checkpoints, Committer, Writes
 from ganeti.wconfd.lock_service import LockService
@@ -46,6 +46,7 @@ class StateFiles:
     """The contents of the files when the daemon started."""
 
     config: ConfigState
+    file: MastersFile
     locks: bytes
     signalled: bytes
     reservations: bytes
@@ -76,9 +77,12 @@ class Keeper:
         self._listeners: list[Callable[[Flush], None]] = []
         self._file_listeners: list[Callable[[], None]] = []
         self.checkpoints: Checkpoints | None = None
+        self._masters_file = contents.file
         write, file = self._write, CONFIG_FILE
         if has_journal:
-            self.checkpoints = Checkpoints(paths, self.state, self._file_written, self.writes)
+            self.checkpoints = Checkpoints(
+                paths, contents.file, self.state, self._file_written, self.writes
+            )
             write, file = self.checkpoints.append, JOURNAL_FILE
             self.on_flush(self.checkpoints.follow)
         self.committer = Committer(self.state, write, self._written, clock.now, self.writes, file)
@@ -112,7 +116,7 @@ class Keeper:
         return Raw(b"".join(self.state.pieces))
 
     def _write(self, flush: Flush) -> int:
-        write_config_pieces(self.paths, flush.pieces)
+        self._masters_file.write(flush.pieces)
         return sum(map(len, flush.pieces))
 
     def lines(self) -> Iterator[str]:

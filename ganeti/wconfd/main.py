@@ -36,7 +36,7 @@ from ganeti.locking import serialisation
 from ganeti.locking.serialisation import decode_locks
 from ganeti.protocol.wconfd import MESSAGE_BYTES_MAX, SOCKET_MODE, ClientId
 from ganeti.store import ssconf
-from ganeti.store.config_file import fold_journal
+from ganeti.store.config_file import MastersFile, fold_journal
 from ganeti.store.config_upgrade import load_and_upgrade
 from ganeti.store.lease import CopiesReporter
 from ganeti.system import clock, files
@@ -66,6 +66,7 @@ def read_files(paths: Paths) -> StateFiles:
     config = _read_config(paths)
     return StateFiles(
         config,
+        MastersFile(paths),
         _read_volatile(paths, paths.locks_data, serialisation.EMPTY, decode_locks),
         _read_volatile(paths, paths.locks_own_data, signalling.EMPTY, decode_signalled),
         _read_volatile(

@@ -101,6 +101,10 @@ class ReservationMethods:
         uuid = self._network(network)
         return await self._saved(self._all.generate_ip(self._head, client, uuid))
 
+    async def generate_ip6(self, client: ClientId, network: str) -> str:
+        uuid = self._network(network)
+        return await self._saved(self._all.generate_ip6(self._head, client, uuid))
+
     def list_reserved_ips(self, client: ClientId) -> object:
         return self._all.ip_actions(client)
 

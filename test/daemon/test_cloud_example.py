@@ -158,6 +158,25 @@ def test_the_image_is_copied_and_a_partition_has_the_seed(
     assert renamed["network-config"] == NETWORK_CONFIG
 
 
+CONFIG_6 = """\
+    subnets:
+      - type: static6
+        address: "2001:db8::5/64"
+        gateway: "2001:db8::1"
+"""
+
+
+def test_an_ipv6_address_is_given_with_the_prefix_and_gateway_of_its_kind(tmp_path: Path) -> None:
+    image = make_image(tmp_path / "a.raw", "gpt")
+    card = {"NIC_COUNT": "1", "NIC_0_MAC": NICS["NIC_0_MAC"], "NIC_0_IP": "2001:db8::5"}
+    network = {"SUBNET": "192.0.2.0/24", "GATEWAY": "192.0.2.1"}
+    network |= {"SUBNET6": "2001:db8::/64", "GATEWAY6": "2001:db8::1"}
+    card |= {f"NIC_0_NETWORK_{name}": value for name, value in network.items()}
+    result = run("create", tmp_path, OSP_OS_IMAGE=str(image), **card)
+    assert result.returncode == 0, result.stderr
+    assert seed(f"{tmp_path / 'disk'}@@{14 * MIB}")["network-config"].endswith(CONFIG_6)
+
+
 def test_a_disk_can_be_the_seed(tmp_path: Path) -> None:
     image, second = make_image(tmp_path / "a.raw", ""), tmp_path / "second"
     with open(second, "wb") as file:

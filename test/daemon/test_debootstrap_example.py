@@ -73,6 +73,17 @@ def test_every_network_card_gets_its_settings() -> None:
     assert "interfaces.d" not in run("create", **DISK).stdout
 
 
+def test_an_address_of_ipv6_is_written_as_such() -> None:
+    networks = {"NIC_0_NETWORK_SUBNET": "192.0.2.0/24", "NIC_0_NETWORK_GATEWAY": "192.0.2.1"}
+    networks |= {"NIC_0_NETWORK_SUBNET6": "2001:db8::/64", "NIC_0_NETWORK_GATEWAY6": "2001:db8::1"}
+    for address, text in (
+        ("2001:db8::77", "inet6 static address 2001:db8::77/64 gateway 2001:db8::1"),
+        ("192.0.2.77", "inet static address 192.0.2.77/24 gateway 192.0.2.1"),
+    ):
+        result = run("create", **DISK, NIC_COUNT="1", NIC_0_IP=address, **networks)
+        assert f"iface eth0 {text}" in " ".join(result.stdout.split())
+
+
 def test_rename_mounts_and_undoes() -> None:
     result = run("rename", **DISK, OLD_INSTANCE_NAME="old.example.com")
     assert result.returncode == 0, result.stderr

@@ -16,7 +16,7 @@ import pytest
 from fakes import xl_program
 from guests.instances import make_instance
 from guests.nodes import QEMU, kvm_nodes
-from guests.trees import container_disk, tree_disk
+from guests.trees import container_disk, remove_groups, tree_disk
 
 from ganeti.base.errors import GenericError, HypervisorError, OpPrereqError
 from ganeti.base.paths import Paths
@@ -89,6 +89,7 @@ def lxc(base: Path) -> Iterator[Rig]:
     finally:
         for index in (0, 1):
             rig.driver(index).stop(rig.instance.name, force=True)
+        remove_groups(rig.instance.name)
 
 
 @contextmanager

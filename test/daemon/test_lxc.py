@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from guests.instances import make_instance
-from guests.trees import container_disk
+from guests.trees import container_disk, remove_groups
 
 from ganeti.base.errors import HypervisorError, OpPrereqError
 from ganeti.base.paths import Paths
@@ -36,6 +36,7 @@ def lxc(tmp_path: Path) -> Iterator[LxcHypervisor]:
     yield driver
     driver.stop(NAME, force=True)
     assert driver.all_instances_info() == []
+    remove_groups(NAME)
 
 
 @pytest.fixture

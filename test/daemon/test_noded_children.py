@@ -13,6 +13,7 @@ import pytest
 from fakes.noded_node import children_at_work
 
 from ganeti.base.paths import Paths
+from ganeti.daemon.partner import LOOK_S, LOOKS_MAX
 from ganeti.noded.child import RequestHead
 from ganeti.noded.children import Children, HelperHandle, start_helper
 from ganeti.noded.helper import SPARE_NAME
@@ -78,6 +79,12 @@ async def the_spare_of(pid: int) -> psutil.Process:
 async def ended(child: psutil.Process) -> None:
     """Wait until a child has ended; its parent may still have to take note of that."""
     while child.is_running() and child.status() != psutil.STATUS_ZOMBIE:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
+async def begun(child: psutil.Process) -> None:
+    """Wait until a child has its call, and sleeps."""
+    while child.name() == SPARE_NAME or child.status() != psutil.STATUS_SLEEPING:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 
 
@@ -230,6 +237,38 @@ def test_a_helper_that_hangs_is_replaced_and_no_call_is_lost(handle: HelperHandl
         assert json.loads(await begun) == [True, None]
 
     assert run(handle, use) == []
+
+
+def test_a_call_passes_by_a_spare_child_that_hangs(handle: HelperHandle) -> None:
+    async def use(children: Children) -> None:
+        spare = await the_spare_of(handle.pid)
+        spare.suspend()
+        body = b"[" + b" " * (1 << 20) + b"0]"  # more than the channel takes at once, and less
+        for each in (b"[0]", body):
+            assert json.loads(await children.call(DELAY, HEAD, each, 60.0)) == [True, None]
+            spare = await the_spare_of(handle.pid)
+            spare.suspend()
+        spare.resume()
+        assert children._helper.pid == handle.pid
+
+    assert run(handle, use) == []
+
+
+def test_a_child_that_hangs_at_work_is_left_to_its_deadline(
+    handle: HelperHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ganeti.noded.children.STOP_GRACE_S", 0.3)
+
+    async def use(children: Children) -> None:
+        limit_s = 2 * (LOOKS_MAX + 1) * LOOK_S
+        call = asyncio.ensure_future(children.call(DELAY, HEAD, b"[3600]", limit_s))
+        child = await the_child_of(handle.pid)
+        await begun(child)
+        child.suspend()
+        assert "did not end within 6 s" in json.loads(await call)[1]
+        await ended(child)
+
+    run(handle, use)
 
 
 def test_a_helper_that_dies_again_and_again_ends_the_daemon(

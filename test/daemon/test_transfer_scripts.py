@@ -19,7 +19,7 @@ from ganeti.node_ops.transfers import ends
 from ganeti.node_ops.transfers import main as transfer_process
 from ganeti.node_ops.transfers.ends import End
 from ganeti.node_ops.transfers.status import Request, TransferFiles, TransferStatus
-from ganeti.protocol.node_rpc_values import TransferOptions
+from ganeti.protocol.node_rpc_values import StreamForm, TransferOptions
 from ganeti.system import process
 
 WAIT_S = 60.0
@@ -84,9 +84,9 @@ def test_a_script_that_does_nothing_is_stopped(
 
     def move() -> None:
         if receives:
-            list(ends.open_sink(end, Endless()).run())
+            list(ends.open_sink(end, Endless(), StreamForm.FRAMES).run())
         else:
-            with contextlib.closing(ends.open_source(end)) as source:
+            with contextlib.closing(ends.open_source(end, StreamForm.FRAMES)) as source:
                 list(source.pieces())
 
     with pytest.raises(CommandError, match="was stopped: nothing moved for 1 s"):

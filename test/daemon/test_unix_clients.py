@@ -294,6 +294,34 @@ def test_a_call_from_a_loop_that_times_out_closes_the_connection(server: str) ->
     run(test())
 
 
+def test_tasks_that_ask_at_the_same_time_get_their_own_answers(server: str) -> None:
+    async def test() -> None:
+        with contextlib.closing(looping(server)) as client:
+            answers = await asyncio.gather(*(ask(client, "x", [number]) for number in range(20)))
+            assert answers == [["x", [number], None] for number in range(20)]
+
+    run(test())
+
+
+def test_who_is_cancelled_takes_no_answer_from_others(server: str) -> None:
+    async def test() -> None:
+        with contextlib.closing(looping(server)) as client:
+            asking = asyncio.create_task(ask(client, "wait", [0.2]))
+            impatient = asyncio.create_task(ask(client, "x", [1]))
+            patient = asyncio.create_task(ask(client, "x", [2]))
+            await asyncio.sleep(0)
+            impatient.cancel()
+            assert await asking == ["wait", [0.2], None]
+            assert await patient == ["x", [2], None]
+            asking = asyncio.create_task(ask(client, "wait", [100]))
+            patient = asyncio.create_task(ask(client, "x", [3]))
+            await asyncio.sleep(0)
+            asking.cancel()
+            assert await patient == ["x", [3], None]
+
+    run(test())
+
+
 def test_from_a_loop_nobody_listens(path: str) -> None:
     async def test() -> None:
         with pytest.raises(NobodyListensError, match="no such socket"):

@@ -21,6 +21,7 @@ from ganeti.base.errors import GenericError, LockError, OpPrereqError
 from ganeti.clients.wconfd import WConfClient
 from ganeti.protocol.envelope import encode_request, frame
 from ganeti.protocol.wconfd import ClientId, ObjectKind
+from ganeti.transport.unix_client import AnswerTimeoutError, UnixClient
 
 NODE1, NODE2 = f"node/{uuid_of('node', 1)}", f"node/{uuid_of('node', 2)}"
 INST0, INST1 = "instance/inst0.example.com", "instance/inst1.example.com"
@@ -397,3 +398,33 @@ def test_locks_that_cannot_be_written_are_not_granted(node: WconfdNode) -> None:
     assert two.client.list_locks() == []
     assert one.client.list_locks() == [(NODE1, "exclusive")]
     assert two.client.try_update_locks([(NODE2, "exclusive")]) == []
+
+
+def test_a_client_in_a_hurry_shares_the_connection_and_gives_up_soon(
+    node: WconfdNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connections = []
+    connect = UnixClient._connect
+
+    def counted(self: UnixClient) -> socket.socket:
+        connections.append(self.path)
+        return connect(self)
+
+    monkeypatch.setattr(UnixClient, "_connect", counted)
+    owner = node.owner()
+    owner.client.wait_locks(0, [(INST0, "exclusive")], WAIT_S)
+    owner.client.hurried(WAIT_S).free_locks()
+    assert owner.client.list_locks() == []
+    assert len(connections) == 1
+
+    owner.client.wait_locks(0, [(INST0, "exclusive")], WAIT_S)
+    assert node.process is not None
+    node.process.send_signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(AnswerTimeoutError):
+            owner.client.hurried(0.2).free_locks()
+    finally:
+        node.process.send_signal(signal.SIGCONT)
+    # The answer that came too late is nobody's: this one comes by another connection.
+    assert owner.client.list_locks() == []
+    assert len(connections) == 2

@@ -1,6 +1,7 @@
 """A campaign of faults against five nodes; `campaign.engine` says what it does.
 
-``make campaign SEED=7 MINUTES=10`` plays longer; the same seed plays the same faults again.
+``make campaign SEED=7 MINUTES=10`` plays longer, with JOURNAL=1 with WConfD's option
+``--config-journal``; the same seed plays the same faults again.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from campaign.engine import Rounds, play
+from campaign.engine import KNOWN, Rounds, play
 from campaign.faults import FAULTS
 from fakes.chance import seed
 
+JOURNAL = bool(os.environ.get("GANETI_TEST_JOURNAL"))
 SECONDS = float(os.environ.get("GANETI_TEST_MINUTES", "0.3")) * 60
 CHECKS_S_MAX = 600.0
 
@@ -30,15 +32,19 @@ def test_nothing_acknowledged_is_lost_by_any_fault(
             sys.stdout.write(f"{line}\n")
             sys.stdout.flush()
 
-    tell(f"\nGANETI_TEST_SEED={seed()}, {SECONDS:g} s")
-    for line in play(seed(), SECONDS, tmp_path, tell).table():
+    tell(f"\nGANETI_TEST_SEED={seed()}, {SECONDS:g} s, {'a journal' if JOURNAL else 'no journal'}")
+    for line in play(seed(), SECONDS, tmp_path, tell, journal=JOURNAL).table():
         tell(line)
 
 
-def test_a_seed_plays_the_same_again_and_first_each_fault_once() -> None:
-    def plan(number: int) -> list[tuple[str, float]]:
-        drawn = [Rounds(number, FAULTS).fault(each) for each in range(100)]
-        return [(fault.name, chance.random()) for fault, chance in drawn]
+def test_a_seed_plays_the_same_again_after_known_rounds_and_each_fault_once() -> None:
+    def plan(number: int) -> list[tuple[list[str], float]]:
+        drawn = [Rounds(number, FAULTS).round(each) for each in range(100)]
+        return [([fault.name for fault in each.faults], each.chance.random()) for each in drawn]
 
     assert plan(7) == plan(7) != plan(8)
-    assert {name for name, _ in plan(7)[: len(FAULTS)]} == {fault.name for fault in FAULTS}
+    assert [names for names, _ in plan(7)[: len(KNOWN)]] == [each.faults for each in KNOWN]
+    assert plan(7)[: len(KNOWN)] == plan(8)[: len(KNOWN)]
+    first = [name for names, _ in plan(7)[len(KNOWN) :][: len(FAULTS)] for name in names]
+    assert sorted(first) == sorted(fault.name for fault in FAULTS)
+    assert {len(names) for names, _ in plan(7)} == {1, 2}

@@ -1,4 +1,4 @@
-"""LuxiD and WConfD that hang, without systemd: the other one replaces them, and nothing is lost."""
+"""LuxiD and WConfD that hang, without systemd: they are replaced, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from fakes.failing_cluster import FailingCluster, failing_cluster
 from fakes.waiting import wait_until
 
+from ganeti.base.daemons import MASTER_DAEMONS
 from ganeti.system import daemon_control, process_facts
 
 
@@ -97,12 +98,37 @@ def test_one_that_asks_for_votes_is_left_alone() -> None:
         assert pid_of(three, "ganeti-wconfd") is not None
 
 
+def test_both_are_replaced_by_the_node_daemon_when_both_hang(one: FailingCluster) -> None:
+    running = one.submit("debug delay 3600")
+    one.wait_status(running, "running")
+    locks = one.locks_held()
+    hung = {daemon: hang(one, daemon) for daemon in MASTER_DAEMONS}
+    for daemon, pid in hung.items():
+        wait_replaced(one, daemon, pid)
+    one.wait_status(one.submit("cluster add-tags after-both"), "success")
+    assert one.statuses()[running] == "running"
+    assert one.locks_held() == locks
+    one.gnt(f"job cancel --kill --yes-do-it {running}")
+    one.wait_status(running, "error")
+    log = Path(one.paths.log_file("ganeti-noded")).read_text()
+    assert all(f"{daemon} (process {pid}) hangs" in log for daemon, pid in hung.items())
+
+
+def test_one_that_hangs_while_the_other_does_not_run_is_replaced_by_the_node_daemon(
+    one: FailingCluster,
+) -> None:
+    daemon_control.stop_daemon(one.paths, "ganeti-luxid")
+    hung = hang(one, "ganeti-wconfd")
+    wait_replaced(one, "ganeti-wconfd", hung)
+    assert pid_of(one, "ganeti-luxid") is None, "its operator stopped it"
+    one.start_master_daemons()
+    one.wait_status(one.submit("debug delay 0"), "success")
+
+
 def test_one_that_is_stopped_by_its_operator_stays_stopped(one: FailingCluster) -> None:
     daemon_control.stop_daemon(one.paths, "ganeti-wconfd")
-    hung = hang(one, "ganeti-luxid")  # nobody is there to replace it
-    assert pid_of(one, "ganeti-luxid") == hung
-    os.kill(hung, signal.SIGCONT)
+    wait_replaced(one, "ganeti-luxid", hang(one, "ganeti-luxid"))
+    assert pid_of(one, "ganeti-wconfd") is None
     one.start_master_daemons()
     job_id = one.submit("debug delay 0")
     one.wait_status(job_id, "success")
-    assert pid_of(one, "ganeti-luxid") == hung

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
 from fakes.failing_cluster import FailingCluster, failing_cluster
 from fakes.waiting import wait_until
 
-from ganeti.base import json
-from ganeti.store import ssconf
 from ganeti.system import files
 
 
@@ -20,34 +17,28 @@ def five() -> Iterator[FailingCluster]:
         yield made
 
 
-def lie(cluster: FailingCluster, node: str, *, named: str, newer_by: int) -> None:
-    """Let a node name a master, with a configuration that is newer, or older, than it was."""
-    cluster.stop_noded(node)
-    paths = cluster.paths_of(node)
-    config = json.loads_as(dict[str, object], files.read_bytes(paths.config_data))
-    assert isinstance(config["serial_no"], int)
-    config["serial_no"] += newer_by
-    files.write_durable(paths.config_data, json.dumps(config))
-    os.unlink(paths.ssconf_file("master_node"))
-    ssconf.write_values(paths, {"master_node": named})
-    cluster.start_noded(node)
-
-
 def configs_are_equal(cluster: FailingCluster) -> bool:
     found = {files.read_bytes_or_none(cluster.paths_of(n).config_data) for n in cluster.nodes}
     return len(found) == 1
 
 
-@pytest.mark.parametrize("newer_by", [50_000, -1])
-def test_the_master_starts_whatever_a_single_node_says(five: FailingCluster, newer_by: int) -> None:
-    liar = five.others[-1]
-    five.gnt(f"cluster add-tags start{newer_by}")
+@pytest.mark.parametrize(
+    ("named", "newer_by"),
+    [("itself", 50_000), ("itself", -1), ("another", 50_000), ("nobody", -1), ("the master", -1)],
+)
+def test_the_master_starts_whatever_a_single_node_says(
+    five: FailingCluster, named: str, newer_by: int
+) -> None:
+    another, *_, liar = five.others
+    names = {"itself": liar, "another": another, "nobody": "none.example.com"}
+    tag = f"start-{named.replace(' ', '-')}{newer_by}"
+    five.gnt(f"cluster add-tags {tag}")
     five.kill_master_daemons()
-    lie(five, liar, named=liar, newer_by=newer_by)
+    five.let_lie(liar, named=names.get(named, five.master), newer_by=newer_by)
     five.start_master_daemons()
     job_id = five.submit("debug delay 0")
     five.wait_status(job_id, "success")
-    assert f"start{newer_by}" in five.gnt("cluster list-tags").lines
+    assert tag in five.gnt("cluster list-tags").lines
     five.gnt(f"node modify --offline=yes {liar}")  # as an operator does, then it is repaired
     five.gnt(f"node modify --offline=no {liar}")
     five.wait_all_follow()
@@ -63,7 +54,7 @@ def test_a_failover_takes_what_was_acknowledged_and_not_what_one_node_has(
     five.gnt(f"cluster add-tags {tag}")
     five.run(f"gnt-job wait {five.submit('debug delay 0')}")
     wait_until(lambda: configs_are_equal(five), "all have it")
-    lie(five, liar, named=liar, newer_by=newer_by)
+    five.let_lie(liar, named=liar, newer_by=newer_by)
     five.kill_node(old)
     outcome = five.fail_over(new)
     assert f"Taking the configuration of {liar}" not in outcome.out
@@ -77,10 +68,30 @@ def test_a_failover_takes_what_was_acknowledged_and_not_what_one_node_has(
 
 def test_who_believes_to_be_the_master_alone_does_not_start(five: FailingCluster) -> None:
     liar = five.others[0]
-    lie(five, liar, named=liar, newer_by=60_000)
+    five.let_lie(liar, named=liar, newer_by=60_000)
     for daemon in ("ganeti-wconfd", "ganeti-luxid"):
         outcome = five.start_daemon_by_hand(liar, daemon)
         assert outcome.status == 11, outcome
         assert five.master in outcome.err
     assert five.running(liar) == []
     five.wait_status(five.submit("debug delay 0"), "success")
+    five.gnt(f"node modify --offline=yes {liar}")  # it is repaired
+    five.gnt(f"node modify --offline=no {liar}")
+    wait_until(lambda: configs_are_equal(five), "it has the configuration of the others")
+
+
+def test_a_follower_that_knows_more_stops_the_master_until_a_failover(five: FailingCluster) -> None:
+    """The master's disk may be an old copy, and what it would write over was acknowledged."""
+    follower = five.others[-1]
+    five.gnt("cluster add-tags known")
+    wait_until(lambda: configs_are_equal(five), "all have it")
+    five.kill_master_daemons()
+    five.let_lie(follower, named=five.master, newer_by=50_000)
+    outcome = five.start_daemon_by_hand(five.master, "ganeti-wconfd")
+    assert outcome.status == 11, outcome
+    assert f"node {follower} has a newer configuration" in outcome.err
+    assert "'gnt-cluster master-failover', there or here, takes the newest" in outcome.err
+    five.fail_over(follower)
+    five.wait_status(five.submit("debug delay 0"), "success")
+    assert "known" in five.gnt("cluster list-tags").lines
+    five.wait_all_follow()

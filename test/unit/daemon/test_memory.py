@@ -1,6 +1,8 @@
 """Keeping a process in memory."""
 
 import resource
+import subprocess
+import sys
 
 import pytest
 
@@ -84,3 +86,28 @@ def test_without_a_limit_nothing_needs_to_be_tried(monkeypatch: pytest.MonkeyPat
     library = FakeLibrary(0, status_beyond_limit=-1)
     monkeypatch.setattr(memory.ctypes, "CDLL", lambda *_args, **_options: library)
     assert memory.lock_everything()
+
+
+LARGE = """
+from ganeti.daemon import memory
+memory.return_large_buffers()
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+before = resident()
+for _ in range(3):
+    large = bytearray(20 << 20)
+    large[::4096] = large[::4096]
+    del large
+small = [bytes(1000) for _ in range(10_000)]
+del small
+memory.give_back()
+print(resident() - before)
+"""
+
+
+def test_memory_that_was_needed_for_a_moment_goes_back() -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", LARGE], check=True, capture_output=True, text=True
+    ).stdout
+    assert int(told) < 4 << 20

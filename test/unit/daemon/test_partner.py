@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ganeti.daemon.partner import LOOKS_MAX, Patience, Sight
+from ganeti.daemon.partner import LOOK_S, LOOKS_MAX, Patience, Sight
 
 SILENT = Sight(pid=7, touched_ns=1, cpu_s=2.0, state="S")
 
@@ -34,3 +34,8 @@ def test_any_sign_of_life_begins_anew(sign: Sight | None) -> None:
 @pytest.mark.parametrize("state", ["R", "D", "t"])
 def test_who_computes_waits_for_the_disk_or_is_debugged_does_not_hang(state: str) -> None:
     assert not any(looks(*[replace(SILENT, state=state)] * 3 * LOOKS_MAX))
+
+
+def test_a_start_fits_into_what_is_left_of_five_seconds() -> None:
+    """One look more than it takes, as it may have hung just after it gave a sign."""
+    assert (LOOKS_MAX + 1) * LOOK_S <= 3.0

@@ -16,7 +16,7 @@ from ganeti.config import changes
 from ganeti.config.deltas.journal import Record, record_of
 from ganeti.config.state import ConfigState
 from ganeti.store import config_file
-from ganeti.store.config_file import JournalFile
+from ganeti.store.config_file import JournalFile, MastersFile
 from ganeti.store.config_reader import ConfigReader
 from ganeti.system import files
 
@@ -29,10 +29,11 @@ class Book:
         self.state = ConfigState(large_config_bytes(2))
         self.journal = JournalFile(paths)
         files.ensure_directory(paths.data_dir)
+        self.file = MastersFile(paths)
         self.write_file()
 
     def write_file(self) -> None:
-        config_file.write_config_pieces(self.paths, self.state.pieces)
+        self.file.write(self.state.pieces)
 
     def change(self) -> Record:
         change = self.state.begin(1.5)
@@ -51,6 +52,21 @@ class Book:
     @property
     def newest(self) -> Any:
         return json.loads(b"".join(self.state.pieces))
+
+
+def test_a_master_does_not_write_over_what_its_node_was_given_meanwhile(book: Book) -> None:
+    """Another node took over while this one stood still."""
+    book.change()
+    book.write_file()
+    files.write_durable(book.paths.config_data, b"newer")
+    book.change()
+    for write in (book.write_file, book.file.check):
+        with pytest.raises(OSError, match="is another node the master"):
+            write()
+    assert Path(book.paths.config_data).read_bytes() == b"newer"
+    assert [name for name in os.listdir(book.paths.data_dir) if "config.data" in name] == [
+        "config.data"
+    ]
 
 
 @pytest.fixture

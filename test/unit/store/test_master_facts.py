@@ -12,9 +12,10 @@ from ganeti.base.errors import OpPrereqError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.protocol.node_rpc_values import NodeFacts
-from ganeti.store import master_facts, ssconf
+from ganeti.store import config_file, master_facts, ssconf
 from ganeti.store.job_files import JobFiles
 from ganeti.store.master_facts import Claim
+from ganeti.system import clock, files
 from ganeti.system.filelock import LiveLock, PidFile
 
 
@@ -28,7 +29,7 @@ def paths(tmp_path: Path) -> Paths:
 
 def test_a_node_of_no_cluster_knows_nothing(paths: Paths) -> None:
     assert master_facts.own_facts(paths) == NodeFacts(
-        master_name="", takes_many_files=True, patches_config=True
+        master_name="", takes_many_files=True, patches_config=True, keeps_ssconf=True
     )
 
 
@@ -58,6 +59,7 @@ def test_a_candidate_tells_what_it_has(paths: Paths) -> None:
             claim_serial=3,
             takes_many_files=True,
             patches_config=True,
+            keeps_ssconf=True,
             claim_name="n2",
             daemons=("ganeti-luxid",),
             running_jobs=(4,),
@@ -65,12 +67,40 @@ def test_a_candidate_tells_what_it_has(paths: Paths) -> None:
     pid_file.release()
 
 
+def test_a_configuration_is_read_again_only_if_it_changed(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = 0
+
+    def counted(given: Paths) -> bytes:
+        nonlocal reads
+        reads += 1
+        return config_file.read_config(given)
+
+    def write(serial_no: int, age_s: float) -> None:
+        text = json.dumps({"serial_no": serial_no, "cluster": {"uuid": "c"}}).encode()
+        files.write_durable(paths.config_data, text)
+        os.utime(paths.config_data, (now - age_s, now - age_s))
+
+    def serial_no() -> int:
+        return master_facts.own_facts(paths).config_serial
+
+    now = clock.now()
+    monkeypatch.setattr(master_facts, "read_config", counted)
+    write(5, age_s=10)
+    assert (serial_no(), serial_no(), reads) == (5, 5, 1)
+    write(6, age_s=5)
+    assert (serial_no(), serial_no(), reads) == (6, 6, 2)
+    write(7, age_s=0)  # the next one may look the same: inode, size, a tick of the clock
+    assert (serial_no(), serial_no(), reads) == (7, 7, 4)
+
+
 def test_what_cannot_be_read_counts_as_not_there(paths: Paths) -> None:
     Path(paths.config_data).write_text("{")
     Path(master_facts.claim_path(paths)).write_text("nonsense")
     Path(paths.ssconf_file("master_node")).write_bytes(b"\xff")
     assert master_facts.own_facts(paths) == NodeFacts(
-        master_name="", takes_many_files=True, patches_config=True
+        master_name="", takes_many_files=True, patches_config=True, keeps_ssconf=True
     )
 
 
@@ -101,6 +131,20 @@ def test_a_node_follows_only_whom_it_promised_to(paths: Paths) -> None:
         "master_node"
     ]
     assert ssconf.master_node(paths) == "n2"
+
+
+def test_a_master_that_was_replaced_while_it_stood_still_is_told_so(paths: Paths) -> None:
+    ssconf.write_values(paths, {"master_node": "n1"})
+    old = {"master_node": "n1", "cluster_tags": "late"}
+    assert master_facts.keep_ssconf(paths, serial_no=5, values=old) == ["cluster_tags"]
+    master_facts.take_claim(paths, known_serial=0, claim=Claim(10, "n2"))
+    assert master_facts.keep_ssconf(paths, serial_no=6, values=old) == []  # nobody follows n2 yet
+    master_facts.accept_master(paths, serial_no=10, values={"master_node": "n2"})
+    with pytest.raises(OpPrereqError, match="node n1 is not the master any more: n2 is"):
+        master_facts.keep_ssconf(paths, serial_no=7, values={**old, "cluster_tags": "later"})
+    assert ssconf.read_key_or_none(paths, "cluster_tags") == "late"
+    third = {"master_node": "n3"}  # this node was away when that one took over
+    assert master_facts.keep_ssconf(paths, serial_no=20, values=third) == ["master_node"]
 
 
 def test_only_lock_files_that_nobody_holds_are_removed(paths: Paths) -> None:

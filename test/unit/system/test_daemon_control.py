@@ -149,3 +149,29 @@ def test_all_are_stopped_the_last_first_and_failures_named(
         daemon_control.stop_all(paths, NODE | MASTER, said.append, but=("ganeti-noded",))
     assert asked == [d.name for d in reversed(DAEMONS) if d.name != "ganeti-noded"]
     assert "stopped ganeti-wconfd" in said
+
+
+def test_more_arguments_are_read_where_units_read_them(tmp_path: Path) -> None:
+    paths = Paths(str(tmp_path))
+    assert daemon_control.default_arguments(paths, "ganeti-wconfd") == []
+    file = Path(paths.default_arguments)
+    file.parent.mkdir(parents=True)
+    file.write_text(
+        "# it's for all\nRAPI_ARGS='--bind 1.2.3.4'\nWCONFD_ARGS=-d\n"
+        'WCONFD_ARGS="--config-journal --syslog=yes"  # the last one counts\n'
+    )
+    found = daemon_control.default_arguments(paths, "ganeti-wconfd")
+    assert found == ["--config-journal", "--syslog=yes"]
+    assert daemon_control.default_arguments(paths, "ganeti-rapi") == ["--bind", "1.2.3.4"]
+    assert daemon_control.default_arguments(paths, "ganeti-luxid") == []
+    file.write_text("WCONFD_ARGS='half\n")
+    with pytest.raises(GenericError, match="/etc/default/ganeti: No closing quotation"):
+        daemon_control.default_arguments(paths, "ganeti-wconfd")
+
+
+def test_one_that_is_started_again_has_its_arguments_once() -> None:
+    defaults, once = ["--config-journal"], ["--no-voting", "--yes-do-it"]
+    first = daemon_control.with_defaults(defaults, once)
+    assert first == [*defaults, *once]
+    assert daemon_control.with_defaults(defaults, first) == first
+    assert daemon_control.with_defaults([], once) == once

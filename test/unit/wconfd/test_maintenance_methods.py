@@ -15,8 +15,7 @@ from msgspec.structs import replace
 from ganeti.base.errors import LockError, OpPrereqError
 from ganeti.base.ids import JobId
 from ganeti.protocol.maintenance import stored
-from ganeti.protocol.maintenance.diagnosis import Action
-from ganeti.protocol.maintenance.stored import Incident, Maintenance, RepairStatus
+from ganeti.protocol.maintenance.stored import Action, Incident, Maintenance, RepairStatus
 from ganeti.wconfd import maintenance_methods
 
 UUID = "11111111-1111-4111-8111-111111111111"

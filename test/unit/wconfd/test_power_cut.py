@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -91,6 +91,52 @@ def test_no_acknowledged_change_is_lost_and_it_starts_by_itself(
         assert set(promised) <= set(keeper.durable.cluster.tags)
         assert keeper.clients() == set()
         assert keeper.state.serial_no > len(promised)
+        keeper.close()
+
+
+def tag_with_a_journal(paths: Paths, told: list[str], names: Sequence[str]) -> None:
+    """Add tags one by one, with the file following now and then, and die."""
+    keeper = Keeper(paths, read_files(paths), has_journal=True)
+    assert keeper.checkpoints is not None
+    checkpoints = keeper.checkpoints
+
+    async def run() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            writing = tasks.create_task(keeper.committer.run())
+            for number, tag in enumerate(names):
+                await keeper.change(lambda each: changes.add_tags(each, "cluster", "", [tag]))  # noqa: B023
+                told.append(tag)
+                if number % 3 == 1:
+                    assert await checkpoints.write()
+            writing.cancel()
+
+    asyncio.run(run())
+    keeper.close()
+
+
+def test_nothing_acknowledged_is_lost_with_a_journal_however_often_it_starts(
+    paths: Paths, cut_off: Callable[[dict[str, bytes], str], Paths]
+) -> None:
+    """Each start brings the journal into the file, and may be cut as well."""
+    write_config(paths, large_config_bytes(2))
+    disk, told = Disk(), list[str]()
+    disk.names[paths.config_data] = disk.new_file(files.read_bytes(paths.config_data))
+
+    def lives() -> None:
+        for life in range(3):
+            tag_with_a_journal(paths, told, [f"t{life}-{number}" for number in range(life + 3)])
+        read_files(paths)
+
+    cuts = record(disk, lambda: tuple(told), lives, {paths.config_journal})
+    assert len(told) == 12
+    assert sum(paths.config_journal in state for state, _ in cuts) > 4 * len(told)
+    for state, promised in cuts:
+        found = cut_off(state, paths.root)
+        keeper = Keeper(found, read_files(found), has_journal=True)
+        assert set(promised) <= set(keeper.durable.cluster.tags)
+        assert keeper.state.serial_no > len(promised)
+        assert not Path(found.config_journal).exists()
+        assert [*Path(found.data_dir).glob("*aside*")] == [], "it belongs to the file"
         keeper.close()
 
 
