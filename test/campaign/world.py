@@ -26,10 +26,11 @@ from ganeti.base.errors import GenericError
 from ganeti.base.ids import JobId
 from ganeti.clients.luxi import LuxiClient
 from ganeti.jobs.status import FINAL, Status
-from ganeti.system import daemon_control, failpoints, files
+from ganeti.system import daemon_control, failpoints, files, process_facts
 
 NODES = 5
-WITHOUT = ("ganeti-mond", "ganeti-etcd", "ganeti-ha", "ganeti-maintd")
+WITHOUT = ("ganeti-etcd", "ganeti-ha")  # test_ha_partitions plays with these
+WITH_JOURNAL = "WCONFD_ARGS=--config-journal\n"
 TEMPLATES = "drbd,plain,diskless"
 RECOVERED_S_MAX = 400.0  # on a machine that does ten other things
 _LOOK_S = 0.25
@@ -43,6 +44,7 @@ class World:
         term: how often the master role has moved.
         off: nodes without power.
         busy: held while nothing may be started or submitted: the master role moves.
+        journal: whether WConfD keeps a journal beside the configuration.
     """
 
     cluster: FailingCluster
@@ -50,6 +52,7 @@ class World:
     term: int = 0
     off: set[str] = field(default_factory=set)
     busy: threading.RLock = field(default_factory=threading.RLock)
+    journal: bool = False
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -76,6 +79,13 @@ class World:
         self.cluster.switch_on(node)
         self.off.discard(node)
 
+    def fail_over(self, node: str) -> str:
+        """Make a node the master; returns how long that took.  To be called while `busy` is held."""
+        begun = time.monotonic()
+        self.term += 1
+        self.cluster.fail_over(node)
+        return f"{node} takes over in {time.monotonic() - begun:.1f} s"
+
     def client(self) -> LuxiClient:
         """Return a client of the present master, which gives up soon."""
         paths = self.cluster.paths
@@ -84,9 +94,14 @@ class World:
     def wait_works(self) -> None:
         """Return once a job that changes the configuration succeeds."""
 
+        self.run_job(tag_job("OP_TAGS_SET", "probe"))
+
+    def run_job(self, opcodes: Sequence[dict[str, object]]) -> None:
+        """Have a job done, again and again until it succeeds."""
+
         def works() -> bool:
             with contextlib.suppress(GenericError), self.client() as client:
-                return run_job(client, tag_job("OP_TAGS_SET", "probe")) == Status.SUCCESS
+                return run_job(client, opcodes) == Status.SUCCESS
             return False
 
         wait_until(works, "a job to succeed", timeout_s=RECOVERED_S_MAX, step_s=0.05)
@@ -146,7 +161,7 @@ def wait_ended(client: LuxiClient, job_id: int) -> str:
 
 
 @contextlib.contextmanager
-def make_world(directory: Path) -> Iterator[World]:
+def make_world(directory: Path, *, journal: bool) -> Iterator[World]:
     """Make the cluster, and leave nothing of it behind."""
     lvm_programs.install(directory)
     with pytest.MonkeyPatch.context() as patch:
@@ -158,17 +173,31 @@ def make_world(directory: Path) -> Iterator[World]:
             for root in roots:
                 lvm_programs.make_group(root, "xenvg", {"/dev/none/sda1": 30000})
                 os.mkdir(f"{root}/{failpoints.DIRECTORY}")
+                if journal:
+                    files.ensure_directory(f"{root}/etc/default")
+                    Path(f"{root}/etc/default/ganeti").write_text(WITH_JOURNAL)
                 files.ensure_directory(f"{root}/var/lib/ganeti/rapi")
                 Path(f"{root}/var/lib/ganeti/rapi/users").write_text(USERS)
             with drbd_programs.installed(directory, roots) as drivers:
                 helper = f"--drbd-usermode-helper={drbd_programs.HELPER}"
                 both = f"--enabled-disk-templates={TEMPLATES} --ipolicy-disk-templates={TEMPLATES}"
                 cluster.gnt(f"cluster modify --vg-name=xenvg {helper} {both}")
+                world = World(cluster, drivers, journal=journal)
+                daemon_control.stop_daemon(cluster.paths, "ganeti-wconfd")
+                world.mend()
+                _check_journal(world)
                 try:
-                    yield World(cluster, drivers)
+                    yield world
                 except BaseException:
                     _keep_logs(cluster)
                     raise
+
+
+def _check_journal(world: World) -> None:
+    """Check that WConfD of the master keeps a journal if it is to."""
+    pid = daemon_control.running_pid(world.cluster.paths, "ganeti-wconfd")
+    assert pid is not None
+    assert ("--config-journal" in process_facts.arguments(pid)) == world.journal
 
 
 def _keep_logs(cluster: FailingCluster) -> None:

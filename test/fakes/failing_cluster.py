@@ -8,10 +8,12 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from fakes.virtual_cluster import Outcome, TestCluster
 from fakes.waiting import wait_until
 
+from ganeti.base import json
 from ganeti.base.daemons import FACES, MASTER_DAEMONS, Place
 from ganeti.base.errors import GenericError
 from ganeti.bootstrap.virtual import lifecycle
@@ -19,6 +21,7 @@ from ganeti.clients.luxi import LuxiClient
 from ganeti.clients.master_poll import other_nodes
 from ganeti.clients.node_rpc import NodeRpcClient, Target
 from ganeti.store import ssconf
+from ganeti.store.config_file import read_config, write_config
 from ganeti.system import daemon_control, process
 
 DEADLINE_S = 60.0
@@ -50,7 +53,29 @@ class FailingCluster(TestCluster):
         assert "Traceback" not in outcome.err, outcome
         return outcome
 
+    def fail_over_to_one_of(self, nodes: Sequence[str]) -> str:
+        """Try to make several nodes the master at once; exactly one must become it."""
+        with ThreadPoolExecutor() as threads:
+            command = ["gnt-cluster", "master-failover"]
+            found = list(threads.map(lambda node: self.run(command, node=node), nodes))
+        winners = [node for node, one in zip(nodes, found, strict=True) if one.status == 0]
+        assert len(winners) == 1, found
+        [self.master] = winners
+        return self.master
+
     # Nodes.
+
+    def let_lie(self, node: str, *, named: str, newer_by: int) -> None:
+        """Let a node name a master, with a configuration that is newer, or older, than it was."""
+        self.stop_noded(node)
+        paths = self.paths_of(node)
+        config = json.loads_as(dict[str, object], read_config(paths))
+        assert isinstance(config["serial_no"], int)
+        config["serial_no"] += newer_by
+        write_config(paths, json.dumps(config))
+        os.unlink(paths.ssconf_file("master_node"))
+        ssconf.write_values(paths, {"master_node": named})
+        self.start_noded(node)
 
     def processes_of(self, node: str) -> list[lifecycle.NodeProcess]:
         root = self.paths_of(node).root

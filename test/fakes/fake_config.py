@@ -40,6 +40,7 @@ from ganeti.protocol.envelope import (
 )
 from ganeti.protocol.service import Call
 from ganeti.protocol.wconfd import ClientId, Rules, WConfCalls
+from ganeti.store.config_file import MastersFile
 from ganeti.store.swap_file import SwapFile
 from ganeti.system import clock, files
 from ganeti.system.filelock import LiveLock
@@ -339,6 +340,7 @@ def _keeper(paths: Paths, nodes: int, cluster: Mapping[str, object]) -> Keeper:
     }
     contents = StateFiles(
         ConfigState(dumps(config)),
+        MastersFile(paths),
         serialisation.EMPTY,
         signalling.EMPTY,
         reservation_file.EMPTY,

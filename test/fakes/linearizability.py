@@ -12,8 +12,8 @@ tried again.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 UNKNOWN: Final = "unknown"  # the answer of a call that was not answered
@@ -43,6 +43,10 @@ class NotLinearizableError(AssertionError):
     """No order of the calls explains their answers."""
 
 
+class TooManyError(AssertionError):
+    """Too many calls at once to find out."""
+
+
 def check(history: Iterable[Call], model: Model, first: State) -> None:
     """Find an order of a history.
 
@@ -50,6 +54,7 @@ def check(history: Iterable[Call], model: Model, first: State) -> None:
 
     Raises:
         NotLinearizableError: there is none; the text has the first call that nothing explains.
+        TooManyError: it takes too long.
     """
     calls = sorted(history, key=lambda call: (call.begun, call.ended))
     answered = sum(1 << number for number, call in enumerate(calls) if call.ended < math.inf)
@@ -61,7 +66,8 @@ def check(history: Iterable[Call], model: Model, first: State) -> None:
         if done & answered == answered:
             return
         tries += 1
-        assert tries < TRIES_MAX, "too many calls at once to find out"
+        if tries > TRIES_MAX:
+            raise TooManyError(f"gave up after {best.bit_count()} of {len(calls)} calls")
         best = max(best, done, key=lambda mask: (mask & answered).bit_count())
         for found in _moves(calls, done, state, model):
             if found not in seen:
@@ -123,6 +129,32 @@ def tags(state: State, what: tuple[object, ...], answer: object) -> Iterable[Sta
         case ("read",):
             return [state] if answer in (UNKNOWN, state) else []
     raise AssertionError(what)
+
+
+def check_tags(history: Sequence[Call]) -> bool:
+    """Find an order of a history of tags; returns whether one order was found for all of them.
+
+    Where that takes too long, as many calls were not answered, there is one for each tag by itself.
+
+    Raises:
+        NotLinearizableError: there is none.
+    """
+    try:
+        check(history, tags, frozenset())
+    except TooManyError:
+        for tag in sorted({str(call.what[1]) for call in history if call.what[0] != "read"}):
+            check(_about(tag, history), tags, frozenset())
+        return False
+    return True
+
+
+def _about(tag: str, history: Iterable[Call]) -> Iterator[Call]:
+    """Yield what a history says of one tag."""
+    for call in history:
+        if isinstance(call.answer, frozenset):
+            yield replace(call, answer=call.answer & {tag})
+        elif call.what[0] == "read" or call.what[1] == tag:
+            yield call
 
 
 Mode: TypeAlias = Literal["shared", "exclusive"]

@@ -25,8 +25,8 @@ from ganeti.opcodes.node import OpNodeSetParams, OpRepairCommand
 from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.registry import encode_opcode
 from ganeti.opcodes.tags import OpTagsDel, OpTagsSet, TagsChange
-from ganeti.protocol.maintenance.diagnosis import Action, Diagnosis
-from ganeti.protocol.maintenance.stored import Incident, Maintenance, RepairStatus
+from ganeti.protocol.maintenance.diagnosis import Diagnosis
+from ganeti.protocol.maintenance.stored import Action, Incident, Maintenance, RepairStatus
 
 
 class Cut(GenericError):

@@ -18,9 +18,12 @@ OWN_FIELDS: Final[Mapping[str, frozenset[str]]] = {
             "hv/max_memory",
             "hv/max_vcpus",
             "hv/pcie_ports",
+            "hv/shared_dirs",
             "hv/tpm",
+            "rehearsal",
         }
     ),
     "export": frozenset({"newest", "points", "size", "sizes"}),
     "lock": frozenset({"priorities"}),
+    "network": frozenset({"external_reservations6"}),
 }

@@ -1,14 +1,17 @@
 """What a power cut leaves of files: writes are recorded, then cut at every step.
 
 The model is that of a journalling file system at its worst: data that was not synced is not there,
-and names that were not synced are there or not, in the order of their changes or in any other.
+and names that were not synced are there or not, in the order of their changes or in any other.  Of
+files that are written in place, each write that was not synced is there or not, or in half, or as
+zeros where the file had grown.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +20,7 @@ import pytest
 
 T = TypeVar("T")
 PENDING_MAX = 7  # names that are changed and not synced; all subsets of them are tried
+WRITES_MAX = 6  # in place, of one file
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,28 @@ class Change:
         return {os.path.dirname(path) for path in (self.removed, self.added) if path}
 
 
+@dataclass(frozen=True)
+class Write:
+    """A write in place; without data, the file was cut there."""
+
+    offset: int
+    data: bytes | None
+
+    def applied(self, content: bytes) -> bytes:
+        if self.data is None:
+            return content[: self.offset]
+        filled = content.ljust(self.offset, b"\0")
+        return filled[: self.offset] + self.data + filled[self.offset + len(self.data) :]
+
+    def torn(self, size: int) -> Iterator[Write]:
+        """Yield what may be left of it in a file of this size."""
+        yield self
+        if self.data is not None and self.offset + len(self.data) > size:
+            yield Write(self.offset, self.data[: len(self.data) // 2])
+            yield Write(self.offset, self.data[:-1])
+            yield Write(self.offset, bytes(len(self.data)))
+
+
 @dataclass
 class Disk:
     """What has been asked of the disk so far, as far as that counts after a power cut."""
@@ -38,6 +64,7 @@ class Disk:
     contents: list[bytes] = field(default_factory=list)  # of files that got a name; synced
     names: dict[str, int] = field(default_factory=dict)  # synced
     pending: list[Change] = field(default_factory=list)
+    writes: dict[int, list[Write]] = field(default_factory=dict)  # in place, by file; not synced
 
     def new_file(self, content: bytes) -> int:
         self.contents.append(content)
@@ -45,14 +72,43 @@ class Disk:
 
     def move(self, old: str, new: str, synced: bytes) -> None:
         """Note a move; the name of a temporary file need not have been there."""
-        there = dict(self.names)
-        for change in self.pending:
-            apply(change, there)
-        file = there.get(old)
+        file = self.there().get(old)
         if file is None:
             self.pending.append(Change(None, new, self.new_file(synced)))
         else:
             self.pending.append(Change(old, new, file))
+
+    def there(self) -> dict[str, int]:
+        """Return the names that processes see."""
+        there = dict(self.names)
+        for change in self.pending:
+            apply(change, there)
+        return there
+
+    def create(self, path: str) -> None:
+        self.pending.append(Change(None, path, self.new_file(b"")))
+
+    def write(self, path: str, write: Write) -> None:
+        self.writes.setdefault(self.there()[path], []).append(write)
+
+    def sync_file(self, path: str) -> None:
+        file = self.there()[path]
+        for write in self.writes.pop(file, []):
+            self.contents[file] = write.applied(self.contents[file])
+
+    def contents_of(self, file: int) -> set[bytes]:
+        """Return all that may be left of a file."""
+        synced, writes = self.contents[file], self.writes.get(file, [])
+        assert len(writes) <= WRITES_MAX, writes
+        found = {synced}
+        for count in range(1, len(writes) + 1):
+            for some in itertools.combinations(writes, count):
+                for torn in itertools.product(*(each.torn(len(synced)) for each in some)):
+                    content = synced
+                    for write in torn:
+                        content = write.applied(content)
+                    found.add(content)
+        return found
 
     def sync_directory(self, path: str) -> None:
         for change in [each for each in self.pending if path in each.directories()]:
@@ -67,7 +123,9 @@ class Disk:
                 names = dict(self.names)
                 for change in some:
                     apply(change, names)
-                yield {path: self.contents[file] for path, file in names.items()}
+                left = [sorted(self.contents_of(file)) for file in names.values()]
+                for contents in itertools.product(*left):
+                    yield dict(zip(names, contents, strict=True))
 
 
 def apply(change: Change, names: dict[str, int]) -> None:
@@ -77,26 +135,39 @@ def apply(change: Change, names: dict[str, int]) -> None:
         names[change.added] = change.file
 
 
-class Recorder:
-    """Keeps an eye on the calls of the operating system; `check` is called before each."""
+_FOLLOWED = ("fsync", "rename", "unlink", "mkdir")
+_FOLLOWED_IN_PLACE = ("open", "pwrite", "ftruncate", "fdatasync")
 
-    def __init__(self, disk: Disk, check: Callable[[], None]) -> None:
+
+class Recorder:
+    """Keeps an eye on the calls of the operating system; `check` is called before each.
+
+    Args:
+        in_place: the files that are written in place; all others only get their names when whole.
+    """
+
+    def __init__(
+        self, disk: Disk, check: Callable[[], None], in_place: Collection[str] = ()
+    ) -> None:
         self.disk = disk
         self.check = check
+        self._in_place = in_place
+        self._turn = threading.RLock()
         self.synced: dict[int, bytes] = {}  # temporary files, by inode
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name in ("fsync", "rename", "unlink", "mkdir"):
+        for name in (*_FOLLOWED, *(_FOLLOWED_IN_PLACE if self._in_place else ())):
             monkeypatch.setattr(os, name, self._wrapped(name, getattr(os, name)))
 
     def _wrapped(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **named: Any) -> Any:
-            self.check()
-            inode = os.lstat(args[0]).st_ino if name == "rename" else 0
-            result = real(*args, **named)
-            getattr(self, f"_on_{name}")(*args, inode)
-            self.check()
-            return result
+            with self._turn:
+                self.check()
+                inode = os.lstat(args[0]).st_ino if name == "rename" else 0
+                result = real(*args, **named)
+                getattr(self, f"_on_{name}")(*args, inode)
+                self.check()
+                return result
 
         return call
 
@@ -104,6 +175,8 @@ class Recorder:
         path = os.readlink(f"/proc/self/fd/{descriptor}")
         if os.path.isdir(path):
             self.disk.sync_directory(path)
+        elif path in self._in_place:
+            self.disk.sync_file(path)
         else:
             self.synced[os.fstat(descriptor).st_ino] = Path(path).read_bytes()
 
@@ -112,6 +185,25 @@ class Recorder:
 
     def _on_unlink(self, path: str, _inode: int) -> None:
         self.disk.pending.append(Change(path, None, 0))
+
+    def _on_open(self, path: str, flags: int, *_mode_and_inode: int) -> None:
+        if path in self._in_place and flags & os.O_CREAT:
+            assert flags & os.O_EXCL, "it may have been there"
+            self.disk.create(path)
+
+    def _on_pwrite(self, descriptor: int, data: bytes, offset: int, _inode: int) -> None:
+        self._note(descriptor, Write(offset, bytes(data)))
+
+    def _on_ftruncate(self, descriptor: int, size: int, _inode: int) -> None:
+        self._note(descriptor, Write(size, None))
+
+    def _on_fdatasync(self, descriptor: int, inode: int) -> None:
+        self._on_fsync(descriptor, inode)
+
+    def _note(self, descriptor: int, write: Write) -> None:
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        if path in self._in_place:
+            self.disk.write(path, write)
 
     def _on_mkdir(self, path: str, _mode: int, _inode: int = 0) -> None:
         return None
@@ -130,12 +222,13 @@ def lay_out(base: Path, old: str, state: Mapping[str, bytes]) -> None:
 
 
 def record(
-    disk: Disk, promised: Callable[[], T], run: Callable[[], None]
+    disk: Disk, promised: Callable[[], T], run: Callable[[], None], in_place: Collection[str] = ()
 ) -> list[tuple[dict[str, bytes], T]]:
     """Run something and cut it at every step; returns each content of the disk that may be left.
 
     Args:
         promised: returns what was acknowledged until now.
+        in_place: files that are written in place.
 
     Returns:
         Pairs of a content and what had been acknowledged by then.
@@ -148,6 +241,6 @@ def record(
             found.setdefault((tuple(sorted(state.items())), repr(known)), (state, known))
 
     with pytest.MonkeyPatch.context() as patch:
-        Recorder(disk, cut).install(patch)
+        Recorder(disk, cut, in_place).install(patch)
         run()
     return list(found.values())
