@@ -163,7 +163,8 @@ _NETWORK: Final[Table] = (
 )
 _NETWORK_HEAD: Final = 3
 _ADDRESSES: Final = (
-    "free_count", "reserved_count", "map", "external_reservations", "group_list", "inst_list",
+    "free_count", "reserved_count", "map", "external_reservations", "external_reservations6",
+    "group_list", "inst_list",
 )  # fmt: skip
 
 
@@ -182,8 +183,9 @@ def describe_network(values: Mapping[str, Any], users: Sequence[str]) -> list[st
         size = free + values["reserved_count"]
         lines += [f"  Size: {size}", f"  Free: {free} ({100 * free / size:.2f}%)"]
         lines += usage_map(values["map"])
-    if values["external_reservations"]:
-        lines += ["  externally reserved IPs:", f"    {values['external_reservations']}"]
+    for family, field in (("IPs", "external_reservations"), ("IPv6s", "external_reservations6")):
+        if values[field]:
+            lines += [f"  externally reserved {family}:", f"    {values[field]}"]
     if values["group_list"]:
         lines += ["  connected to node groups:", *connections(values["group_list"])]
     else:

@@ -33,14 +33,20 @@ def nic_parameters(options: Options) -> Mapping[str, object]:
 
 def check_addresses(options: Options) -> Mapping[str, object]:
     """Ask for the addresses of a network."""
-    if options.network is None:
-        raise OpPrereqError("give the addresses of the network: --network=192.0.2.0/24")
+    if options.network is None and options.network6 is None:
+        raise OpPrereqError(
+            "give the addresses of the network: --network=192.0.2.0/24,"
+            " --network6=2001:db8::/64 or both"
+        )
     return {}
 
 
 _SETTINGS = (
     "CHANGE",
-    opt.commas("--add-reserved-ips", "addresses that instances may not get, separated by commas"),
+    opt.commas(
+        "--add-reserved-ips",
+        "addresses, and ranges of IPv6 addresses, that instances may not get, separated by commas",
+    ),
     opt.option("--gateway", "IPv4 gateway"),
     opt.option("--gateway6", "IPv6 gateway"),
     opt.option("-m --mac-prefix=PREFIX", "first half of MAC addresses"),
@@ -55,8 +61,13 @@ COMMANDS: Final = (
         "--no-conflicts-check --tags",
         opt.option("--network", "IPv4 network, as 192.0.2.0/24"),
         makes=check_addresses,
+        description="""A network has IPv4 addresses (--network), IPv6 addresses (--network6) or
+both.  An instance gets a free one with ip=pool and network=NAME; ip=pool6 asks a network that has
+both kinds for an IPv6 address.  An interface has one address.  The addresses of the routers (the
+first of --network6) and of the gateways are not given out.""",
         examples="""
-gnt-network add --network=192.0.2.0/24 --gateway=192.0.2.1 net1  # a pool of addresses""",
+gnt-network add --network=192.0.2.0/24 --gateway=192.0.2.1 net1  # a pool of addresses
+gnt-network add --network6=2001:db8::/64 --gateway6=2001:db8::1 net6  # one of IPv6 addresses""",
     ),
     job(
         "connect: connect a network to node groups",
@@ -81,11 +92,13 @@ gnt-network disconnect net1 default  # no longer""",
         "<network>",
         _SETTINGS,
         opt.commas(
-            "--remove-reserved-ips", "addresses that instances may get again, separated by commas"
+            "--remove-reserved-ips",
+            "addresses and ranges that instances may get again, separated by commas",
         ),
         changes=True,
         examples="""
-gnt-network modify --add-reserved-ips=192.0.2.2,192.0.2.3 net1  # keep two addresses free""",
+gnt-network modify --add-reserved-ips=192.0.2.2,192.0.2.3 net1  # keep two addresses free
+gnt-network modify --add-reserved-ips=2001:db8::2-2001:db8::ff net6  # keep a range free""",
     ),
     job("remove: remove a network", network.OpNetworkRemove, "<network> --force CHANGE"),
 )

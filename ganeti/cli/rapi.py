@@ -12,7 +12,7 @@ from ganeti.cli.run.jobs import changes, encode, format_entry, make_opcode, resu
 from ganeti.cli.run.report import Facts, format_report
 from ganeti.cli.run.table import format_time
 from ganeti.opcodes.cluster import OpClusterRedistConf
-from ganeti.protocol.rapi.users import RIGHTS, ROLE_PREFIX, Grant, check_name
+from ganeti.protocol.rapi.users import Grant
 from ganeti.store import ssconf
 from ganeti.store.rapi_access import RapiAccess, describe_grant
 from ganeti.system import clock
@@ -47,17 +47,9 @@ def set_user(context: Context, options: Options, args: list[str]) -> None:
     """Add a user, or change one."""
     [name] = args
     access = _access(context)
-    check_name(name, "user")
-    known = access.users().get(name)
-    roles = options.roles if options.roles is not None else list(known.roles if known else ())
-    rights = options.rights if options.rights is not None else sorted(known.rights if known else ())
-    missing = sorted(set(roles) - access.roles().keys())
-    if missing:
-        raise OpPrereqError(
-            f"there is no role {missing[0]!r}; make it with gnt-rapi set-role", ErrorCode.NOENT
-        )
+    access.check_user(name, options.roles)  # before the question
     password = None if options.no_password else _read_password(context, name)
-    access.set_user(name, password, [*rights, *(f"{ROLE_PREFIX}{role}" for role in roles)])
+    access.set_user(name, password, options.rights, options.roles)
     _distribute(context, options)
 
 
@@ -75,9 +67,7 @@ def _read_password(context: Context, name: str) -> str:
 
 def remove_user(context: Context, options: Options, args: list[str]) -> None:
     """Remove a user and all tokens."""
-    access = _access(context)
-    _require(args[0], access.users(), "user")
-    access.remove_user(args[0])
+    _access(context).remove_user(args[0])
     _distribute(context, options)
 
 
@@ -94,32 +84,18 @@ def _grant(numbered: tuple[int, Grant]) -> tuple[str, Facts]:
 
 def set_role(context: Context, options: Options, args: list[str]) -> None:
     """Make a role, or replace its rights."""
-    [name] = args
-    check_name(name, "role")
-    rights = options.rights or ["read"]
-    wrong = sorted(set(rights) - set(RIGHTS))
-    if wrong:
-        raise OpPrereqError(f"{wrong[0]!r} is not a right; there are {' and '.join(RIGHTS)}")
     given = {
-        key: tuple(options.get(key)) for key in ("resources", "names", "tags") if options.get(key)
+        key: tuple(options.get(key))
+        for key in ("rights", "resources", "names", "tags")
+        if options.get(key)
     }
-    access = _access(context)
-    roles = access.roles()
-    before = roles.get(name, []) if options.add else []
-    access.write_roles({**roles, name: [*before, Grant(rights=tuple(rights), **given)]})
+    _access(context).set_role(args[0], [Grant(**given)], keeps=options.add)
     _distribute(context, options)
 
 
 def remove_role(context: Context, options: Options, args: list[str]) -> None:
     """Remove a role."""
-    [name] = args
-    access = _access(context)
-    roles = access.roles()
-    _require(name, roles, "role")
-    users = sorted(user.name for user in access.users().values() if name in user.roles)
-    if users:
-        raise OpPrereqError(f"role {name!r} is that of {', '.join(users)}", ErrorCode.STATE)
-    access.write_roles({key: value for key, value in roles.items() if key != name})
+    _access(context).remove_role(args[0])
     _distribute(context, options)
 
 

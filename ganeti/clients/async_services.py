@@ -33,7 +33,7 @@ ANSWER_TIMEOUT_S: Final = 60.0
 
 
 class _Asker:
-    """One connection, opened when first used and again after it broke; one question at a time."""
+    """One connection, opened when first used and again after it broke; tasks ask one by one."""
 
     def __init__(self, path: str, version: int | None) -> None:
         self._version = version
@@ -54,19 +54,12 @@ class _Asker:
     async def _make(self, call: Call[Any], args: Sequence[object], *, may_repeat: bool) -> Any:
         request = encode_request(call.name, args, self._version)
         try:
-            answer = await self._exchange(request)
+            answer = await self._connection.exchange(request)
         except ConnectionLostError as err:
             if not may_repeat:
                 raise perhaps_done(call.name, err) from err
-            answer = await self._exchange(request)
+            answer = await self._connection.exchange(request)
         return call.decode_answer(decode_response_as(Raw, answer, self._version))
-
-    async def _exchange(self, request: bytes) -> bytes:
-        try:
-            return await self._connection.exchange(request)
-        except BaseException:
-            self._connection.close()  # the answer may still come
-            raise
 
 
 class AsyncLuxiClient(_Asker):

@@ -9,7 +9,7 @@ Source: luxi.json, "transport" and "methods".
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 from msgspec import Raw
 
@@ -17,7 +17,6 @@ from ganeti.base.errors import ConfigurationError, NotMasterError, TransportErro
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.base.versions import LUXI_VERSION
-from ganeti.opcodes.opcode import OpCode
 from ganeti.protocol.luxi import WAIT_FOR_JOB_CHANGE_S_MAX, JobChange, LuxiCalls, Rules
 from ganeti.protocol.service import Call
 from ganeti.store import ssconf
@@ -25,7 +24,10 @@ from ganeti.system import clock
 from ganeti.system.environment import own_hostname
 from ganeti.transport.unix_client import ConnectionLostError, NobodyListensError, UnixClient
 
-_Job = Sequence[OpCode | Mapping[str, object]]
+if TYPE_CHECKING:
+    from ganeti.opcodes.opcode import OpCode
+
+_Job: TypeAlias = "Sequence[OpCode | Mapping[str, object]]"
 
 CONNECT_TIMEOUT_S: Final = 30.0  # luxi.json, "timeouts_seconds"
 ANSWER_TIMEOUT_S: Final = 180.0

@@ -7,6 +7,7 @@ client that it names: asked twice, it is granted once.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -50,6 +51,13 @@ class WConfClient(WConfCalls):
         self._sleep = sleep
         self._restart_timeout_s = restart_timeout_s
         self._answer_s_max = answer_s_max
+
+    def hurried(self, answer_s_max: float) -> WConfClient:
+        """Return a client on the same connection that gives up when there is no answer at once."""
+        made = copy.copy(self)
+        made._restart_timeout_s = 0.0  # noqa: SLF001 - it is one of ours
+        made._answer_s_max = answer_s_max  # noqa: SLF001
+        return made
 
     def close(self) -> None:
         """Close the connection; the next call opens another."""

@@ -17,7 +17,8 @@ from itertools import islice
 from typing import Any, Final
 
 from ganeti.base.errors import AddressPoolError, ConfigurationError, TagError
-from ganeti.config.address_pool import AddressPool
+from ganeti.config.addresses.pool import AddressPool
+from ganeti.config.addresses.pool6 import AddressPool6, canonical
 from ganeti.config.index import (
     CLUSTER,
     DISKS,
@@ -247,7 +248,7 @@ def _default_link(view: View, instance: model.Instance, index: int) -> Iterator[
     if nic.ip is None or link not in (None, default):
         return
     other_spelling = default if link is None else ""
-    for identity in view.find(By.IP, (other_spelling, nic.ip)):
+    for identity in view.find(By.IP, (other_spelling, canonical(nic.ip))):
         if identity[1] != instance.uuid:
             yield f"IP address {nic.ip} is used by instance {view.name_of(identity)} as well"
 
@@ -313,6 +314,11 @@ def _network(_view: View, network: model.Network) -> Iterator[str]:
             yield f"its gateway {network.gateway} does not lie in {network.network}"
         elif network.gateway and not pool.is_external(network.gateway):
             yield f"its gateway {network.gateway} is not kept away from instances"
+    if network.ext_reservations6:
+        try:
+            AddressPool6(network)
+        except AddressPoolError as err:
+            yield err.message
     if network.mac_prefix is not None:
         yield from filter(None, [mac_prefix_problem(network.mac_prefix)])
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from enum import Enum
 from typing import Any, Final
 
+from ganeti.config.addresses.pool6 import canonical
 from ganeti.config.config_data import TABLES
 from ganeti.objects.disk_templates import DiskTemplate
 from ganeti.objects.model import Cluster, Disk, Instance
@@ -175,7 +176,7 @@ KEYS: Final[Mapping[str, Mapping[By, KeysOf]]] = {
         By.DISK_OWNER: lambda instance: instance.disks,
         By.MAC: lambda instance: (nic.mac.lower() for nic in instance.nics),
         By.IP: lambda instance: (
-            (nic.network or nic.nicparams.get("link", ""), nic.ip)
+            (nic.network or nic.nicparams.get("link", ""), canonical(nic.ip))
             for nic in instance.nics
             if nic.ip
         ),
@@ -254,3 +255,84 @@ class Index:
         """Replace the keys of an object; under a key that it keeps it stays where it is."""
         self.remove(uuid, before - after)
         self.add(uuid, after - before)
+
+    def put(self, key: Hashable, uuids: Sequence[str]) -> None:
+        """Let a key lead to these UUIDs and no others."""
+        if uuids:
+            self._found[key] = uuids[0] if len(uuids) == 1 else list(uuids)
+        else:
+            self._found.pop(key, None)
+
+    def items(self) -> Iterator[tuple[Hashable, Sequence[str]]]:
+        """Yield the keys, each with the UUIDs that it leads to."""
+        for key in self._found:
+            yield key, self.of(key)
+
+
+class Indexes:
+    """What the keys of all objects lead to, for WConfD.
+
+    With many objects this is the largest part of its memory but their texts: no key and no UUID is
+    kept twice where one is enough, and the UUIDs of the objects stay in the tables alone.
+    """
+
+    def __init__(self, tables: Mapping[str, Mapping[str, object]]) -> None:
+        """Begin without entries.
+
+        Args:
+            tables: the objects, as they are at any time.
+        """
+        self._tables = tables
+        self._of_table = {
+            table: {by: Index() for by in kinds if by not in _OF_READERS}
+            for table, kinds in KEYS.items()
+        }
+        self._of_kind = {
+            by: [(table, kinds[by]) for table, kinds in self._of_table.items() if by in kinds]
+            for by in By
+        }
+
+    def fill(self, decode: Callable[[ObjectId], Record]) -> None:
+        """Add the keys of all objects."""
+        known: dict[Hashable, str] = {
+            uuid: uuid for uuids in self._tables.values() for uuid in uuids
+        }
+        for table, uuids in self._tables.items():
+            kinds = [(KEYS[table][by], index) for by, index in self._of_table[table].items()]
+            for uuid in uuids:
+                record = decode((table, uuid))
+                for keys_of, index in kinds:
+                    index.add(uuid, [known.get(key, key) for key in frozenset(keys_of(record))])
+
+    def of(self, by: By, key: object) -> tuple[ObjectId, ...]:
+        """Return the objects that a key leads to."""
+        if by in _OF_ONE_TABLE:
+            assert isinstance(key, tuple)
+            table, name = key
+            index = self._of_table[table].get(by)
+            return () if index is None else tuple((table, uuid) for uuid in index.of(name))
+        found: list[ObjectId] = []
+        if by is By.UUID and key:
+            uuid = str(key)
+            found += [(table, uuid) for table, uuids in self._tables.items() if uuid in uuids]
+        for table, index in self._of_kind[by]:
+            found += [(table, uuid) for uuid in index.of(key)]
+        return tuple(found)
+
+    def put(self, by: By, key: object, ids: Sequence[ObjectId]) -> None:
+        """Let a key lead to these objects and no others; their tables have them already."""
+        if by in _OF_ONE_TABLE:
+            assert isinstance(key, tuple)
+            table, key = key
+            self._of_table[table][by].put(key, [uuid for _table, uuid in ids])
+            return
+        for table, index in self._of_kind[by]:
+            index.put(
+                key, [uuid for of, uuid in ids if of == table and (by, uuid) != (By.UUID, key)]
+            )
+
+    def names(self, table: str) -> dict[str, str]:
+        """Return the names of all objects of a kind, by UUID."""
+        index = self._of_table[table].get(By.NAME)
+        pairs = () if index is None else index.items()
+        return {uuid: str(name) for name, uuids in pairs for uuid in uuids}

@@ -10,8 +10,9 @@ Source: config.json, "file"; ARCHITECTURE "Compatible where others connect".
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
 import msgspec
@@ -41,31 +42,46 @@ _record_decoders: Final[dict[type[Record], msgspec.json.Decoder[Record]]] = {}
 _DECODED_MAX: Final = 2048  # of some 2 KB each; the objects of a large cluster would be 80 MB
 
 
-class Stored:
+class Run:
+    """The joined texts of some objects, so that each is in memory only once."""
+
+    __slots__ = ("_ends", "data")
+
+    def __init__(self, data: bytes, ends: Iterable[int]) -> None:
+        """Take the bytes; ``ends`` has beginning and end of the text of place 0, of place 1 ..."""
+        self.data = data
+        self._ends = array("I", ends)
+
+    def text_at(self, place: int) -> bytes:
+        """Return the text at a place."""
+        return self.data[self._ends[2 * place] : self._ends[2 * place + 1]]
+
+
+class Stored(msgspec.Struct, gc=False, eq=False):
     """One object as raw JSON; its value never changes.
 
-    The text lies in a buffer that many objects may share, so that it is in memory only once.
+    There is one for each object of a large cluster, so it is as small as can be, and the collector
+    of garbage does not look at it: nothing that it holds leads back to it.
     """
 
-    __slots__ = ("_decoded", "_text")
-
-    def __init__(self, raw: bytes | Raw) -> None:
-        """Take the text; a `Raw` keeps the text alive that it was found in, until `lies_in`."""
-        self._text: bytes | Raw | tuple[bytes, int, int] = raw
-        self._decoded: Record | None = None
+    _text: bytes | Raw | Run
+    _place: int = 0  # in the run
+    _decoded: Record | None = None
 
     @property
     def raw(self) -> bytes:
         """The text of the object."""
-        text = self._text  # once: a thread that writes the journal may read while it is moved
-        if isinstance(text, tuple):
-            buffer, start, end = text
-            return buffer[start:end]
-        return bytes(text)
+        text = self._text
+        return text.text_at(self._place) if isinstance(text, Run) else bytes(text)
 
-    def lies_in(self, buffer: bytes, start: int, end: int) -> None:
-        """Note that its text is that part of a buffer, instead of keeping it once more."""
-        self._text = (buffer, start, end)
+    def lies_in(self, run: Run, place: int) -> None:
+        """Note that its text is in a run, instead of keeping it once more.
+
+        A thread that writes the journal may read meanwhile, so the place is the same in all runs
+        that an object lies in.
+        """
+        self._place = place
+        self._text = run
 
     @classmethod
     def of(cls, record: Record) -> Stored:

@@ -9,6 +9,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from typing import Final
 
+from ganeti.base.paths import SSCONF_BYTES_MAX
 from ganeti.base.text import natural_sort_key, natural_sorted
 from ganeti.base.versions import RELEASE_VERSION
 from ganeti.config.index import CLUSTER, GROUPS, INSTANCES, NETWORKS, NODES, ObjectId
@@ -17,8 +18,6 @@ from ganeti.objects.fill import fill_ndparams
 from ganeti.objects.hypervisors import HVPARAMS
 from ganeti.objects.model import Cluster, Node
 from ganeti.objects.parameters import stored_defaults
-
-VALUE_BYTES_MAX: Final = 131072  # with its final newline
 
 _NODE_TABLES: Final = frozenset({NODES, GROUPS})
 _LISTS: Final = {"instance_list": INSTANCES, "networks": NETWORKS, "nodegroups": GROUPS}
@@ -131,9 +130,9 @@ def _fitting(lines: str) -> str:
     value that is refused would keep all others from the nodes.
     """
     data = lines.encode()
-    if len(data) < VALUE_BYTES_MAX:
+    if len(data) < SSCONF_BYTES_MAX:
         return lines
-    return data[: data.rindex(b"\n", 0, VALUE_BYTES_MAX)].decode()
+    return data[: data.rindex(b"\n", 0, SSCONF_BYTES_MAX)].decode()
 
 
 def _cluster_values(cluster: Cluster) -> dict[str, str]:

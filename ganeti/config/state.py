@@ -21,7 +21,7 @@ from ganeti.base.json import dumps, loads_as
 from ganeti.config.checks import cluster_problems, problems_of
 from ganeti.config.config_data import TABLES, split_config
 from ganeti.config.index import CLUSTER, MAINTENANCE, MAINTENANCE_ID, ObjectId
-from ganeti.config.overlay import Stored
+from ganeti.config.overlay import Run, Stored
 from ganeti.config.transaction import Transaction
 from ganeti.config.views import Base, Layer, View
 from ganeti.protocol.node_rpc_values import ConfigVersion
@@ -37,11 +37,14 @@ Lookup = Callable[[ObjectId], Stored | None]
 
 
 class _Chunk:
-    __slots__ = ("data", "keys")
+    """Some objects of a table, each with the place that it keeps in the run of their texts."""
+
+    __slots__ = ("places", "run", "used")
 
     def __init__(self) -> None:
-        self.keys: dict[str, None] = {}
-        self.data: bytes | None = None
+        self.places: dict[str, int] = {}
+        self.used = 0
+        self.run: Run | None = None
 
 
 class _Table:
@@ -55,11 +58,12 @@ class _Table:
             self._append(uuid)
 
     def _append(self, uuid: str) -> None:
-        if not self._chunks or len(self._chunks[-1].keys) >= CHUNK_OBJECTS:
+        if not self._chunks or self._chunks[-1].used >= CHUNK_OBJECTS:
             self._chunks.append(_Chunk())
         chunk = self._chunks[-1]
-        chunk.keys[uuid] = None
-        chunk.data = None
+        chunk.places[uuid] = chunk.used
+        chunk.used += 1
+        chunk.run = None
         self._chunk_of[uuid] = chunk
 
     def touch(self, uuid: str, *, exists: bool) -> None:
@@ -69,40 +73,44 @@ class _Table:
             if exists:
                 self._append(uuid)
             return
-        chunk.data = None
+        chunk.run = None
         if not exists:
-            del chunk.keys[uuid]
+            del chunk.places[uuid]
             del self._chunk_of[uuid]
-            if not chunk.keys:
+            if not chunk.places:
                 self._chunks.remove(chunk)
 
     def pieces(self, lookup: Lookup) -> list[bytes]:
         """Return the pieces of the table, without its braces."""
         found: list[bytes] = []
         for chunk in self._chunks:
-            if chunk.data is None:
-                chunk.data = self._join(chunk.keys, lookup)
+            if chunk.run is None:
+                chunk.run = self._join(chunk, lookup)
             if found:
                 found.append(b",")
-            found.append(chunk.data)
+            found.append(chunk.run.data)
         return found
 
-    def _join(self, uuids: Iterable[str], lookup: Lookup) -> bytes:
+    def _join(self, chunk: _Chunk, lookup: Lookup) -> Run:
         """Join objects; from now on their texts are parts of what is returned."""
         keys, objects, texts = [], [], []
-        for uuid in uuids:
+        for uuid in chunk.places:
             stored = lookup((self.name, uuid))
             assert stored is not None, (self.name, uuid)
             keys.append(dumps(uuid) + b":")
             objects.append(stored)
             texts.append(stored.raw)
         joined = b",".join(map(add, keys, texts))
+        ends = [0] * (2 * chunk.used)
         end = -1  # the comma that is not before the first
-        for key, stored, text in zip(keys, objects, texts, strict=True):
+        for key, place, text in zip(keys, chunk.places.values(), texts, strict=True):
             start = end + 1 + len(key)
             end = start + len(text)
-            stored.lies_in(joined, start, end)
-        return joined
+            ends[2 * place : 2 * place + 2] = start, end
+        run = Run(joined, ends)
+        for stored, place in zip(objects, chunk.places.values(), strict=True):
+            stored.lies_in(run, place)
+        return run
 
 
 class ConfigEncoder:

@@ -82,7 +82,7 @@ class Table(Mapping[K, R], Generic[K, R]):
         self._decoded: dict[str, R] = {}
         self._indexes: dict[By, Index] = {}
         self._order: list[K] | None = None
-        if before is not None:
+        if before is not None and (before.raw or not raw):
             self._take_over(before, touched)
 
     def _take_over(self, before: Table[K, R], touched: Collection[str] | None) -> None:
@@ -386,9 +386,9 @@ class Tables:
         Raises:
             ConfigurationError: an object is not of its type.
         """
-        yield from self.disks.decoded()
         for table in (self.nodes, self.groups, self.networks, self.instances):
             yield from table.prepared()
+        yield from self.disks.decoded()
         if self._by_secondary is None:
             yield from self._indexed()
 

@@ -11,7 +11,8 @@ from typing import Final
 
 from ganeti.base.errors import AddressPoolError, ConfigurationError, ErrorCode, OpPrereqError
 from ganeti.base.json import dumps
-from ganeti.config.address_pool import AddressPool
+from ganeti.config.addresses.pool import AddressPool
+from ganeti.config.addresses.pool6 import is_ipv6
 from ganeti.config.checks import problems_of
 from ganeti.config.index import CLUSTER_ID, FILTERS, KEYS, KINDS, NETWORKS, WHAT, By, ObjectId
 from ganeti.config.overlay import Stored, split_fields
@@ -196,6 +197,8 @@ def apply_ip_actions(change: Transaction, actions: Iterable[tuple[IpAction, str,
     """
     pools: dict[str, AddressPool] = {}
     for action, address, network_uuid in actions:
+        if is_ipv6(address):
+            continue  # the NICs themselves tell which are used
         pool = pools.get(network_uuid)
         if pool is None:
             network = change.network(network_uuid)
@@ -206,7 +209,7 @@ def apply_ip_actions(change: Transaction, actions: Iterable[tuple[IpAction, str,
             except AddressPoolError as err:
                 raise ConfigurationError(err.message) from err
         if not pool.contains(address):
-            continue  # an IPv6 address, or one outside that the administrator insists on
+            continue  # the administrator insists on it
         if action is IpAction.RELEASE:
             if not change.find(By.IP, (network_uuid, address)):
                 pool.release(address)

@@ -118,19 +118,14 @@ class Base(View):
             index.CLUSTER: {"": Stored(bytes(cluster))},
             index.MAINTENANCE: {} if maintenance is None else {"": Stored(bytes(maintenance))},
         }
-        self._index: dict[index.By, dict[object, Ids]] = {by: {} for by in index.By}
         for table, objects in tables.items():
             self.tables[table] = {uuid: Stored(raw) for uuid, raw in objects.items()}
-        for table, stored in self.tables.items():
-            for uuid, item in stored.items():
-                self._add_entries((table, uuid), item)
+        self._index = index.Indexes(self.tables)
+        self._index.fill(self._decode)
 
-    def _add_entries(self, identity: index.ObjectId, stored: Stored) -> None:
-        record = decode_record(stored.raw, index.KINDS[identity[0]])
-        only = (identity,)  # shared by its entries: most keys lead to one object
-        for by, key in index.entries_of(identity, record):
-            of_kind = self._index[by]
-            of_kind[key] = (*of_kind[key], identity) if key in of_kind else only
+    def _decode(self, identity: index.ObjectId) -> Record:
+        table, uuid = identity
+        return decode_record(self.tables[table][uuid].raw, index.KINDS[table])
 
     def stored(self, identity: index.ObjectId) -> Stored | None:
         """Return an object, or None."""
@@ -138,15 +133,11 @@ class Base(View):
 
     def find(self, what: index.By, key: object) -> Ids:
         """Return the objects that an index entry leads to."""
-        return self._index[what].get(key, ())
+        return self._index.of(what, key)
 
     def names(self, table: str) -> dict[str, str]:
         """Return the names of all objects of a kind that has names, by UUID."""
-        found: dict[str, str] = {}
-        for key, ids in self._index[index.By.NAME].items():
-            match key:
-                case [kind, str(name)] if kind == table:
-                    found.update((uuid, name) for _table, uuid in ids)
+        found = self._index.names(table)
         return {uuid: found.get(uuid, uuid) for uuid in self.tables[table]}
 
     def identities(self) -> Iterator[index.ObjectId]:
@@ -163,10 +154,7 @@ class Base(View):
             else:
                 self.tables[table][uuid] = stored
         for (by, key), ids in layer.index.items():
-            if ids:
-                self._index[by][key] = ids
-            else:
-                self._index[by].pop(key, None)
+            self._index.put(by, key, ids)
 
 
 class Layer(View):

@@ -240,10 +240,11 @@ class JobRunner:
     # The context of the logical unit.
 
     def _make_context(self) -> JobContext:
+        config = WConfClient(self._paths, self._owner, sleep=self._control.wait)
         return JobContext(
             paths=self._paths,
             job_id=self.job.id,
-            config=WConfClient(self._paths, self._owner, sleep=self._control.wait),
+            config=config,
             rpc=self._rpc,
             feedback=self._feedback,
             check_canceled=self._control.check_canceled,
@@ -253,7 +254,7 @@ class JobRunner:
             submit_jobs=self._submit_jobs,
             interruptible=self._control.interruptible,
             attempts_before=self._turns,
-            at_once=self._at_once,
+            at_once=config.hurried(GIVE_BACK_S_MAX),
         )
 
     def _priority(self) -> int:
@@ -261,11 +262,6 @@ class JobRunner:
         if self._is_mending:
             return PRIORITY_BEYOND_LIMIT
         return self.job.ops[self._index].priority
-
-    def _at_once(self) -> WConfClient:
-        return WConfClient(
-            self._paths, self._owner, restart_timeout_s=0, answer_s_max=GIVE_BACK_S_MAX
-        )
 
     def _feedback(self, message: object, kind: str = LOG_MESSAGE) -> None:
         kept = self._output.line(message)

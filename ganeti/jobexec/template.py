@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
+import logging
 import os
 import socket
 from collections import deque
@@ -35,10 +36,14 @@ from ganeti.daemon import log
 from ganeti.jobexec.control import Control, ignore_stray_signals
 from ganeti.jobexec.luxid_link import LuxidGoneError, LuxidLink
 from ganeti.jobexec.runner import JobRunner
-from ganeti.jobs.record import QueuedJob, decode_job
-from ganeti.logical_units.processor import all_units, load_units
-from ganeti.objects.record import Record, decode_private
+from ganeti.jobs import changes
+from ganeti.jobs.record import QueuedJob, decode_job, encode_job
+from ganeti.jobs.submission import make_job
+from ganeti.logical_units.context import LOG_MESSAGE
+from ganeti.logical_units.processor import all_units, load_units, unit_for
+from ganeti.objects.record import Record, decode_private, plain
 from ganeti.opcodes.opcode import OpCode
+from ganeti.opcodes.registry import all_op_ids, decode_opcode
 from ganeti.protocol import job_start
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc import encode_arguments
@@ -51,8 +56,12 @@ from ganeti.system.filelock import LiveLock
 from ganeti.system.process_facts import show_name
 from ganeti.transport.curl_pool import CurlPool, CurlRequest, TlsIdentity
 
+logger = logging.getLogger(__name__)
+
 # A job that comes just now waits for so long if the node daemon hangs.
 _CALL_S_MAX: Final = 1.0
+
+_WARM_UPS: Final = 16  # Python 3.11 and later adapt code after eight runs
 
 
 def main() -> NoReturn:
@@ -91,6 +100,8 @@ def load_all() -> Iterator[str]:
     yield from load_units()
     all_units()
     yield "the table of units"
+    all_op_ids()
+    yield "the table of opcodes"
 
 
 def _tidy_up() -> Iterator[str]:
@@ -143,6 +154,37 @@ def rehearse(paths: Paths) -> Iterator[str]:
     with contextlib.suppress(GenericError):  # a job that needs the files reports the fault
         _call_own_node(paths)
     yield "a call"
+    for _ in range(_WARM_UPS):
+        _go_through_a_job()
+        yield "a job"
+
+
+def _go_through_a_job() -> None:
+    """Handle the records, messages and lines of a job as its process does, without any effect.
+
+    After some turns Python has replaced instructions by special ones; each process would write to
+    the pages that they are in, which are copied then.
+    """
+    process, luxid = job_start.Dialog("process"), job_start.Dialog("luxid")
+    luxid.receive(process.send(job_start.Ready("/lock", 1)))
+    process.receive(luxid.send(job_start.Assign(1)))
+    luxid.receive(process.send(job_start.Named("/lock")))
+    process.receive(luxid.send(job_start.Confirm()))
+    now = clock.timestamp()
+    queued = make_job(JobId(1), [{"OP_ID": "OP_TEST_DELAY", "duration": 0.0, "reason": []}], now)
+    handed_over = changes.handed_over(queued, livelock="/lock", process_id=1, now=now)
+    job = decode_job(encode_job(handed_over), 1)
+    unit_for(decode_opcode(job.ops[0].input))
+    job = changes.with_log_entry(changes.op_running(job, 0, now), 0, LOG_MESSAGE, "text", now)
+    job = changes.op_succeeded(decode_job(encode_job(job)), 0, None, now)
+    content = encode_job(job).decode()
+    luxid.receive(process.send(job_start.Copy(content, 0.0)))
+    process.receive(luxid.send(job_start.Copied((), ())))
+    for argument in (content, job.status, job.id, ClientId(1, "/lock", 1)):
+        plain(argument)
+        line = logger.makeRecord(logger.name, logging.INFO, "", 0, "%s", (argument,), None)
+        for handler in logging.getLogger().handlers:
+            handler.format(line)
 
 
 def _descendants(kind: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:

@@ -16,7 +16,7 @@ from ganeti.base.paths import Paths
 from ganeti.daemon.context import run_aside
 from ganeti.luxid.config_view import ConfigView
 from ganeti.luxid.console_relay import RelayAnswer, RelayRequest
-from ganeti.objects.hypervisors import ConsoleWay
+from ganeti.protocol.luxi import ConsoleWay
 from ganeti.protocol.node_rpc import DEFAULT_PORT
 from ganeti.query.live import request_of
 

@@ -23,8 +23,8 @@ import msgspec
 from ganeti.base.errors import GenericError, OpExecError, TransportError
 from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
-from ganeti.objects.hypervisors import ConsoleWay
 from ganeti.protocol import node_rpc
+from ganeti.protocol.luxi import ConsoleWay
 from ganeti.system.files import give_to, remove_if_exists
 from ganeti.transport import tls
 from ganeti.transport.flow import StreamEnd, pump

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Annotated, Any, Final
 
@@ -27,6 +26,7 @@ from ganeti.bootstrap.queue_merge import describe, merge_queue, raise_serial
 from ganeti.clients.async_node_rpc import AsyncNodeRpcClient
 from ganeti.clients.master_poll import other_nodes
 from ganeti.clients.node_rpc import NodeRpcClient, RpcResult, Target
+from ganeti.daemon import memory
 from ganeti.daemon.audit import AuditLog, Entry, entries_of_call, program_of, user_name
 from ganeti.daemon.context import DaemonContext
 from ganeti.daemon.main import DaemonSpec
@@ -170,11 +170,9 @@ class LuxiDaemon:
         self._watcher.watch(self._paths.luxid_message_dir, ("modify",), self._follower.on_log_event)
         self._watcher.watch(self._paths.livelock_dir, ("delete",), self._follower.on_livelock_event)
         self._view.refresh()
-        deque(self._preparation(), maxlen=0)  # some 10 us for each instance
         self._submissions.load()
         self._follower.remove_old_logs()
         self._replication.start(poll)
-        self._tasks.create_task(self._prepare_answers(), name="prepare answers")
         self._tasks.create_task(self._follower.sweep(), name="sweep of running jobs")
         self._tasks.create_task(self._end_drain_left_behind(), name="watch over the drain flag")
         self._pool.fill()
@@ -184,6 +182,10 @@ class LuxiDaemon:
         self._tasks.create_task(watch, name="watch over the master role")
         partner = look_after(self._context, "ganeti-wconfd")
         self._tasks.create_task(partner, name="watch over WConfD")
+
+    def prepare(self) -> None:
+        """Begin to look at everything before somebody asks."""
+        self._tasks.create_task(self._prepare_answers(), name="prepare answers")
 
     async def stop(self) -> None:
         """Finish the work that has begun, within a short time."""
@@ -290,13 +292,18 @@ class LuxiDaemon:
             logger.warning("%s; questions about it will fail", err.message)
 
     async def _prepare_answers(self) -> None:
+        with memory.of_what_stays():
+            await self._prepare_once()
         while True:
-            await self._config_changed.wait()
-            self._config_changed.clear()
-            for _step in self._preparation():
-                await asyncio.sleep(0)  # others first
-                if self._config_changed.is_set():
-                    break
+            await self._prepare_once()
+
+    async def _prepare_once(self) -> None:
+        await self._config_changed.wait()
+        self._config_changed.clear()
+        for _step in self._preparation():
+            await asyncio.sleep(0)  # others first
+            if self._config_changed.is_set():
+                break
 
     def _on_config_changed(self) -> None:
         self._config_changed.set()
@@ -460,6 +467,7 @@ async def serve(context: DaemonContext) -> None:
                 daemon.start(poll)
                 async with serve_unix(paths.query_socket, SOCKET_MODE, daemon.dispatch, limits):
                     context.ready()
+                    daemon.prepare()
                     await context.stopping.wait()
                     await daemon.stop()
             finally:

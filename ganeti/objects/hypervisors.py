@@ -47,13 +47,6 @@ class RebootType(StrEnum):
     FULL = "full"
 
 
-class ConsoleWay(StrEnum):
-    """The consoles that are carried to a browser."""
-
-    SERIAL = "serial"
-    GRAPHICS = "graphics"
-
-
 class ConsoleKind(StrEnum):
     """How a console is reached."""
 
@@ -236,6 +229,13 @@ _KVM: Final[ParamTable] = {
             *(115200, 230400, 345600, 460800),
         ),
         unit="bit/s",
+    ),
+    "shared_dirs": text(
+        "",
+        "Directories of the node that the guest can mount by virtio-fs, such as"
+        " data=/srv/data;logs=/srv/logs:ro, with a tag for each.  The node allows them in"
+        " /etc/ganeti/shared-dir-paths, and needs virtiofsd.",
+        is_ours=True,
     ),
     "soundhw": choice("", "The sound card that the guest sees.", "ac97 es1370 hda sb16"),
     "spice_bind": text("", "The address or interface that SPICE listens at; empty for none."),

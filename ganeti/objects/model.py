@@ -321,16 +321,24 @@ def role_of(cluster: Cluster, node: Node) -> NodeRole:
 # Source: config.json, object "Network".
 
 
+NO_IPV4: Final = "0.0.0.0/30"  # of a network with IPv6 addresses alone; the shape is 3.0's
+
+
 class Network(Record, frozen=True, kw_only=True):
     """A network; the maps are text of 0 and 1, the i-th character for the i-th address.
 
     ``reservations`` holds the addresses of instances, ``ext_reservations`` the rest (network,
-    broadcast and gateway addresses, and addresses that the administrator reserved).
+    broadcast and gateway addresses, and addresses that the administrator reserved).  IPv6 has no
+    map: ``ext_reservations6`` lists addresses and ranges that the administrator reserved.
     """
 
     LEFT_OUT: ClassVar[Mapping[str, object]] = dict.fromkeys(
-        ("mac_prefix", "network6", "gateway", "gateway6", "reservations", "ext_reservations")
+        (
+            *("mac_prefix", "network6", "gateway", "gateway6"),
+            *("reservations", "ext_reservations", "ext_reservations6"),
+        )
     )
+    OURS: ClassVar[frozenset[str]] = frozenset({"ext_reservations6"})
 
     name: str
     mac_prefix: str | None = None
@@ -340,11 +348,17 @@ class Network(Record, frozen=True, kw_only=True):
     gateway6: str | None = None
     reservations: str | None = None
     ext_reservations: str | None = None
+    ext_reservations6: list[str] | None = None
     uuid: NetworkUuid
     ctime: float = 0.0
     mtime: float = 0.0
     serial_no: int
     tags: list[str] = []
+
+    @property
+    def ipv4(self) -> str | None:
+        """The IPv4 addresses; None for a network with IPv6 addresses alone."""
+        return None if self.network == NO_IPV4 else self.network
 
 
 def network_variables(network: Network) -> dict[str, str]:
@@ -353,7 +367,7 @@ def network_variables(network: Network) -> dict[str, str]:
     Source: hooks_os_ext.json, "network_env".
     """
     values = {
-        "NETWORK_SUBNET": network.network,
+        "NETWORK_SUBNET": network.ipv4,
         "NETWORK_GATEWAY": network.gateway,
         "NETWORK_SUBNET6": network.network6,
         "NETWORK_GATEWAY6": network.gateway6,
@@ -480,10 +494,31 @@ _UNDECIDED_INSTANCE: Final[Mapping[str, object]] = {
 }
 
 
-class Instance(Record, frozen=True, kw_only=True):
-    """An instance as stored: only parameters that differ from the defaults."""
+class Rehearsal(Record, frozen=True, kw_only=True):
+    """What came of the last rehearsal of an instance; times are in seconds since 1970.
 
-    LEFT_OUT: ClassVar[Mapping[str, object]] = {"network_port": None, "forthcoming": False}
+    ``node`` had the export, which was made at ``exported``; ``failure`` is "" if it came back.
+    """
+
+    ended: float
+    job: int
+    node: str
+    exported: float
+    failure: str = ""
+
+
+class Instance(Record, frozen=True, kw_only=True):
+    """An instance as stored: only parameters that differ from the defaults.
+
+    ``rehearsal`` is there only while a policy of backups wants rehearsals.
+    """
+
+    LEFT_OUT: ClassVar[Mapping[str, object]] = {
+        "network_port": None,
+        "forthcoming": False,
+        "rehearsal": None,
+    }
+    OURS: ClassVar[frozenset[str]] = frozenset({"rehearsal"})
 
     name: str
     primary_node: NodeUuid
@@ -505,6 +540,7 @@ class Instance(Record, frozen=True, kw_only=True):
     serial_no: int
     tags: list[str] = []
     forthcoming: bool = False  # planned only; fields not decided yet are empty
+    rehearsal: Rehearsal | None = None
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, object]) -> Self:
@@ -535,6 +571,9 @@ class InstanceConsole(Record, frozen=True, kw_only=True):
     display: int | str | None = None
 
 
+_CONSOLE_LINES: Final = 15  # of a guest, in the text of a failure
+
+
 class Guest(Record, frozen=True, kw_only=True):
     """Signs of life of a guest; of ours, 3.0 has nothing like it.
 
@@ -548,6 +587,24 @@ class Guest(Record, frozen=True, kw_only=True):
     addresses: list[str] = []
     forward: list[JsonValue] = []
     console: str = ""
+
+    @property
+    def last_line(self) -> str:
+        """The last line that the console shows; "" if there is none."""
+        return next(reversed(self._lines), "")
+
+    @property
+    def end_of_console(self) -> str:
+        """The end of the console, as the text of a failure tells it."""
+        lines = self._lines[-_CONSOLE_LINES:]
+        if not lines:
+            return "its console has shown nothing"
+        return "\n  ".join(["the end of its console:", *lines])
+
+    @property
+    def _lines(self) -> list[str]:
+        shown = "".join(each for each in self.console if each.isprintable() or each == "\n")
+        return [line.rstrip() for line in shown.splitlines() if line.strip()]
 
 
 # Job filters.

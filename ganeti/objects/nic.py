@@ -54,7 +54,9 @@ NICS_MAX: Final = 8
 DEFAULT_BRIDGE: Final = "xen-br0"
 DEFAULT_SWITCH: Final = "switch1"
 DEFAULT_MAC_PREFIX: Final = "aa:00:00"
-IP_FROM_POOL: Final = "pool"
+IP_FROM_POOL: Final = "pool"  # of IPv4 addresses, or of IPv6 if the network has no others
+IP_FROM_POOL6: Final = "pool6"
+FROM_POOLS: Final = (IP_FROM_POOL, IP_FROM_POOL6)
 MAC_AUTO: Final = "auto"
 MAC_GENERATE: Final = "generate"
 

@@ -211,6 +211,7 @@ def build_rpc_instance(
             for disk in disks
         ],
         disk_template=disk_template(disks),
+        rehearsal=None,  # no node needs it
     )
     return RpcInstance(**fields)
 

@@ -26,6 +26,8 @@ class TagKind(StrEnum):
 TAG_LENGTH_MAX: Final = 128
 TAGS_PER_OBJECT_MAX: Final = 4096
 BACKUP_TAGS: Final = "ganeti:backup:"  # the tags that begin so are policies of backups
+REHEARSAL_TAG: Final = "ganeti:rehearsal"  # of an instance that a rehearsal made
+REHEARSAL_PREFIX: Final = "rehearsal."  # its name begins so
 _TAG: Final = re.compile(r"[\w.+*/:@-]+")
 
 
@@ -46,6 +48,42 @@ def check_tag(tag: object) -> str:
             f"the tag {tag!r} is not allowed; use letters, digits and any of . + * / : @ - _"
         )
     return tag
+
+
+def rehearsal_job_tag(job_id: int) -> str:
+    """Return the tag that names the job of a rehearsal, by which it is known to be over."""
+    return f"{REHEARSAL_TAG}:job-{job_id}"
+
+
+def job_of_rehearsal(name: str, tags: Iterable[str]) -> int | None:
+    """Return the job whose rehearsal made an instance; None if it is another one."""
+    found = set(tags)
+    if not name.startswith(REHEARSAL_PREFIX) or REHEARSAL_TAG not in found:
+        return None
+    prefix = f"{REHEARSAL_TAG}:job-"
+    numbers = [each.removeprefix(prefix) for each in found if each.startswith(prefix)]
+    if len(numbers) != 1 or not re.fullmatch("[0-9]{1,18}", numbers[0]):
+        return None
+    return int(numbers[0])
+
+
+def inherited(tags: Iterable[str], *, is_other: bool) -> tuple[list[str], list[str]]:
+    """Return the tags that an instance made of an export gets, and those that it does not.
+
+    Another instance than the exported one is not backed up as well just because that one was; and
+    none is removed as the rest of a rehearsal.
+    """
+    kept: list[str] = []
+    left: list[str] = []
+    for tag in tags:
+        is_left = is_of_rehearsal(tag) or (is_other and tag.startswith(BACKUP_TAGS))
+        (left if is_left else kept).append(tag)
+    return kept, left
+
+
+def is_of_rehearsal(tag: str) -> bool:
+    """Tell whether a tag marks what a rehearsal made."""
+    return tag == REHEARSAL_TAG or tag.startswith(f"{REHEARSAL_TAG}:")
 
 
 def add_tags(old: Iterable[str], new: Iterable[str]) -> list[str]:

@@ -173,12 +173,14 @@ _known_columns: Final = lru_cache(maxsize=_COLUMNS_KEPT_MAX)(_columns)
 class Targets(msgspec.Struct, frozen=True, kw_only=True):
     """The nodes to ask, none of them offline; empty where the plan has no such need.
 
+    ``instance_info`` is about ``only``, the single instance that is asked for, or about all.
     ``copies`` are the disks that each node is asked about, as it gets them.  ``consoles`` and
     ``guests`` are of running instances: ask again once these are known.
     """
 
     node_info: Sequence[NodeUuid] = ()
     instance_info: Sequence[NodeUuid] = ()
+    only: Instance | None = None
     copies: Mapping[NodeUuid, Sequence[RpcDisk]] = {}
     consoles: Sequence[InstanceUuid] = ()
     guests: Sequence[InstanceUuid] = ()
@@ -244,6 +246,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             copies = yield from _disks(instances, run.context, all_kinds=wants_disks)
         return Targets(
             instance_info=[uuid for uuid in asked if uuid in online and is_asked],
+            only=instances[0] if len(instances) == 1 else None,
             copies={uuid: disks for uuid, disks in copies.items() if uuid in online},
             consoles=running if Source.CONSOLE in self.needs else (),
             guests=running if Source.GUEST in self.needs else (),

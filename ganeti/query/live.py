@@ -3,9 +3,9 @@
 Each program that runs a query asks them in its own way: LuxiD many at once beside everything else,
 a job one after the other.  Of a node that does not answer nothing is known.
 
-Source: node_rpc.json, "node_info", "all_instances_info", "blockdev_getmirrorstatus_multi",
-"instance_console_info", "export_list"; "instance_guest_info" is ours;
-wconfd.json, "listLocksWaitingStatus"; query_fields.json, "lock".
+Source: node_rpc.json, "node_info", "all_instances_info", "instance_info",
+"blockdev_getmirrorstatus_multi", "instance_console_info", "export_list"; "instance_guest_info" is
+ours; wconfd.json, "listLocksWaitingStatus"; query_fields.json, "lock".
 """
 
 from __future__ import annotations
@@ -29,7 +29,15 @@ from ganeti.protocol.node_rpc_values import ChainPoint
 from ganeti.protocol.service import call_of
 from ganeti.query.context import RunContext
 from ganeti.query.engine import Targets
-from ganeti.query.view import Copy, LockState, NodeLive, View, copies_from_rpc, instances_from_rpc
+from ganeti.query.view import (
+    Copy,
+    InstanceLive,
+    LockState,
+    NodeLive,
+    View,
+    copies_from_rpc,
+    instances_from_rpc,
+)
 
 T = TypeVar("T")
 
@@ -92,13 +100,11 @@ def questions(config: Tables, targets: Targets) -> list[NodeQuestion]:
         )
         for uuid in targets.node_info
     }
-    arguments: list[object] = [*instances_arguments(config.cluster)]
-    running = dict.fromkeys(targets.instance_info, arguments)
     exports: dict[NodeUuid, list[object]] = {uuid: [] for uuid in targets.exports}
     chains: dict[NodeUuid, list[object]] = {uuid: [[]] for uuid in targets.chains}
     possible = (
         NodeQuestion("node_live", NodeCalls.node_info, infos, NodeLive.from_rpc),
-        NodeQuestion("instance_live", NodeCalls.all_instances_info, running, instances_from_rpc),
+        _about_instances(config.cluster, targets),
         NodeQuestion(
             "copies",
             NodeCalls.blockdev_getmirrorstatus_multi,
@@ -109,6 +115,25 @@ def questions(config: Tables, targets: Targets) -> list[NodeQuestion]:
         NodeQuestion("chains", NodeCalls.export_chains, chains, _chains),
     )
     return [question for question in possible if question.asked]
+
+
+def _about_instances(cluster: Cluster, targets: Targets) -> NodeQuestion:
+    """Return the question what runs; a node that has many instances looks at one only if it may."""
+    only = targets.only
+    if only is None:
+        arguments: list[object] = [*instances_arguments(cluster)]
+        running = dict.fromkeys(targets.instance_info, arguments)
+        return NodeQuestion(
+            "instance_live", NodeCalls.all_instances_info, running, instances_from_rpc
+        )
+    hypervisor = str(only.hypervisor)
+    arguments = [only.name, hypervisor, cluster_hvparams(cluster).get(hypervisor, {})]
+    running = dict.fromkeys(targets.instance_info, arguments)
+
+    def decode(payload: object) -> dict[str, InstanceLive]:
+        return instances_from_rpc({only.name: payload} if payload else {})
+
+    return NodeQuestion("instance_live", NodeCalls.instance_info, running, decode)
 
 
 def _chains(payload: object) -> dict[str, list[ChainPoint]]:

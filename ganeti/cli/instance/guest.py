@@ -19,7 +19,6 @@ WAIT_S: Final = 300  # an emulated Debian takes two minutes to its first login
 _INTERVAL_S: Final = 1.0
 _CONNECT_S: Final = 3.0
 _GREETING: Final = b"SSH-"
-_CONSOLE_LINES: Final = 15
 _FIELDS: Final = ("name", "uuid", "oper_state", "nic.ips", "osparams", "guest")
 
 
@@ -99,7 +98,7 @@ def wait(context: Context, name: str, what: str, timeout_s: float) -> None:
         if passed_s >= timeout_s:
             text = f"{_WORDS[what]} of {found.name} has not answered within {timeout_s:g} s"
             raise OpExecError(failure(found, f"{text}; the instance is left running"))
-        context.terminal.progress(f"{passed_s:.0f} s: {last_line(found.guest.console)}")
+        context.terminal.progress(f"{passed_s:.0f} s: {found.guest.last_line}")
         clock.pause(min(_INTERVAL_S, timeout_s - passed_s))
 
 
@@ -114,19 +113,6 @@ def _greets(address: tuple[str, int]) -> bool:
         return False
 
 
-def _lines(console: str) -> list[str]:
-    shown = "".join(each for each in console if each.isprintable() or each == "\n")
-    return [line.rstrip() for line in shown.splitlines() if line.strip()]
-
-
-def last_line(console: str) -> str:
-    """Return the last line that a console shows."""
-    return next(reversed(_lines(console)), "")
-
-
 def failure(found: Found, text: str) -> str:
     """Return the text of a failure, with the end of the console."""
-    lines = _lines(found.guest.console)[-_CONSOLE_LINES:]
-    if not lines:
-        return f"{text}; its console has shown nothing"
-    return "\n  ".join([f"{text}; the end of its console:", *lines])
+    return f"{text}; {found.guest.end_of_console}"

@@ -106,7 +106,8 @@ an instance again; --disk N:name=data,mode=ro changes one ('gnt-instance grow-di
 larger).
 
 A network interface is changed the same way: --net add:link=br0,mac=auto, --net N:remove, --net
-N:ip=192.0.2.7.  An IP address of none is none, and pool takes a free one of the network.""",
+N:ip=192.0.2.7.  An IP address of none is none, pool takes a free one of the network, and pool6 a
+free IPv6 address of a network that has both kinds.""",
         examples="""
 gnt-instance modify -B memory=2g,vcpus=4 web1  # more memory and processors, from the next start on
 gnt-instance modify --hotplug -B memory=2g,vcpus=4 web1  # at once

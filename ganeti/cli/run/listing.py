@@ -6,8 +6,9 @@ Source: query_fields.json, "default_fields" and "command_line_detection".
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from ganeti.base.errors import ErrorCode, OpPrereqError, ParameterError
 from ganeti.cli.command import EXIT_SUCCESS, Context, Options, opt
@@ -21,15 +22,14 @@ _FILTER_CHARACTERS = frozenset("\t\n\x0b\f\r !\"'()/<=>\\~")
 _GLOB_CHARACTERS = frozenset("*?")
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Struct, frozen=True):
     """How objects of one kind are listed."""
 
     resource: str
     default_fields: tuple[str, ...]
     name_field: str = "name"
     names_are_numbers: bool = False
-    formats: Mapping[str, Formatter] = field(default_factory=dict)
+    formats: Mapping[str, Formatter] = {}
 
 
 def select_fields(text: str | None, default: Sequence[str]) -> list[str]:

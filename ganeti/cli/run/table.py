@@ -1,5 +1,7 @@
 """Tables: the answer to a query as lines of text.  Pure.
 
+Records of the modules that every list needs are structs: ``dataclasses`` takes 6 ms to load.
+
 Source: query_fields.json, "field_kinds" and "cli_text_for_status".
 """
 
@@ -7,8 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from ganeti.base.units import format_unit
 
@@ -25,8 +28,7 @@ _WIDTH_MIN: Final = 8  # no column is cut shorter than that
 Formatter = Callable[[object], str]
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """One column of a table."""
 
     title: str
@@ -34,8 +36,7 @@ class Column:
     format: Formatter | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TableStyle:
+class TableStyle(Struct, frozen=True):
     """How a table is printed."""
 
     separator: str | None = None

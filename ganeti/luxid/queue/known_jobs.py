@@ -38,6 +38,9 @@ _NEXT: Final = {
 }
 
 
+OfPhase = dict[Phase, dict[JobId, "KnownJob"]]
+
+
 class KnownJob:
     """One job in memory.
 
@@ -47,9 +50,13 @@ class KnownJob:
         lagging: candidates that may still get an old record after newer ones.
         turns: how often the job waited for locks in vain and stepped back.
         is_blocked: whether it waits for the end of jobs that it depends on.
+        of_phase: the known jobs of each phase; None while it is not among them.
     """
 
-    __slots__ = ("_waiters", "is_blocked", "job", "lagging", "phase", "secrets", "turn", "turns")
+    __slots__ = (
+        *("_waiters", "is_blocked", "job", "lagging", "of_phase", "phase", "secrets"),
+        *("turn", "turns"),
+    )
 
     def __init__(self, job: QueuedJob, phase: Phase, secrets: Secrets = ()) -> None:
         self.job = job
@@ -58,6 +65,7 @@ class KnownJob:
         self.lagging: tuple[str, ...] = ()
         self.turns = 0
         self.is_blocked = False
+        self.of_phase: OfPhase | None = None
         self.turn = asyncio.Lock()
         self._waiters: list[asyncio.Future[None]] = []
 
@@ -75,6 +83,8 @@ class KnownJob:
     def set_phase(self, phase: Phase) -> None:
         """Go on to another phase."""
         assert phase in _NEXT[self.phase], f"job {self.job.id}: {self.phase} -> {phase}"
+        if self.of_phase is not None:
+            self.of_phase[phase][self.job.id] = self.of_phase[self.phase].pop(self.job.id)
         self.phase = phase
 
     def set_job(self, job: QueuedJob) -> None:
@@ -127,6 +137,7 @@ class KnownJobs:
 
     def __init__(self) -> None:
         self._by_id: dict[JobId, KnownJob] = {}
+        self._of_phase: OfPhase = {phase: {} for phase in Phase}
         self._ids: list[JobId] = []  # in order; new ones come at the end or near it
 
     def __len__(self) -> int:
@@ -154,12 +165,16 @@ class KnownJobs:
         """Take a new job."""
         assert known.job.id not in self._by_id
         self._by_id[known.job.id] = known
+        known.of_phase = self._of_phase
+        self._of_phase[known.phase][known.job.id] = known
         bisect.insort(self._ids, known.job.id)
 
     def remove(self, job_id: JobId) -> None:
         """Forget a job."""
         known = self._by_id.pop(job_id, None)
         if known is not None:
+            known.of_phase = None
+            del self._of_phase[known.phase][job_id]
             del self._ids[bisect.bisect_left(self._ids, job_id)]
             known.wake()
 
@@ -169,8 +184,8 @@ class KnownJobs:
         return [self._by_id[job_id] for job_id in self._ids[max(0, end - limit) : end]]
 
     def in_phase(self, phase: Phase) -> list[KnownJob]:
-        """Return the jobs in one phase."""
-        return [known for known in self._by_id.values() if known.phase is phase]
+        """Return the jobs in one phase, in the order in which they came to it."""
+        return list(self._of_phase[phase].values())
 
 
 def phase_of(job: QueuedJob) -> Phase:

@@ -324,6 +324,10 @@ def _is_up(instance: Instance, _context: RunContext) -> object:
     return instance.admin_state is AdminState.UP
 
 
+def _rehearsal(instance: Instance, _context: RunContext) -> object:
+    return None if instance.rehearsal is None else instance.rehearsal.to_wire()
+
+
 _FIELDS: Final[list[FieldSpec[Instance]]] = [
     host_name("name", "Instance", "Name of the instance"),
     text("status", "Status", "State now, compared with the wanted one", instance_status, _LIVE),
@@ -335,6 +339,7 @@ _FIELDS: Final[list[FieldSpec[Instance]]] = [
     text("os", "OS", "Operating system"),
     text("hypervisor", "Hypervisor", "Name of the hypervisor"),
     other("network_port", "Network_port", "Port of the graphical console"),
+    other("rehearsal", "Rehearsal", "What came of the last rehearsal of a backup", _rehearsal),
     # Nodes.
     host_name("pnode", "Primary_node", "Primary node", _primary),
     text("pnode.group", "PrimaryNodeGroup", "Group of the primary node", _group("name")),

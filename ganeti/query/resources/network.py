@@ -15,6 +15,7 @@ from ganeti.objects.model import Network, NodeGroup
 from ganeti.objects.query_words import QueryResource
 from ganeti.query.context import RunContext
 from ganeti.query.fields import (
+    UNAVAIL,
     FieldSpec,
     Get,
     Resource,
@@ -26,6 +27,11 @@ from ganeti.query.fields import (
     stamp_fields,
     text,
 )
+
+
+def _of_ipv4(get: Get[Network]) -> Get[Network]:
+    """Give a value of networks that have IPv4 addresses; others have none."""
+    return lambda network, context: get(network, context) if network.ipv4 else UNAVAIL
 
 
 def _size(network: Network) -> int:
@@ -69,8 +75,12 @@ def _groups(network: Network, context: RunContext) -> object:
     return list(map(row, _connected(network, context)))
 
 
+def _external6(network: Network, _context: RunContext) -> str:
+    return ", ".join(network.ext_reservations6 or ())
+
+
 def _counted(mark: str) -> Get[Network]:
-    return lambda network, context: _map(network, context).count(mark)
+    return _of_ipv4(lambda network, context: _map(network, context).count(mark))
 
 
 def _instances(network: Network, context: RunContext) -> Sequence[InstanceUuid]:
@@ -79,19 +89,25 @@ def _instances(network: Network, context: RunContext) -> Sequence[InstanceUuid]:
 
 _FIELDS: Final[list[FieldSpec[Network]]] = [
     text("name", "Network", "Name of the network"),
-    text("network", "Subnet", "IPv4 subnet"),
+    text("network", "Subnet", "IPv4 subnet", _of_ipv4(lambda network, _: network.network)),
     other("gateway", "Gateway", "IPv4 gateway"),
     other("network6", "IPv6Subnet", "IPv6 subnet"),
     other("gateway6", "IPv6Gateway", "IPv6 gateway"),
     other("mac_prefix", "MacPrefix", "Prefix of MAC addresses in this network"),
     number("free_count", "FreeCount", "Number of free addresses", _counted(".")),
     number("reserved_count", "ReservedCount", "Number of taken addresses", _counted("X")),
-    text("map", "Map", "One character per address: X taken, . free", _map),
+    text("map", "Map", "One character per address: X taken, . free", _of_ipv4(_map)),
     text(
         "external_reservations",
         "ExternalReservations",
         "Addresses that no instance gets",
-        _external,
+        _of_ipv4(_external),
+    ),
+    text(
+        "external_reservations6",
+        "ExternalReservations6",
+        "IPv6 addresses and ranges that no instance gets",
+        _external6,
     ),
     number("group_cnt", "NodeGroups", "Number of connected node groups", count_of(_connected)),
     other("group_list", "GroupList", "Connected node groups, with mode, link and VLAN", _groups),

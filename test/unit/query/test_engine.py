@@ -9,6 +9,7 @@ import pytest
 from fakes.own_fields import OWN_FIELDS
 from fakes.sample_config import CONFIG, load_sample, only
 from msgspec import Raw
+from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, OpPrereqError, ParameterError
 from ganeti.base.ids import InstanceUuid, JobId, NodeUuid
@@ -22,7 +23,7 @@ from ganeti.protocol.node_rpc_values import ChainPoint
 from ganeti.query.engine import fields_of, prepare
 from ganeti.query.fields import Source
 from ganeti.query.kept_rows import KeptRows
-from ganeti.query.live import questions_to_running, with_answers
+from ganeti.query.live import questions, questions_to_running, with_answers
 from ganeti.query.view import (
     HypervisorInfo,
     InstanceLive,
@@ -184,6 +185,17 @@ def test_only_the_nodes_that_matter_are_asked() -> None:
     status = prepare("instance", ["status", "console"]).targets(view)
     assert list(status.instance_info) == [NODE1]
     assert status.consoles == []  # nobody said yet that it runs
+    # One instance is looked at alone, where others may be many.
+    (alone,) = questions(view.config, status)
+    assert (alone.call.name, alone.asked[NODE1][:2]) == ("instance_info", ["inst1", "fake"])
+    found = {"memory": 5, "vcpus": 1, "state": 0}
+    assert alone.decode(found) == {"inst1": InstanceLive(memory=5, vcpus=1, state=0)}
+    assert alone.decode({}) == {}
+    (together,) = questions(view.config, replace(status, only=None))
+    assert (together.call.name, together.decode({"i": found})["i"].memory) == (
+        "all_instances_info",
+        5,
+    )
     nobody = ["&", ["==", "name", "x"], ["?", "admin_up"]]
     assert prepare("instance", ["status"], nobody).targets(view).instance_info == []
 

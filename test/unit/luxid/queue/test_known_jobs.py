@@ -31,3 +31,18 @@ def test_the_newest_are_those_of_the_sorted_list(
     left = [n for n in sorted(set(added) - removed) if before is None or n < before]
     found = entries.latest(limit, None if before is None else JobId(before))
     assert [each.job.id for each in found] == left[max(0, len(left) - limit) :]
+
+
+def test_the_jobs_of_each_phase_are_known() -> None:
+    known_jobs = KnownJobs()
+    for number in (3, 1, 2):
+        known_jobs.add(entry(number))
+    first = known_jobs.require(JobId(1))
+    first.set_phase(Phase.STARTING)
+    first.set_phase(Phase.RUNNING)
+    assert [each.job.id for each in known_jobs.in_phase(Phase.QUEUED)] == [3, 2]
+    assert known_jobs.in_phase(Phase.RUNNING) == [first]
+    known_jobs.remove(JobId(1))
+    assert known_jobs.in_phase(Phase.RUNNING) == []
+    first.set_phase(Phase.ENDED)
+    assert known_jobs.in_phase(Phase.ENDED) == []
