@@ -31,6 +31,7 @@ run() {
 write() {
     if [ "$DRY_RUN" = yes ]; then
         echo "would write: $1"
+        printf '%s\n' "$2" | sed 's/^/    /'
     else
         mkdir -p "$(dirname "$1")"
         printf '%s\n' "$2" >"$1"
@@ -117,12 +118,19 @@ write_networks() {
     number=0
     while [ "$number" -lt "${NIC_COUNT:-0}" ]; do
         eval "ip=\${NIC_${number}_IP:-} subnet=\${NIC_${number}_NETWORK_SUBNET:-}"
-        eval "gateway=\${NIC_${number}_NETWORK_GATEWAY:-}"
+        eval "gateway=\${NIC_${number}_NETWORK_GATEWAY:-} subnet6=\${NIC_${number}_NETWORK_SUBNET6:-}"
+        family=inet
+        case $ip in
+            *:*)
+                eval "gateway=\${NIC_${number}_NETWORK_GATEWAY6:-}"
+                family=inet6 subnet=$subnet6
+                ;;
+        esac
         settings="allow-hotplug eth$number
 iface eth$number inet dhcp"
         if [ -n "$ip" ] && [ -n "$subnet" ]; then
             settings="allow-hotplug eth$number
-iface eth$number inet static
+iface eth$number $family static
     address $ip/${subnet#*/}${gateway:+
     gateway $gateway}"
         fi
