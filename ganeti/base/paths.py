@@ -19,6 +19,7 @@ from ganeti.base.errors import OpPrereqError
 VIRTUAL_PATH_PREFIX: Final = "/###-VIRTUAL-PATH-###,"
 UNIX_SOCKET_PATH_BYTES_MAX: Final = 107  # sun_path of Linux, less the final zero byte
 VIRTUAL_CLUSTER_RECORD: Final = "vcluster.json"  # beside the roots of its nodes
+SSCONF_BYTES_MAX: Final = 131072  # of one file of the simple configuration
 
 LIBRARIES: Final = ("/usr/local/lib/ganeti", "/usr/lib/ganeti")
 SHARES: Final = ("/srv/ganeti", *LIBRARIES, "/usr/share/ganeti")
@@ -110,6 +111,7 @@ _WELL_KNOWN: Final = {
     "restricted_commands_lock": "/var/lock/ganeti-restricted-commands.lock",
     "repair_commands_lock": "/var/lock/ganeti-repair-commands.lock",
     "conf_dir": "/etc/ganeti",
+    "default_arguments": "/etc/default/ganeti",
     "etc_hosts": "/etc/hosts",
     "hooks_dir": "/etc/ganeti/hooks",
     "user_scripts_dir": "/etc/ganeti/scripts",
@@ -117,6 +119,7 @@ _WELL_KNOWN: Final = {
     "diagnose_commands_dir": "/etc/ganeti/node-diagnose-commands",
     "repair_commands_dir": "/etc/ganeti/node-repair-commands",
     "file_storage_paths_file": "/etc/ganeti/file-storage-paths",
+    "shared_dir_paths_file": "/etc/ganeti/shared-dir-paths",
     "distributed_files_list": "/etc/ganeti/distributed-files",
     "accepted_files_list": "/etc/ganeti/accepted-files",
     "kvm_vif_script": "/etc/ganeti/kvm-vif-bridge",

@@ -1,10 +1,11 @@
-"""Text: natural order, short names, lists of paths."""
+"""Text: times, natural order, short names, lists of paths."""
 
 from __future__ import annotations
 
 import posixpath
 import re
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Final, TypeVar
 
 from ganeti.base.errors import OpPrereqError
@@ -25,6 +26,11 @@ def listed_paths(text: str) -> list[str]:
     """Return the paths of a list: an absolute path on each line, comments after ``#``."""
     lines = (line.partition("#")[0].strip() for line in text.splitlines())
     return [posixpath.normpath(line) for line in lines if line.startswith("/")]
+
+
+def utc(seconds: float) -> str:
+    """Return a Unix time as people read it."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def natural_sort_key(text: str) -> list[tuple[int, int, str]]:

@@ -20,7 +20,8 @@ from ganeti.collectors.cluster_facts import Need
 from ganeti.collectors.collector import Collector, Data, NodeView, Timing
 from ganeti.collectors.report import Kind
 from ganeti.protocol.maintenance import diagnosis
-from ganeti.protocol.maintenance.diagnosis import ALL_WELL, OUTPUT_BYTES_MAX, Action, parse, signed
+from ganeti.protocol.maintenance.diagnosis import ALL_WELL, OUTPUT_BYTES_MAX, parse, signed
+from ganeti.protocol.maintenance.stored import Action
 from ganeti.system import clock, files
 from ganeti.system.environment import node_environment
 from ganeti.system.programs import find_allowed

@@ -12,7 +12,14 @@ from ganeti.desired.changes import Draft, Facts, differing, holds, tag_changes
 from ganeti.desired.living import LivingDisk, LivingInstance, LivingNic
 from ganeti.desired.spec import InstanceSpec, NicSpec, State, type_hvparams
 from ganeti.objects.disk_templates import DiskMode, DiskTemplate
-from ganeti.objects.nic import IP_FROM_POOL, MAC_AUTO, MAC_GENERATE, NicMode, parse_vlan
+from ganeti.objects.nic import (
+    FROM_POOLS,
+    IP_FROM_POOL6,
+    MAC_AUTO,
+    MAC_GENERATE,
+    NicMode,
+    parse_vlan,
+)
 from ganeti.objects.tags import TagKind
 from ganeti.opcodes.instance import (
     OpInstanceCreate,
@@ -292,8 +299,8 @@ def _nic_holds(key: str, value: object, have: LivingNic) -> bool:
     current = str(getattr(have, key) or _NONE)
     if key == "mac":
         return text in (MAC_AUTO, MAC_GENERATE) or text.lower() == current.lower()
-    if key == "ip" and text == IP_FROM_POOL:
-        return have.ip is not None
+    if key == "ip" and text in FROM_POOLS:
+        return have.ip is not None and (text != IP_FROM_POOL6 or ":" in have.ip)
     if key == "mode" and text == NicMode.POOL:
         return have.network is not None
     if key == "vlan" and text != _NONE:

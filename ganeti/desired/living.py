@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ganeti.base.json import JsonValue
+from ganeti.base.text import natural_sorted
 from ganeti.objects.disk_templates import DiskMode
 
 Params = Mapping[str, JsonValue]
@@ -21,7 +22,7 @@ class LivingNetwork:
     """A network; ``reserved`` are the addresses that the administrator keeps."""
 
     name: str
-    network: str
+    network: str | None = None
     gateway: str | None = None
     network6: str | None = None
     gateway6: str | None = None
@@ -102,7 +103,7 @@ class Living:
 
 NETWORK_FIELDS: Final = (
     *("name", "network", "gateway", "network6", "gateway6", "mac_prefix"),
-    *("external_reservations", "group_list", "tags"),
+    *("external_reservations", "external_reservations6", "group_list", "tags"),
 )
 GROUP_FIELDS: Final = (
     *("name", "alloc_policy", "custom_ndparams", "custom_diskparams", "custom_ipolicy"),
@@ -144,16 +145,19 @@ def _group(row: Mapping[str, object]) -> LivingGroup:
 
 
 def _network(row: Mapping[str, object]) -> LivingNetwork:
-    subnet = ipaddress.IPv4Network(str(row["network"]))
-    own = {str(subnet[0]), str(subnet[-1]), str(row["gateway"])}
-    outside = filter(None, str(row["external_reservations"] or "").split(", "))
+    own = {str(row["gateway"])}
+    if row["network"]:
+        subnet = ipaddress.IPv4Network(str(row["network"]))
+        own |= {str(subnet[0]), str(subnet[-1])}
+    both = (row["external_reservations"], row["external_reservations6"])
+    outside = [text for texts in both for text in str(texts or "").split(", ") if text]
     connected: dict[str, tuple[str, str, str]] = {}
     for entry in _list(row["group_list"]):
         name, mode, link, vlan = map(str, _list(entry))
         connected[name] = (mode, link, vlan)
     return LivingNetwork(
         str(row["name"]),
-        str(row["network"]),
+        _text(row["network"]),
         _text(row["gateway"]),
         _text(row["network6"]),
         _text(row["gateway6"]),
@@ -253,7 +257,7 @@ def _network_entry(network: LivingNetwork) -> dict[str, object]:
             "network6": network.network6,
             "gateway6": network.gateway6,
             "mac_prefix": network.mac_prefix,
-            "reserved": sorted(network.reserved, key=ipaddress.IPv4Address),
+            "reserved": natural_sorted(network.reserved),
             "groups": {
                 name: _filled({"mode": mode, "link": link, "vlan": vlan})
                 for name, (mode, link, vlan) in sorted(network.groups.items())

@@ -16,8 +16,9 @@ from typing import Final, TypeVar
 
 from msgspec import UNSET
 
-from ganeti.base.errors import GenericError, OpPrereqError
+from ganeti.base.errors import AddressPoolError, GenericError, OpPrereqError
 from ganeti.base.text import match_name_component, natural_sorted
+from ganeti.config.addresses.pool6 import missing_from
 from ganeti.desired import instance_plan
 from ganeti.desired.changes import Draft, Facts, differing, tag_changes
 from ganeti.desired.document import Path
@@ -204,18 +205,17 @@ def _plan_network(
     group_names: Iterable[str],
 ) -> None:
     if living is None:
-        if spec.network is UNSET:
+        if spec.network is UNSET and not spec.network6:
             draft.wrong("network is missing: give its addresses, as 192.0.2.0/24")
             return
-        given = {key: getattr(spec, key) for key in (*_ADDRESSES, "tags")}
+        given = {key: getattr(spec, key) for key in ("network", *_ADDRESSES, "tags")}
         params = {key: value for key, value in given.items() if value not in (UNSET, None)}
         if spec.reserved:
             params["add_reserved_ips"] = spec.reserved
         draft.do(
-            f"make it with {spec.network}",
+            f"make it with {spec.network or spec.network6}",
             OpNetworkAdd,
             network_name=draft.name,
-            network=spec.network,
             **params,
         )
     else:
@@ -228,7 +228,8 @@ def _plan_network(
 
 def _change_network(draft: Draft, spec: NetworkSpec, living: LivingNetwork) -> None:
     if spec.network not in (UNSET, living.network):
-        draft.wrong(f"has the addresses {living.network}, which cannot be changed", "network")
+        has = living.network or f"{living.network6} alone"
+        draft.wrong(f"has the addresses {has}, which cannot be changed", "network")
     changes: dict[str, object] = {}
     for key in _ADDRESSES:
         value, have = getattr(spec, key), getattr(living, key)
@@ -238,8 +239,12 @@ def _change_network(draft: Draft, spec: NetworkSpec, living: LivingNetwork) -> N
             draft.wrong(f"is {have}, and cannot be taken away", key)
         changes[key] = value
     if spec.reserved is not UNSET:
-        added = natural_sorted(set(spec.reserved) - living.reserved)
-        gone = natural_sorted(living.reserved - set(spec.reserved))
+        try:
+            added = missing_from(living.reserved, spec.reserved)
+            gone = missing_from(spec.reserved, living.reserved)
+        except AddressPoolError as err:
+            draft.wrong(err.message, "reserved")
+            return
         changes |= {"add_reserved_ips": added} if added else {}
         changes |= {"remove_reserved_ips": gone} if gone else {}
     if changes:

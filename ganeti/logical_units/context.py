@@ -69,7 +69,7 @@ class JobContext(msgspec.Struct):
         submit_jobs: submits further jobs (each a list of opcodes), returns their ids.
         wait: sleeps so many seconds; raises JobCanceled as soon as the job is canceled.
         attempts_before: how often the opcode waited for its locks in vain, in other processes.
-        at_once: makes a client of WConfD that gives up when there is no answer at once.
+        at_once: a client of WConfD that gives up when there is no answer at once.
         now, monotonic, new_uuid: time and chance.
         interruptible: inside this, a request to cancel raises JobCanceled even while a call to a
             daemon blocks; used around waits for locks only.
@@ -87,7 +87,7 @@ class JobContext(msgspec.Struct):
     submit_jobs: Callable[[Sequence[Sequence[OpCode]]], list[int]]
     interruptible: Callable[[], AbstractContextManager[None]]
     attempts_before: int = 0
-    at_once: Callable[[], AbstractContextManager[WConfCalls]] | None = None
+    at_once: WConfCalls | None = None
     now: Callable[[], float] = clock.now
     monotonic: Callable[[], float] = clock.monotonic
     new_uuid: Callable[[], str] = clock.new_uuid

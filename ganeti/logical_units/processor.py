@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from pkgutil import walk_packages
@@ -94,6 +95,21 @@ def execute_opcode(context: JobContext, op: OpCode) -> object:
         unit, found = lock_unit(context, unit_class, op)
         context.on_locks_held()
         return _carry_out(context, unit, found)
+    finally:
+        _give_back_at_once(context)
+
+
+@contextmanager
+def holding(context: JobContext, need: LockNeed) -> Iterator[None]:
+    """Hold some locks, of a unit that carries out other opcodes and has none of its own meanwhile.
+
+    Raises:
+        JobCanceled: the job was canceled while it waited.
+    """
+    _give_back(context, context.config)
+    try:
+        take_locks(context, union({BGL: LockMode.SHARED}, need))
+        yield
     finally:
         _give_back_at_once(context)
 
@@ -245,10 +261,7 @@ def _give_back_at_once(context: JobContext) -> None:
     The next opcode does, and the death of this process frees everything as well.
     """
     try:
-        if context.at_once is None:
-            return _give_back(context, context.config)
-        with context.at_once() as config:
-            _give_back(context, config)
+        _give_back(context, context.at_once or context.config)
     except errors.GenericError as err:
         logger.warning("cannot give back locks of job %s: %s; ignoring", context.job_id, err)
 

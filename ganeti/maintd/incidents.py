@@ -27,11 +27,12 @@ from msgspec.structs import replace
 from ganeti.base.ids import JobId
 from ganeti.jobs.status import FINAL, Status
 from ganeti.maintd.health import Health, canonical
-from ganeti.protocol.maintenance.diagnosis import Action, Diagnosis
+from ganeti.protocol.maintenance.diagnosis import Diagnosis
 from ganeti.protocol.maintenance.stored import (
     CANCEL_TAG,
     FAILED_TAG,
     READY_TAG,
+    Action,
     Incident,
     RepairStatus,
     canceled,

@@ -85,7 +85,7 @@ async def serve(context: DaemonContext) -> None:
                     watch = MasterWatch(context, rpc)
                     context.spawn(watch.run(), "watch over the master role")
                 context.spawn(_work(cluster, worker, service), "maintenance")
-                site = _act_on_losses(context, luxi, wconfd, service)
+                site = _act_on_losses(context, owner, service)
                 context.spawn(site, "high availability")
                 logger.info("Listening on %s port %d", address, server.port)
                 context.ready()
@@ -116,17 +116,18 @@ async def _work(cluster: LiveCluster, worker: Worker, service: StatusService) ->
         await asyncio.sleep(delay_s)
 
 
-async def _act_on_losses(
-    context: DaemonContext, luxi: AsyncLuxiClient, wconfd: AsyncWConfClient, service: StatusService
-) -> None:
+async def _act_on_losses(context: DaemonContext, owner: ClientId, service: StatusService) -> None:
     """Act on nodes that are proved dead, while high availability is on, for ever."""
+    paths = context.paths
     while True:
         await asyncio.sleep(IDLE_S)
-        if lease.is_on(context.paths):
+        if lease.is_on(paths):
             from ganeti.maintd import restarting  # most clusters do without it
 
             try:
-                await restarting.run(context, luxi, wconfd, service)
+                # Connections of its own: what is urgent waits for no work of maintenance.
+                async with AsyncLuxiClient(paths) as luxi, AsyncWConfClient(paths, owner) as wconfd:
+                    await restarting.run(context, luxi, wconfd, service)
             except GenericError as err:
                 logger.warning("Nothing is done about dead nodes: %s", err.message)
 

@@ -41,8 +41,8 @@ from ganeti.opcodes.node import OpNodeSetParams, OpRepairCommand
 from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.tags import OpTagsSet
 from ganeti.protocol.iallocator import DEFAULT_SHORTCUT
-from ganeti.protocol.maintenance.diagnosis import Action, Diagnosis, Unknown
-from ganeti.protocol.maintenance.stored import FAILED_TAG, Incident, RepairStatus
+from ganeti.protocol.maintenance.diagnosis import Diagnosis, Unknown
+from ganeti.protocol.maintenance.stored import FAILED_TAG, Action, Incident, RepairStatus
 
 TEXTS_MAX: Final = 20
 BALANCING: Final = "balancing"  # in the place of an event

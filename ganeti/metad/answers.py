@@ -84,7 +84,8 @@ def _ec2(guest: GuestMetadata) -> Pages:
         "instance-id": guest.uuid,
         "instance-type": guest.hypervisor,
         "local-hostname": guest.name,
-        "local-ipv4": first.ip if first else "",
+        "local-ipv4": first.ip if first and not _has_ipv6(first) else "",
+        "ipv6": first.ip if first and _has_ipv6(first) else "",
         "mac": first.mac if first else "",
     }
     found: dict[str, Page | Pages] = {
@@ -110,7 +111,14 @@ def _first_nic(guest: GuestMetadata) -> GuestNic | None:
     return others[0] if others else None
 
 
+def _has_ipv6(nic: GuestNic) -> bool:
+    return ":" in nic.ip
+
+
 def _ec2_nic(guest: GuestMetadata, nic: GuestNic) -> Pages:
     values = {"device-number": f"{list(guest.nics).index(nic)}", "mac": nic.mac}
-    values |= {"local-ipv4s": nic.ip, "subnet-ipv4-cidr-block": nic.network}
+    if _has_ipv6(nic):
+        values |= {"ipv6s": nic.ip, "subnet-ipv6-cidr-blocks": nic.network}
+    else:
+        values |= {"local-ipv4s": nic.ip, "subnet-ipv4-cidr-block": nic.network}
     return {name: value.encode() for name, value in values.items() if value}

@@ -136,8 +136,8 @@ def _user_network(
 ) -> dict[str, object]:
     """Return the settings of QEMU's own network: the addresses of ours, the way in by SSH."""
     settings: dict[str, object] = {}
-    if nic.ip and nic.netinfo is not None and nic.netinfo.network:
-        network = ipaddress.ip_network(nic.netinfo.network)
+    if nic.ip and ":" not in nic.ip and nic.netinfo is not None and nic.netinfo.ipv4:
+        network = ipaddress.ip_network(nic.netinfo.ipv4)
         taken = {nic.ip, nic.netinfo.gateway}
         free = [str(network[n]) for n in (-2, -3, -4, -5) if network.num_addresses > _SMALL]
         rest = [address for address in free if address not in taken]

@@ -6,7 +6,9 @@ Source: opcodes.json.
 from enum import StrEnum
 
 from ganeti.base.json import JsonValue
-from ganeti.opcodes.opcode import InstanceOpCode
+from ganeti.objects.disk_templates import DiskTemplate
+from ganeti.objects.hypervisors import Hypervisor
+from ganeti.opcodes.opcode import InstanceOpCode, OpCode
 from ganeti.opcodes.values import NonEmptyStr, NonNegativeInt, Params
 
 
@@ -53,3 +55,23 @@ class OpBackupRemove(InstanceOpCode, frozen=True, kw_only=True):
     """Remove the exports of an instance from all nodes, or only the oldest points of a chain."""
 
     before: NonNegativeInt | None = None
+
+
+class OpBackupRehearse(OpCode, frozen=True, kw_only=True):
+    """Try whether an instance comes back from its export, and tell what was seen."""
+
+    SUMMARY_FIELD = "instance_name"
+    RESULT = str
+
+    instance_name: NonEmptyStr
+    src_node: NonEmptyStr | None = None
+    src_point: NonNegativeInt | None = None
+    pnode: NonEmptyStr | None = None
+    snode: NonEmptyStr | None = None
+    iallocator: NonEmptyStr | None = None
+    disk_template: DiskTemplate | None = None
+    hypervisor: Hypervisor | None = None
+    hvparams: Params = {}
+    beparams: Params = {}
+    seconds: NonNegativeInt = 60
+    agent: bool = False

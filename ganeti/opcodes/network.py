@@ -28,6 +28,13 @@ IPv6Address = Annotated[str, _form(_IPV6, "IPv6 address such as 2001:db8::1")]
 IPv6Network = Annotated[
     str, _form(rf"{_IPV6}/(12[0-8]|1[01]\d|[1-9]?\d)", "IPv6 network such as 2001:db8::/64")
 ]
+ReservedAddresses = Annotated[
+    str,
+    _form(
+        rf"({_IPV4}|{_IPV6}(-{_IPV6})?)",
+        "IPv4 address, IPv6 address, or range of IPv6 addresses such as 2001:db8::10-2001:db8::1f",
+    ),
+]
 
 
 class NetworkOpCode(OpCode, frozen=True, kw_only=True):
@@ -39,14 +46,14 @@ class NetworkOpCode(OpCode, frozen=True, kw_only=True):
 
 
 class OpNetworkAdd(NetworkOpCode, frozen=True, kw_only=True):
-    """Add a network."""
+    """Add a network; one without ``network`` has IPv6 addresses alone, and needs ``network6``."""
 
-    network: IPv4Network
+    network: IPv4Network | None = None
     gateway: IPv4Address | None = None
     network6: IPv6Network | None = None
     gateway6: IPv6Address | None = None
     mac_prefix: NonEmptyStr | None = None
-    add_reserved_ips: list[IPv4Address] | None = None
+    add_reserved_ips: list[ReservedAddresses] | None = None
     conflicts_check: bool = True
     tags: list[NonEmptyStr] = []
 
@@ -86,5 +93,5 @@ class OpNetworkSetParams(NetworkOpCode, frozen=True, kw_only=True):
     network6: IPv6Network | None = None
     gateway6: IPv6Address | None = None
     mac_prefix: NonEmptyStr | None = None
-    add_reserved_ips: list[IPv4Address] | None = None
-    remove_reserved_ips: list[IPv4Address] | None = None
+    add_reserved_ips: list[ReservedAddresses] | None = None
+    remove_reserved_ips: list[ReservedAddresses] | None = None

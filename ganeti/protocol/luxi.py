@@ -12,7 +12,6 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from ganeti.base.ids import JobId
-from ganeti.objects.hypervisors import ConsoleWay
 from ganeti.protocol.maintenance.stored import Maintenance
 from ganeti.protocol.service import Method, Service, declare
 
@@ -30,6 +29,13 @@ class DrainedBy(StrEnum):
     FAILOVER = "master-failover"
     RENEWAL = "renew-crypto"
     MERGE = "cluster-merge"
+
+
+class ConsoleWay(StrEnum):
+    """The consoles that are carried to a browser."""
+
+    SERIAL = "serial"
+    GRAPHICS = "graphics"
 
 
 # 10,000 jobs of a few opcodes each in one message; ten times the limit of the queue

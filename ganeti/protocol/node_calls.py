@@ -135,6 +135,14 @@ class FileCalls(Service):
         """Write values of the simple configuration."""
 
     @rpc.changes(rpc.NORMAL_S, rpc.Place.DAEMON)
+    def ssconf_accept(self, serial_no: int, values: Mapping[str, str]) -> None:
+        """Write values of the simple configuration, unless another master came after it.  Ours.
+
+        Args:
+            serial_no: of a configuration that the master has.
+        """
+
+    @rpc.changes(rpc.NORMAL_S, rpc.Place.DAEMON)
     def etc_hosts_modify(self, mode: str, name: str, ip: str | None) -> bool:
         """Add a name with its address to the hosts file, or remove a name from it.
 

@@ -230,10 +230,23 @@ class TokenRequest(msgspec.Struct, frozen=True, array_like=True):
     options: TokenOptions | None = None
 
 
+class StreamForm(StrEnum):
+    """The form of the stream that carries a disk.
+
+    Attributes:
+        PLAIN: bytes, ended by the end of the connection, as between nodes of 3.0.
+        FRAMES: frames with a checksum, and an answer at the end.
+    """
+
+    PLAIN = "plain"
+    FRAMES = "frames"
+
+
 class TransferOptions(msgspec.Struct, frozen=True):
     """How both sides of a transfer talk.
 
     Attributes:
+        form: a master of 3.0 names none.
         key_name: of the certificate to show (`x509_cert_create`); None for the cluster's own.
         ca_pem: the certificate that the peer must show; None for any that the cluster issued.
     """
@@ -244,6 +257,7 @@ class TransferOptions(msgspec.Struct, frozen=True):
     magic: str | None = None
     ipv6: bool = False
     connect_timeout: int | None = None
+    form: StreamForm = StreamForm.PLAIN
 
 
 class ChainPoint(msgspec.Struct, frozen=True):
@@ -323,6 +337,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
         takes_many_files: it knows the call ``jobqueue_write``.
         fails_over: a fail-over that is to make it the master is at work there.
         patches_config: it knows the calls ``config_patch`` and ``config_append``.
+        keeps_ssconf: it knows the call ``ssconf_accept``.
     """
 
     master_name: str
@@ -337,6 +352,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     takes_many_files: bool = False
     fails_over: bool = False
     patches_config: bool = False
+    keeps_ssconf: bool = False
 
 
 class QueueListing(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 from collections.abc import Callable, Mapping, Sequence
+from types import MethodType
 from typing import Any, ClassVar, Final, Generic, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
@@ -108,13 +108,17 @@ class Call(Generic[RulesT]):
     @property
     def summary(self) -> str:
         """The first sentence of the declaration's docstring."""
+        import inspect  # 5 ms, for which no command line waits
+
         text = inspect.getdoc(self._function) or ""
         return text.partition("\n\n")[0].replace("\n", " ")
 
     @functools.cached_property
     def _defaults(self) -> tuple[object, ...]:
-        parameters = inspect.signature(self._function).parameters
-        return tuple(parameters[name].default for name in self.names)
+        by_place = self._function.__defaults__ or ()
+        names = self.names[self._by_place - len(by_place) : self._by_place]
+        known = {**dict(zip(names, by_place, strict=True)), **(self._function.__kwdefaults__ or {})}
+        return tuple(known.get(name, REQUIRED) for name in self.names)
 
     def __repr__(self) -> str:
         return f"<call {self.name}>"
@@ -124,7 +128,7 @@ class Call(Generic[RulesT]):
         """The arguments in the order of the signature, with their types."""
         hints = self._hints
         return tuple(
-            Argument(name, hints[name], REQUIRED if default is inspect.Parameter.empty else default)
+            Argument(name, hints[name], default)
             for name, default in zip(self.names, self._defaults, strict=True)
         )
 
@@ -200,9 +204,7 @@ class Call(Generic[RulesT]):
                 raise TypeError(f"{self.name} takes no further argument {name!r}")
             bound[self.names.index(name)] = value
         missing = [
-            name
-            for name, value in zip(self.names, bound, strict=False)
-            if value is inspect.Parameter.empty
+            name for name, value in zip(self.names, bound, strict=False) if value is REQUIRED
         ]
         if missing or len(bound) > len(self.names):
             raise TypeError(
@@ -316,6 +318,8 @@ def call_of(method: Callable[..., object]) -> Call[Any]:
 
 @functools.cache
 def _parameter_names(function: Callable[..., Any]) -> tuple[str, ...]:
+    import inspect
+
     return tuple(inspect.signature(function).parameters)
 
 
@@ -341,7 +345,7 @@ def handlers_of(
             continue
         own = leading if isinstance(leading, int) else leading(row)
         names = _parameter_names(getattr(method, "__func__", method))
-        names = names[own + inspect.ismethod(method) :]
+        names = names[own + isinstance(method, MethodType) :]
         if names != row.names:
             raise TypeError(
                 f"{type(server).__name__}.{row.method}{names} does not take {row.names}"

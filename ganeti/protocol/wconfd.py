@@ -314,6 +314,10 @@ class WConfCalls(Service):
     def generate_ip(self, network: str) -> str:
         """Reserve a free address of a network."""
 
+    @_own("generateIp6", _RESERVE)
+    def generate_ip6(self, network: str) -> str:
+        """Reserve a free IPv6 address of a network."""
+
     @_v3("commitTemporaryIps", _CONFIG, 0, needs=Need.BGL)
     def commit_temporary_ips(self) -> None:
         """Carry out in the configuration the owner's pending changes of addresses."""

@@ -14,6 +14,9 @@ connection is not taken for it.
     0                                                    the end
 
 Numbers are big-endian.
+
+Between nodes of 3.0 the contents of a disk are plain bytes: without holes or a checksum, and with
+no end but that of the connection.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ _END_OFFSET: Final = (1 << 64) - 1
 _MIB: Final = 1 << 20
 FRAME_BYTES_MAX: Final = 1 << 22
 _LENGTH: Final = struct.Struct(">I")
+_NOTHING: Final = bytes(CHUNK_BYTES)
 
 
 class Incoming(Protocol):
@@ -265,6 +269,94 @@ class DiskWriter:
             if found.f_blocks and self.data_bytes > free:  # FUSE does not tell
                 wanted, free = self.data_bytes // _MIB, free // _MIB
                 raise StorageError(f"no space: the data has {wanted} MiB, and {free} MiB are free")
+
+
+class PlainReader:
+    """Reads a disk as plain bytes; `done_bytes` of `data_bytes` have been read so far."""
+
+    def __init__(self, image: Image) -> None:
+        self._image = image
+        self.data_bytes = image.size
+        self.done_bytes = 0
+
+    def close(self) -> None:
+        """Close the disk."""
+        self._image.close()
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield all bytes, in pieces of about a megabyte.
+
+        Raises:
+            OSError, StorageError: the disk cannot be read.
+        """
+        for begin, stop in self._image.areas():
+            yield from self._zeroes_until(begin)
+            while self.done_bytes < stop:
+                count = min(CHUNK_BYTES, stop - self.done_bytes)
+                data = self._image.read(self.done_bytes, count)
+                if not data:
+                    raise StorageError(
+                        f"the disk ends at {self.done_bytes}, before its size {self.data_bytes}"
+                    )
+                self.done_bytes += len(data)
+                yield data
+        yield from self._zeroes_until(self.data_bytes)
+
+    def _zeroes_until(self, end: int) -> Iterator[bytes]:
+        while self.done_bytes < end:
+            data = _NOTHING[: end - self.done_bytes]
+            self.done_bytes += len(data)
+            yield data
+
+
+class PlainWriter:
+    """Writes plain bytes over a disk.
+
+    Args:
+        size_bytes: of the disk, where its device may be larger; 0 for the whole device.
+    """
+
+    def __init__(self, path: str, source: Incoming, size_bytes: int = 0) -> None:
+        self._path = path
+        self._source = source
+        room = size_of(path)
+        self.data_bytes = min(size_bytes or room, room)
+        self.done_bytes = 0
+
+    def run(self) -> Iterator[None]:
+        """Write everything; stops after each piece, so that progress can be told.
+
+        The device of the sender may be a little larger than its disk, too: zeroes are not missed.
+
+        Raises:
+            StorageError: there are fewer bytes than the disk has, or more.
+            OSError: the disk cannot be written.
+        """
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            while data := self._source.read(CHUNK_BYTES):
+                kept = data[: self.data_bytes - self.done_bytes]
+                self._write(descriptor, kept)
+                if not _is_zero(data[len(kept) :]):
+                    mib = self.data_bytes // _MIB
+                    raise StorageError(f"the disk has {mib} MiB here, more are to be written")
+                yield
+            if self.done_bytes < self.data_bytes:
+                raise StorageError(STREAM_ENDED_EARLY)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _write(self, descriptor: int, data: bytes) -> None:
+        if _is_zero(data):
+            wipe_open(descriptor, self.done_bytes, len(data))
+        else:
+            write_at(descriptor, data, self.done_bytes)
+        self.done_bytes += len(data)
+
+
+def _is_zero(data: bytes) -> bool:
+    return data == _NOTHING[: len(data)]
 
 
 def framed(pieces: Iterable[bytes]) -> Iterator[bytes]:

@@ -21,8 +21,11 @@ from pathlib import Path
 from ganeti.hypervisor.kvm.qemu import boot_sector
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "guests"
-MODULES = ("virtio_pci", "virtio_blk", "virtio_net", "virtio_balloon", "evdev", "button")
-INITRD_VERSION = 3  # raised when INIT or MODULES change
+MODULES = (
+    *("virtio_pci", "virtio_blk", "virtio_net", "virtio_balloon", "virtiofs"),
+    *("evdev", "button"),
+)
+INITRD_VERSION = 4  # raised when INIT or MODULES change
 LINUX_MEMORY_MIB = 128  # the cloud kernel does not boot with 64
 
 INIT = """\
@@ -35,7 +38,12 @@ uptime() { cut -d' ' -f1 /proc/uptime; }
 devices() { echo disks=$(ls /sys/block | tr '\\n' ',') nics=$(ls /sys/class/net | tr '\\n' ','); }
 for word in $(cat /proc/cmdline); do
   case $word in tiny_ip=*) ADDRESS=${word#*=};; tiny_ping=*) TARGETS=${word#*=};;
-    tiny_get=*) URL=${word#*=};; esac
+    tiny_get=*) URL=${word#*=};; tiny_share=*) SHARES=${word#*=};; esac
+done
+for tag in $(echo "$SHARES" | tr ',' ' '); do  # says what is in it, and writes a file
+  mkdir -p /shares/$tag; mount -t virtiofs $tag /shares/$tag
+  echo "SHARE $tag has $(cat /shares/$tag/greeting) of $(ls -ln /shares/$tag/greeting)"
+  echo "from the guest" > /shares/$tag/answer && echo "SHARE $tag written"
 done
 address() {  # an interface that comes anew gets it again
   [ -n "$ADDRESS" ] && [ -e /sys/class/net/eth0 ] || return
@@ -53,6 +61,7 @@ while :; do
   if [ -b /dev/vda ]; then
     echo "beat $beat" | dd of=/dev/vda bs=512 seek=1 conv=notrunc,sync oflag=direct 2>/dev/null
   fi
+  for tag in $(echo "$SHARES" | tr ',' ' '); do echo $beat > /shares/$tag/beat; done 2>/dev/null
   address
   for target in $(echo "$TARGETS" | tr ',' ' '); do
     if ping -c 1 -W 1 $target >/dev/null 2>&1; then echo "PING $target ok";

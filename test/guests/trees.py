@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -63,3 +64,11 @@ def tree_disk(base: Path, init: str = "ganeti-chroot", text: str = INIT) -> Asse
 def container_disk(base: Path) -> AssembledDisk:
     """Make a disk whose file system has an init for a container."""
     return tree_disk(base, "sbin/init", CONTAINER_INIT)
+
+
+def remove_groups(name: str) -> None:
+    """Remove the empty control groups that LXC leaves of a container, and its place to leave them."""
+    for pattern in (f"lxc.*.{name}*", "lxc.pivot"):
+        for group in Path("/sys/fs/cgroup").rglob(pattern):
+            with contextlib.suppress(OSError):  # in use, or gone
+                group.rmdir()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ganeti.availability.records import PAUSE_KEY, Pause
 from ganeti.base.errors import GenericError
+from ganeti.base.text import utc
 from ganeti.logical_units.cluster.availability import ask_etcd, settings_text
 from ganeti.logical_units.cluster.findings import Finding, Severity
 from ganeti.logical_units.context import JobContext
@@ -73,7 +73,7 @@ def _judge_etcd(
             text = f"etcd at {url} took {member.latency_s:.1f} s to answer; is its disk slow?"
             yield _of_cluster(text, Severity.WARNING)
     if pause is not None and pause.until > now:
-        until = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(pause.until))
+        until = utc(pause.until)
         text = f"high availability is paused by {pause.by} until {until}: {pause.why}"
         yield _of_cluster(text, Severity.WARNING)
 

@@ -14,7 +14,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from ganeti.base.errors import wrong_state
-from ganeti.logical_units.networks import check_name
+from ganeti.logical_units.network.settings import check_name
 from ganeti.objects.disk_templates import DeviceAction
 from ganeti.objects.model import Cluster, Instance, Network, NodeGroup
 from ganeti.objects.nic import (

@@ -46,6 +46,7 @@ _BOOTS: Final = {
     "firmware": "",
     "floppy_image_path": "",
     "pci_pass": "",
+    "shared_dirs": "",
     "tpm": False,
 }
 

@@ -63,12 +63,18 @@ def describe_guest(
 
 def _nic(nic: NIC, networks: Mapping[str, Network]) -> GuestNic:
     network = networks.get(nic.network or "")
+    addresses: str | None = None
+    gateway: str | None = None
+    if network is not None and ":" in (nic.ip or ""):
+        addresses, gateway = network.network6, network.gateway6
+    elif network is not None:
+        addresses, gateway = network.ipv4, network.gateway
     return GuestNic(
         mac=nic.mac,
         ip=nic.ip or "",
         name=nic.name or "",
-        network=network.network if network else "",
-        gateway=(network.gateway if network else None) or "",
+        network=addresses or "",
+        gateway=gateway or "",
     )
 
 

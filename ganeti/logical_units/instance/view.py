@@ -113,6 +113,16 @@ class InstanceView:
         """Whether it can run on its own nodes only: a disk has its copy on one of them."""
         return any(disk.traits.mirrored for disk in self.disks)
 
+    def described(self) -> dict[str, object]:
+        """Return the argument of the calls about its console and its guest."""
+        return {
+            "instance": self.instance.to_wire(),
+            "node": self.primary.to_wire(),
+            "group": self.group.to_wire(),
+            "hvParams": fill_hvparams(self.cluster, self.instance),
+            "beParams": {**fill_beparams(self.cluster, self.instance)},
+        }
+
     @property
     def own_hvparams(self) -> dict[str, object]:
         """The cluster's filled parameters of the instance's hypervisor."""

@@ -153,8 +153,8 @@ def find_foreign_config(context: JobContext, node: Node, others: Sequence[Node])
         return None  # a node of Ganeti 3.0 answers no such question
     if found.daemons:
         raise wrong_state(
-            f"{' and '.join(found.daemons)} run on node {node.name!r}, as if it were the master;"
-            " stop them there first"
+            f"node {node.name!r} runs {' and '.join(found.daemons)}, as if it were the master; try"
+            " again if it has just booted, as they end once the others have told it, or stop them"
         )
     own = facts[own_name]
     serial = max(found.config_serial, found.claim_serial)

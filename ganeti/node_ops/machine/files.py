@@ -21,6 +21,7 @@ from ganeti.node_ops.machine import config_copy
 from ganeti.objects.hypervisors import CONSOLE_PASSWORD_FILES
 from ganeti.protocol.node_rpc_values import CompressedText, ConfigPatch, FileDetails
 from ganeti.store import ssconf
+from ganeti.store.master_facts import keep_ssconf
 from ganeti.system import files
 from ganeti.system.files import Piece
 
@@ -89,6 +90,11 @@ class Files(NodeHandler):
 
     def write_ssconf_files(self, values: Mapping[str, str]) -> None:
         changed = ssconf.write_values(self.paths, values)
+        if changed:
+            logger.info("ssconf: changed %s", ", ".join(sorted(changed)))
+
+    def ssconf_accept(self, serial_no: int, values: Mapping[str, str]) -> None:
+        changed = keep_ssconf(self.paths, serial_no=serial_no, values=dict(values))
         if changed:
             logger.info("ssconf: changed %s", ", ".join(sorted(changed)))
 

@@ -49,7 +49,8 @@ class Keys(NodeHandler):
         from ganeti.system import certificates  # many milliseconds, and rarely needed
 
         days = max(_CERT_DAYS_MIN, -(-validity // _SECONDS_PER_DAY))
-        pem = certificates.make_self_signed(self.hostname, now=clock.now(), days=days)
+        # Its name is that of all clusters: senders of 3.0 look for it.
+        pem = certificates.make_self_signed(now=clock.now(), days=days)
         cert = certificates.certificate_only(pem, "the new certificate")
         directory = self.paths.crypto_keys_dir
         files.ensure_directory(directory, _KEY_DIRECTORY_MODE)

@@ -5,6 +5,7 @@ import os
 import stat
 from typing import Final
 
+from ganeti.base.allowed_directories import refused_directories
 from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
 from ganeti.node_ops.context import NodeContext
@@ -106,7 +107,7 @@ def forbidden_storage_paths(node: NodeContext, who: str) -> list[str]:
     """
     if who != node.hostname:
         raise NothingToSayError
-    return allowed_paths.refused_directories(allowed_paths.load_allowed_paths(node.paths))
+    return refused_directories(allowed_paths.load_allowed_paths(node.paths))
 
 
 def stored_disks(node: NodeContext, wire_directories: list[str]) -> list[str]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from hmac import compare_digest
 from typing import Final
 
@@ -24,6 +23,7 @@ from ganeti.base.errors import GenericError, ProtocolError
 from ganeti.base.json import dumps, loads, loads_as
 from ganeti.base.text import is_plugin_name
 from ganeti.protocol.confd import Packet, check_time, sign
+from ganeti.protocol.maintenance.stored import Action
 
 COLLECTOR: Final = "diagnose"
 CATEGORY: Final = "node"
@@ -31,20 +31,6 @@ OUTPUT_BYTES_MAX: Final = 64 << 10  # it is passed on whole, to the configuratio
 # A message is JSON text inside JSON text, in which a byte may take six.
 REPORT_BYTES_MAX: Final = 6 * OUTPUT_BYTES_MAX + 4096
 _SHOWN_CHARS: Final = 200
-
-
-class Action(StrEnum):
-    """The action that a node needs, the most invasive last; the words go over the wire."""
-
-    OK = "Ok"
-    LIVE_REPAIR = "live-repair"
-    EVACUATE = "evacuate"
-    EVACUATE_FAILOVER = "evacuate-failover"
-
-    @property
-    def severity(self) -> int:
-        """How invasive it is; 0 for nothing to do."""
-        return list(Action).index(self)
 
 
 ALL_WELL: Final[Mapping[str, object]] = {"status": Action.OK}

@@ -20,7 +20,6 @@ from ganeti.base.errors import ErrorCode, OpPrereqError, wrong_state
 from ganeti.base.ids import JobId
 from ganeti.base.json import JsonValue
 from ganeti.objects.record import Record, plain
-from ganeti.protocol.maintenance.diagnosis import Action
 
 REASON_SOURCE: Final = "gnt:daemon:maintd"
 READY_TAG: Final = "maintd:repairready:"
@@ -28,6 +27,20 @@ FAILED_TAG: Final = "maintd:repairfailed:"
 CANCEL_TAG: Final = "maintd:repaircancel:"  # set by an operator
 ROUND_DELAY_S: Final = 300
 INCIDENTS_MAX: Final = 1000  # of 64 KiB each at most; only those that somebody acted on stay
+
+
+class Action(StrEnum):
+    """The action that a node needs, the most invasive last; the words go over the wire."""
+
+    OK = "Ok"
+    LIVE_REPAIR = "live-repair"
+    EVACUATE = "evacuate"
+    EVACUATE_FAILOVER = "evacuate-failover"
+
+    @property
+    def severity(self) -> int:
+        """How invasive it is; 0 for nothing to do."""
+        return list(Action).index(self)
 
 
 class RepairStatus(StrEnum):

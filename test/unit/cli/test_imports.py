@@ -25,6 +25,13 @@ TOO_MUCH = {
     "ssl",
     "argparse",
     "hypothesis",
+    "dataclasses",
+    "hmac",
+    "inspect",
+    "typing_extensions",
+    "ganeti.config.index",
+    "ganeti.objects.model",
+    "ganeti.opcodes.opcode",
     "ganeti.opcodes.registry",
     "ganeti.bootstrap.init",
 }

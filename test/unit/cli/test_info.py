@@ -430,7 +430,7 @@ NETWORK = {
     "name": "n1", "uuid": "fdd45e4b-5011-40c3-bf17-d54a684db7fc", "serial_no": 1,
     "network": "192.0.2.128/28", "gateway": "192.0.2.129", "network6": None, "gateway6": None,
     "mac_prefix": None, "free_count": 13, "reserved_count": 3, "map": "XX.............X",
-    "external_reservations": "192.0.2.128, 192.0.2.129, 192.0.2.143", "group_list": [],
+    "external_reservations6": "", "external_reservations": "192.0.2.128, 192.0.2.129, 192.0.2.143", "group_list": [],
 }  # fmt: skip
 
 
@@ -447,7 +447,11 @@ def test_users_of_a_network_and_large_maps() -> None:
     assert lines[-2:] == ["  used by 1 instances:", "    web1: 0:192.0.2.130"]
     assert f"       64 {'X' * 36:<64} 127" in lines
     only6 = {**NETWORK, "network": None, "free_count": None, "external_reservations": None}
-    assert not any("Usage map" in line for line in info.describe_network(only6, []))
+    only6["external_reservations6"] = "2001:db8::10-2001:db8::1f"
+    lines = info.describe_network(only6, [])
+    assert not any("Usage map" in line for line in lines)
+    at = lines.index("  externally reserved IPv6s:")
+    assert lines[at + 1] == "    2001:db8::10-2001:db8::1f"
 
 
 DEFINITION = {

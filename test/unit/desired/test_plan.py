@@ -104,7 +104,7 @@ class Cluster:
         assert op["network_name"] not in self.networks
         self.networks[op["network_name"]] = LivingNetwork(
             op["network_name"],
-            op["network"],
+            op.get("network"),
             *(op.get(key) for key in ("gateway", "network6", "gateway6", "mac_prefix")),
             reserved=frozenset(op.get("add_reserved_ips", ())),
             tags=frozenset(op.get("tags", ())),
@@ -166,8 +166,8 @@ class Cluster:
         changed = {key: None if each == "none" else each for key, each in given.items()}
         if changed.get("network"):
             assert changed["network"] in self.networks
-        if changed.get("ip") == "pool":
-            changed["ip"] = "192.0.2.77"
+        if changed.get("ip") in POOLED:
+            changed["ip"] = POOLED[changed["ip"]]
         if changed.get("mac") in ("auto", "generate"):
             changed["mac"] = "aa:00:00:00:00:02"
         if changed.get("vlan"):
@@ -376,6 +376,7 @@ def test_the_file_of_a_cluster_leaves_nothing_to_do(value: object) -> None:
     assert (made.steps, made.held, made.problems) == ([], [], [])
 
 
+POOLED = {"pool": "192.0.2.77", "pool6": "2001:db8::77"}
 WEB = """
 instances:
   web1.example.com:
@@ -415,6 +416,40 @@ def test_a_changed_file_gives_the_least_jobs(old: str, new: str, opcodes: list[s
         changed = encode_opcode(step.opcodes[0])["beparams"]
         assert changed == {"maxmem": 768, "minmem": 768}
         assert step.texts == ("set maxmem 768 (was 512), minmem 768 (was 512)",)
+
+
+V6 = """
+networks:
+  lan: {network6: "2001:db8::/64", reserved: ["2001:db8::10-2001:db8::1f"]}
+instances:
+  web1.example.com:
+    os: debian
+    disk_template: plain
+    disks: [{size: 1g}]
+    nics: [{network: lan, ip: pool6}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "texts"),
+    [
+        ("", "", []),
+        ('::10-2001:db8::1f"', '::10-2001:db8::17", "2001:db8::18-2001:db8::1f"', []),
+        (
+            '::10-2001:db8::1f"',
+            '::10-2001:db8::2f"',
+            ["set add_reserved_ips ['2001:db8::20-2001:db8::2f']"],
+        ),
+        ("/64", "/48", ["set network6 2001:db8::/48"]),
+        ("ip: pool6", 'ip: "2001:db8::77"', []),
+        ("ip: pool6", "ip: pool", []),
+    ],
+)
+def test_addresses_of_ipv6_come_from_a_file(old: str, new: str, texts: list[str]) -> None:
+    cluster = applied(V6)
+    assert cluster.instances["web1.example.com"].nics[0].ip == POOLED["pool6"]
+    made = plan(spec_of(V6.replace(old, new)), cluster.now)
+    assert [text for step in made.steps for text in step.texts] == texts
 
 
 def test_sections_that_a_file_does_not_have_are_left_alone() -> None:

@@ -8,7 +8,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from fakes.linearizability import UNKNOWN, Call, Model, NotLinearizableError, check, locks, tags
+from fakes.linearizability import (
+    UNKNOWN,
+    Call,
+    Model,
+    NotLinearizableError,
+    check,
+    check_tags,
+    locks,
+    tags,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -163,6 +172,27 @@ CALLS = st.one_of(
     st.builds(lambda t, tag: died(add(tag, *t)), TIMES, st.sampled_from("ab")),
     st.builds(lambda t, found: read(*t, found), TIMES, st.sampled_from(["", "a", "b", "ab"])),
 )
+
+
+def many_open(count: int) -> list[Call]:
+    """Return changes of all kinds that were not answered, any of which may come at any moment."""
+    return [
+        add(tag, 0) if number % 2 else replace(remove(tag, 0, 1), ended=math.inf, answer=UNKNOWN)
+        for number in range(count)
+        for tag in "abcdef"
+    ]
+
+
+def test_where_one_order_of_all_takes_too_long_there_is_one_for_each_tag(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fakes.linearizability.TRIES_MAX", 2000)
+    reads = [read(10 * n, 10 * n + 1, "abcdef"[: n % 7]) for n in range(1, 40)]
+    assert check_tags([add("a", 0, 1), read(2, 3, "a")])
+    assert not check_tags([*many_open(30), *reads, read(500, 501, "fa")])
+    lost = [add("g", 0, 1), read(2, 3, "")]
+    with pytest.raises(NotLinearizableError):
+        check_tags([*many_open(30), *reads, *lost])
 
 
 @settings(max_examples=300)

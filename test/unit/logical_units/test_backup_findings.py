@@ -52,6 +52,27 @@ def test_exports_that_are_too_old_are_told(cluster: FakeCluster) -> None:
     assert warnings(cluster) == []
 
 
+def test_a_rehearsal_that_failed_or_is_too_old_is_told(cluster: FakeCluster) -> None:
+    cluster.add_instance()
+    now = cluster.context.now()
+    cluster.rpc.node("node2").add_export(NAME, description(int(now)))
+    instance = cluster.config.instance(NAME)
+    instance["ctime"] = now - 3 * DAY_S
+    instance["tags"] = ["ganeti:backup:every:1d:rehearse:1d"]
+    [text] = warnings(cluster)
+    assert text.startswith(f"instance {NAME}: no export of it was ever rehearsed")
+    result = {"ended": now, "job": 3, "node": "node2", "exported": now, "failure": ""}
+    instance["rehearsal"] = result
+    assert warnings(cluster) == []
+    instance["rehearsal"] = {**result, "failure": "no memory"}
+    [text] = warnings(cluster)
+    assert text.startswith(f"instance {NAME}: the rehearsal of its export of ")
+    assert text.endswith(" on node2 failed (job 3): no memory")
+    instance["rehearsal"] = {**result, "ended": now - 3 * DAY_S}
+    [text] = warnings(cluster)
+    assert "its last rehearsal is 3 days old, which is too old" in text
+
+
 def test_a_policy_that_is_not_understood_is_told(cluster: FakeCluster) -> None:
     cluster.add_instance()
     cluster.config.instance(NAME)["tags"] = ["ganeti:backup:often"]

@@ -357,6 +357,22 @@ def test_scripts_that_an_import_needs_are_looked_for_before_a_disk_is_made(
     assert not exported.rpc.called("blockdev_create")
 
 
+def test_an_import_as_another_instance_is_not_backed_up_by_surprise(cluster: FakeCluster) -> None:
+    policy, rest = "ganeti:backup:every:1d", ["ganeti:rehearsal", "ganeti:rehearsal:job-7"]
+    tagged = replace(EXPORT, tags=["old", policy, *rest])
+    describe(cluster, format_description(tagged))
+    other = import_(cluster, "web2.example.com", src_path=NAME)
+    assert other["tags"] == ["old"]
+    assert cluster.said(f"web2.example.com does not get the tags {policy}, {', '.join(rest)}")
+    assert cluster.said("'gnt-backup set-policy' gives it a policy")
+    cluster.messages.clear()
+    wanted = import_(cluster, "web3.example.com", src_path=NAME, tags=[policy])
+    assert wanted["tags"] == [policy], "it was asked for"
+    assert not cluster.said("does not get the tags")
+    assert import_(cluster)["tags"] == ["old", policy], "it is the same one"
+    assert cluster.said(f"{NAME} does not get the tags {', '.join(rest)}")
+
+
 def test_a_copy_has_a_name_and_addresses_of_its_own(exported: FakeCluster) -> None:
     made = import_(
         exported,

@@ -85,9 +85,18 @@ def test_a_disk_that_is_lost_is_told(cluster: FakeCluster) -> None:
     assert gone["pstatus_error"] == "disk disk/1 does not exist on node node1.example.com"
 
 
+def test_a_node_is_not_asked_for_all_its_instances_on_behalf_of_one(cluster: FakeCluster) -> None:
+    for number in range(2):
+        cluster.add_instance(f"i{number}", pnode="node1")
+    assert cluster.execute("OP_INSTANCE_QUERY_DATA", instances=["i1"])["i1"]["run_state"] == "up"
+    assert cluster.rpc.names() == ["instance_info", "blockdev_getmirrorstatus_multi"]
+    cluster.execute("OP_INSTANCE_SHUTDOWN", instance_name="i1")
+    assert cluster.execute("OP_INSTANCE_QUERY_DATA", instances=["i1"])["i1"]["run_state"] == "down"
+
+
 def test_facts_without_an_answer_are_left_open(cluster: FakeCluster) -> None:
     cluster.add_instance()
-    cluster.rpc.fail("all_instances_info")
+    cluster.rpc.fail("instance_info")
     assert cluster.execute("OP_INSTANCE_QUERY_DATA")[NAME]["run_state"] is None
     assert cluster.said("cannot ask node node1.example.com")
 

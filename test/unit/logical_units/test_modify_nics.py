@@ -102,8 +102,35 @@ def test_an_ipv6_only_instance_can_be_in_a_network(networks: FakeCluster) -> Non
     with pytest.raises(OpPrereqError, match="does not lie in network 'net1'"):
         modify(networks, ["modify", 0, {"ip": "2001:db9::9"}])
     again = {"network": "net1", "ip": "2001:db8::9"}
-    with pytest.raises(OpPrereqError, match="is that of instance 'web1"):
+    with pytest.raises(OpPrereqError, match="already in use in network net1"):
         create(networks, again, instance_name="web2.example.com")
+
+
+def test_ipv6_addresses_come_from_the_pool_and_go_back(networks: FakeCluster) -> None:
+    networks.execute(
+        "OP_NETWORK_SET_PARAMS",
+        network_name="net1",
+        network6="2001:db8::/64",
+        gateway6="2001:db8::1",
+        add_reserved_ips=["2001:db8::3-2001:db8::f"],
+    )
+    asked = {"network": "net1", "ip": "pool6"}
+    assert create(networks, asked)["nics"][0]["ip"] == "2001:db8::2"
+    second = create(networks, asked, instance_name="web2.example.com")
+    assert second["nics"][0]["ip"] == "2001:db8::10"
+    with pytest.raises(OpPrereqError, match="address 2001:db8::2 is in use by an instance"):
+        networks.execute(
+            "OP_NETWORK_SET_PARAMS", network_name="net1", add_reserved_ips=["2001:db8::2"]
+        )
+    modify(networks, ["modify", 0, {"ip": "pool"}])
+    assert nics(networks)[0]["ip"] == "192.0.2.4"
+    third = create(networks, asked, instance_name="web3.example.com")
+    assert third["nics"][0]["ip"] == "2001:db8::2"
+    with pytest.raises(OpPrereqError, match="2001:db8::5 is externally reserved"):
+        modify(networks, ["modify", 0, {"ip": "2001:db8::5"}])
+    taken = {"ip": "2001:db8::5"}
+    modify(networks, ["modify", 0, taken], conflicts_check=False)
+    assert nics(networks)[0]["ip"] == taken["ip"]
 
 
 def test_an_address_is_given_once(networks: FakeCluster) -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from ganeti.base.errors import OpPrereqError
 from ganeti.logical_units.instance.changes.nics import Connections, changed_nic, plan_nic, plan_nics
 from ganeti.logical_units.instance.view import InstanceView
-from ganeti.objects.model import Cluster, Disk, Instance, Network, Node, NodeGroup
+from ganeti.objects.model import NO_IPV4, Cluster, Disk, Instance, Network, Node, NodeGroup
 from ganeti.objects.nic import MAC_GENERATE, NIC
 
 CLUSTER = Cluster.from_wire(make_cluster())
@@ -65,6 +65,22 @@ def test_addresses() -> None:
         plan(ip="auto")
     with pytest.raises(OpPrereqError, match="needs a network"):
         plan(ip="pool")
+
+
+def test_the_pool_of_a_network_with_one_kind_of_addresses_is_of_that_kind() -> None:
+    assert plan(ip="pool", network="net1").ip == "pool"
+    assert plan(ip="Pool6", network="net1").ip == "pool6"
+    only = Network.from_wire({**NETWORK.to_wire(), "network": NO_IPV4})
+    around = replace(AROUND, networks={"n1": only})
+    nic = plan_nic(around, "nic/0", {"ip": "pool", "network": "net1"}, "u")
+    assert nic.ip == "pool6"
+    with pytest.raises(OpPrereqError, match=r"lie in network 'net1' \(2001:db8::/64\)"):
+        changed_nic(around, "nic/0", nic, {"ip": "0.0.0.1"})
+    group = NodeGroup.from_wire(make_group(networks={"n2": CONNECTION}))
+    with pytest.raises(OpPrereqError, match="network 'far' has no IPv6 addresses"):
+        plan_nic(replace(AROUND, group=group), "nic/0", {"ip": "pool6", "network": "far"}, "u")
+    with pytest.raises(OpPrereqError, match="needs a network"):
+        plan(ip="pool6")
 
 
 @pytest.mark.shows("2.1/diskparams/mode-link", "2.1/routed/mode")

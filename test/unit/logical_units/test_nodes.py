@@ -151,7 +151,7 @@ def test_a_node_that_has_booted_asks_first_whether_it_is_the_master(
         assert cluster.waits == [1.0, 1.0]
         assert not cluster.config.node(2)["offline"]
     else:
-        with pytest.raises(OpPrereqError, match=r"ganeti-wconfd run on node 'node2.*as if it were"):
+        with pytest.raises(OpPrereqError, match=r"node 'node2.* runs ganeti-wconfd, as if it were"):
             cluster.execute("OP_NODE_SET_PARAMS", node_name="node2", offline=False)
         assert cluster.config.node(2)["offline"]
 

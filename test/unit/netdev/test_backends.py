@@ -15,6 +15,7 @@ from ganeti.netdev.backends import (
     tap_names,
 )
 from ganeti.netdev.taps import is_bridge, is_routing_table, missing_bridges
+from ganeti.objects.model import NO_IPV4
 from ganeti.objects.rpc_instance import RpcInstance
 
 UUID = "a8ea3c51-895c-49a4-ba49-3cf1863fbc41"
@@ -112,6 +113,9 @@ def test_guests_of_virtual_nodes_have_the_addresses_of_their_network_and_a_way_i
         "dhcpstart": "192.0.2.9",
         "hostfwd": [{"str": "tcp:127.9.9.1:21000-192.0.2.9:22"}],
     }
+    way_in = {"hostfwd": [{"str": "tcp:127.9.9.1:21000-:22"}]}
+    assert user("2001:db8::9", network6="2001:db8::/64") == way_in
+    assert user("2001:db8::9", network=NO_IPV4, network6="2001:db8::/64") == way_in
     without = user("192.0.2.254")
     assert isinstance(without, dict)
     assert (without["host"], without["dns"]) == ("192.0.2.251", "192.0.2.253")

@@ -25,6 +25,7 @@ from ganeti.node_ops.transfers.ends import End, open_sink, open_source
 from ganeti.node_ops.transfers.increments import ChangesSource, IncrementSink
 from ganeti.objects.rpc_instance import RpcInstance
 from ganeti.protocol.export_description import sums_name
+from ganeti.protocol.node_rpc_values import StreamForm
 from ganeti.storage.stream import DiskWriter, FrameReader, framed
 from ganeti.store import swap_file
 from ganeti.system import files
@@ -70,14 +71,16 @@ class Chain:
             sums = f"{last.directory}/{sums_name(UUID)}"
             root = last.description.disks[0].root
         path = self.partial / (f"{UUID}.diff" if number else f"{UUID}.dump")
-        source = open_source(End(kind="changes", path=str(self.disk), scratch=str(self.directory)))
+        source = open_source(
+            End(kind="changes", path=str(self.disk), scratch=str(self.directory)), StreamForm.FRAMES
+        )
         assert isinstance(source, ChangesSource)
         asked = IncrementSink(str(path), sums, root, io.BytesIO())
         source.learn(FrameReader(io.BytesIO(b"".join(framed(asked.known())))))
         stream = io.BytesIO(b"".join(framed(source.pieces())))
         source.close()
         sink = End(kind="increment", path=str(path), sums=sums, root=root)
-        for _ in open_sink(sink, FrameReader(stream)).run():
+        for _ in open_sink(sink, FrameReader(stream), StreamForm.FRAMES).run():
             pass
 
     def export(self, number: int) -> None:
@@ -96,7 +99,9 @@ class Chain:
         points = chains.points_of(str(self.final))
         [dump] = [p.description.disks[0].dump for p in points if p.number == number]
         layers, root = chains.layers_of(points, number, dump)
-        source = open_source(End(kind="chain", path="", layers=layers, root=root))
+        source = open_source(
+            End(kind="chain", path="", layers=layers, root=root), StreamForm.FRAMES
+        )
         target = self.disk.with_name("restored")
         target.write_bytes(b"old" * (SIZE // 3) + b"!!")
         stream = io.BytesIO(b"".join(source.pieces()))

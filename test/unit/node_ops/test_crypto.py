@@ -61,7 +61,7 @@ def test_a_certificate_for_a_transfer_is_made_and_removed(node: NodeContext) -> 
     place = Path(node.paths.crypto_keys_dir, name)
     assert sorted(os.listdir(place)) == ["cert", "key"]
     assert "PRIVATE" not in pem
-    assert certificates.facts(pem.encode(), "x").common_name == "node1.example.com"
+    assert certificates.facts(pem.encode(), "x").common_name == "ganeti.example.com"
     for wrong in ("..", f"../{name}", "", "x509-none"):
         with pytest.raises(GenericError):
             keys.Keys(node).x509_cert_remove(wrong)

@@ -16,6 +16,7 @@ from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.transfers.calls import Transfers
 from ganeti.node_ops.transfers.ends import End, open_sink, open_source
 from ganeti.objects.rpc_instance import RpcInstance
+from ganeti.protocol.node_rpc_values import StreamForm
 
 DATA = os.urandom(100_000)
 SUM = hashlib.sha256(DATA).hexdigest()
@@ -36,7 +37,7 @@ def script(tmp_path: Path, text: str) -> End:
 
 
 def drain(end: End) -> bytes:
-    source = open_source(end)
+    source = open_source(end, StreamForm.FRAMES)
     try:
         return b"".join(source.pieces())
     finally:
@@ -44,7 +45,7 @@ def drain(end: End) -> bytes:
 
 
 def fill(end: End, data: bytes) -> None:
-    for _ in open_sink(end, io.BytesIO(data)).run():
+    for _ in open_sink(end, io.BytesIO(data), StreamForm.FRAMES).run():
         pass
 
 
@@ -92,11 +93,13 @@ def test_an_import_script_does_not_see_the_end_of_a_broken_stream(tmp_path: Path
 
     end = script(tmp_path, "cat > /dev/null; touch $DEVICE")
     with pytest.raises(StorageError):
-        for _ in open_sink(End(kind="file", path=str(tmp_path / "dump")), Broken()).run():
+        for _ in open_sink(
+            End(kind="file", path=str(tmp_path / "dump")), Broken(), StreamForm.FRAMES
+        ).run():
             pass
     assert not (tmp_path / "dump").exists()
     with pytest.raises(StorageError):
-        open_sink(end, Broken())
+        open_sink(end, Broken(), StreamForm.FRAMES)
     assert not (tmp_path / "disk").exists()
 
 

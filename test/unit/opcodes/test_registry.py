@@ -171,7 +171,7 @@ def test_other_errors() -> None:
         decode_opcode(
             {"OP_ID": "OP_INSTANCE_SET_PARAMS", "instance_name": "i", "nics": [["kill", 0, {}]]}
         )
-    with pytest.raises(OpPrereqError, match="expected IPv4 network such as"):
+    with pytest.raises(OpPrereqError, match="IPv4 network such as"):
         decode_opcode({"OP_ID": "OP_NETWORK_ADD", "network_name": "n", "network": "10.0.0.0"})
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from ganeti.base.allowed_directories import refused_directories
 from ganeti.base.errors import FileStoragePathError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.base.text import listed_paths
@@ -11,7 +12,6 @@ from ganeti.storage.allowed_paths import (
     check_path,
     load_allowed_paths,
     local_path,
-    refused_directories,
     storage_directory_problem,
 )
 

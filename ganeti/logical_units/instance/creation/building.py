@@ -75,7 +75,8 @@ def build(context: JobContext, plan: Creation) -> None:
     """Make the instance: disks, configuration, operating system, start.
 
     Raises:
-        OpExecError: a step failed; the disks and files made before are gone again.
+        OpExecError: a step failed; the disks and files made before are gone again, unless another
+            cluster has filled them all.
     """
     with Undo(context) as undo:
         if plan.planned is not None:
@@ -102,7 +103,10 @@ def build(context: JobContext, plan: Creation) -> None:
             undo.push(what, lambda: shutdown(view.wire(view.primary), 0, plan.op.reason or []))
         if plan.is_to_be_filled:
             _fill(context, plan, view)
-        context.check_canceled()
+        if plan.fill is None:
+            context.check_canceled()
+        else:
+            undo.forget()  # the other cluster may have removed it there, so this is the only copy
         if plan.start:
             context.feedback("* starting instance...")
             _start(context, plan, view)

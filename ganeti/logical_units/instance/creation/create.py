@@ -18,6 +18,7 @@ from msgspec import structs
 
 from ganeti.base.errors import OpPrereqError, TagError, refusing, wrong_state
 from ganeti.base.ids import InstanceUuid
+from ganeti.base.text import shown
 from ganeti.logical_units import lookup
 from ganeti.logical_units.allocator.placing import still_usable
 from ganeti.logical_units.base import LogicalUnit
@@ -103,6 +104,9 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
             name, resolved_ip = planned.instance.name, None
         else:
             name, resolved_ip = new_name(self.context, op, self.op.instance_name)
+        left_out = sources.tags_left_out(self.op, export, name)
+        if left_out:
+            op = structs.replace(op, tags=[tag for tag in op.tags if tag not in left_out])
         op = communication.with_interface(self.cluster, op, name)
         nodes = self._named_nodes(op, name)
         networks = nics.named_networks(self.config, op.nics)
@@ -427,6 +431,12 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
 
     def execute(self, plan: Creation) -> list[str]:
         """Make the instance, or only plan it; returns the names of its nodes."""
+        left_out = sources.tags_left_out(self.op, plan.export, plan.view.name)
+        if left_out:
+            self.context.info(
+                f"{plan.view.name} does not get the tags {shown(left_out)} of the export;"
+                " 'gnt-backup set-policy' gives it a policy of backups"
+            )
         if self.op.forthcoming:
             sources.plan_only(self.context, plan.view)
         else:

@@ -41,6 +41,7 @@ from ganeti.objects.model import AdminState, Disk, Instance, Node
 from ganeti.objects.nic import NIC
 from ganeti.objects.parameters import cluster_wide_only
 from ganeti.objects.record import PrivateParams
+from ganeti.objects.tags import inherited
 from ganeti.opcodes.instance import InstanceCreateMode, OpInstanceCreate
 from ganeti.protocol.export_description import DumpedDisk, ExportDescription, point_directory
 
@@ -135,6 +136,18 @@ def filled_from_export(op: OpInstanceCreate, export: Export) -> OpInstanceCreate
     template = op.disk_template or _template(found)
     nics = op.nics or ([] if op.no_nics else _exported_nics(op, found))
     return _filled(op, found, hypervisor, template, disks=_disks(op, found), nics=nics)
+
+
+def tags_left_out(op: OpInstanceCreate, export: Export | None, name: str) -> list[str]:
+    """Return the tags of the export that the new instance does not get.
+
+    Args:
+        op: the opcode as it was submitted; tags that it names are all taken.
+    """
+    if export is None or op.tags:
+        return []
+    found = export.description
+    return inherited(found.tags, is_other=name != found.name)[1]
 
 
 def _hypervisor(found: ExportDescription) -> Hypervisor:

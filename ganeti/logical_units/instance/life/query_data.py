@@ -1,14 +1,17 @@
 """Everything about instances, as shown by ``gnt-instance info``.
 
-Live state costs one call per node for all instances on it, and one for all their disks.
+Live state costs one call per node for all instances on it, or for a single one if only one is
+asked for, and one for all their disks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ganeti.base.ids import NodeUuid
+from ganeti.clients.node_rpc import RpcResult
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.disk_states import NOT_ASKED, DiskStates, ask_disks, holders
@@ -108,16 +111,23 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, Instances, Instances]
         uuids = {instance.primary_node for instance in found.instances}
         by_name = {found.nodes[uuid].name: found.nodes[uuid] for uuid in uuids}
         hypervisors = sorted({instance.hypervisor for instance in found.instances})
-        results = self.context.nodes.call_all(
-            NodeCalls.all_instances_info,
-            by_name.values(),
-            hypervisors,
-            cluster_hvparams(found.cluster),
-        )
+        params = cluster_hvparams(found.cluster)
+        nodes = self.context.nodes
+        only = found.instances[0].name if len(found.instances) == 1 else None
+        results: Mapping[str, RpcResult[Any]]
+        if only is None:
+            results = nodes.call_all(
+                NodeCalls.all_instances_info, by_name.values(), hypervisors, params
+            )
+        else:  # its node may have very many
+            (hypervisor,) = hypervisors
+            results = nodes.call_all(
+                NodeCalls.instance_info, by_name.values(), only, hypervisor, params.get(hypervisor)
+            )
         running: dict[str, set[str]] = {}
         for name, result in results.items():
             if result.error is None and isinstance(result.payload, Mapping):
-                states = result.payload.items()
+                states = (result.payload if only is None else {only: result.payload}).items()
                 running[by_name[name].uuid] = {each for each, info in states if is_running(info)}
             elif not result.offline:
                 self.context.warn(f"cannot ask node {name} about its instances: {result.error}")

@@ -31,7 +31,7 @@ from ganeti.logical_units.instance.storage import disks
 from ganeti.logical_units.instance.storage.syncing import tell_degraded
 from ganeti.logical_units.instance.view import InstanceView, changed_fields
 from ganeti.logical_units.locks import LockLevel, LockNeed, shared
-from ganeti.objects.fill import fill_beparams, fill_hvparams, fill_osparams_all
+from ganeti.objects.fill import fill_beparams, fill_osparams_all
 from ganeti.objects.hypervisors import RebootType
 from ganeti.objects.model import AdminState, AdminStateSource, Node
 from ganeti.objects.record import PrivateParams
@@ -227,17 +227,10 @@ class LUInstanceConsole(InstanceUnit[OpInstanceConsole, OnInstance]):
     def execute(self, plan: OnInstance) -> dict[str, object]:
         """Return the console as the node describes it."""
         view, instance = plan.view, plan.view.instance
-        request = {
-            instance.name: {
-                "instance": instance.to_wire(),
-                "node": view.primary.to_wire(),
-                "group": view.group.to_wire(),
-                "hvParams": fill_hvparams(view.cluster, instance),
-                "beParams": {**fill_beparams(view.cluster, instance)},
-            }
-        }
         what = f"find the console of instance {instance.name!r}"
-        answer = self.context.nodes.on(view.primary, what).instance_console_info(request)
+        answer = self.context.nodes.on(view.primary, what).instance_console_info(
+            {instance.name: view.described()}
+        )
         console = answer.get(instance.name) if isinstance(answer, Mapping) else None
         if not isinstance(console, Mapping):
             raise OpExecError(

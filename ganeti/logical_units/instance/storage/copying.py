@@ -15,7 +15,12 @@ from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.objects.model import Disk, Node
 from ganeti.protocol.node_calls import NodeCalls
-from ganeti.protocol.node_rpc_values import DISK_COMPRESSIONS, STREAM_ENDED_EARLY, TransferOptions
+from ganeti.protocol.node_rpc_values import (
+    DISK_COMPRESSIONS,
+    STREAM_ENDED_EARLY,
+    StreamForm,
+    TransferOptions,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -92,7 +97,7 @@ def copy_disk(
         JobCanceled: canceled on the way.
     """
     doing = f"copy disk {index} of instance {view.name!r}"
-    options = TransferOptions(compress=compress, magic=context.new_uuid())
+    options = TransferOptions(compress=compress, magic=context.new_uuid(), form=StreamForm.FRAMES)
     wire, component = view.wire, f"disk{index}"
     started: list[tuple[Node, str]] = []
     try:

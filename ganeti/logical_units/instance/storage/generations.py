@@ -13,13 +13,13 @@ Source: DRBD User's Guide 8.4, "Generation Identifiers" and "Automatic split bra
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from itertools import permutations
 from typing import Final
 
 from ganeti.base.errors import OpExecError
+from ganeti.base.text import utc
 from ganeti.clients.node_rpc import Target
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.view import InstanceView
@@ -140,7 +140,7 @@ def tell_risk(
     known = [side.alone_since for side in alone if side.alone_since is not None]
     when = "at an unknown time"
     if len(known) == len(alone):
-        when = time.strftime("at %Y-%m-%d %H:%M:%S UTC", time.gmtime(min(known)))
+        when = f"at {utc(min(known))}"
     context.warn(
         f"node {node.name} lost {writer.name} {when}: if {writer.name} did not stop at that moment,"
         " what it wrote after it is lost by going on without it; make sure that it is switched off"
