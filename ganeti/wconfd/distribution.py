@@ -23,13 +23,20 @@ from ganeti.base import metrics
 from ganeti.base.errors import GenericError, OpExecError
 from ganeti.clients import master_poll
 from ganeti.clients.async_node_rpc import AsyncNodeRpcClient
-from ganeti.clients.couriers import Courier, Couriers, Delivery, NodeSilentError, Spawn
+from ganeti.clients.couriers import (
+    GREETING_S_MAX,
+    Courier,
+    Couriers,
+    Delivery,
+    NodeSilentError,
+    Spawn,
+)
 from ganeti.clients.node_rpc import RpcResult, Target
 from ganeti.config.deltas.journal import Record, record_of
 from ganeti.config.index import NODES
 from ganeti.config.ssconf_values import SsconfComposer
 from ganeti.config.state import Flush, parts_since
-from ganeti.copies.node import NodeCopies, Versions, Wanted
+from ganeti.copies.node import PATIENCE_S, NodeCopies, Versions, Wanted
 from ganeti.copies.quorum import Tally
 from ganeti.daemon.master_watch import MasterWatch
 from ganeti.daemon.tally import Histogram, written
@@ -156,13 +163,23 @@ class Distributor:
             courier.copies.want(SSCONF, self._ssconf_version)
         self._couriers.start_soon()
 
-    def begin_again(self) -> None:
-        """Bring everything to every node, also the versions that it has."""
+    async def begin_again(self) -> None:
+        """Bring everything to every node, also the versions that it has.
+
+        Returns when each node that had failed before is back, or has failed again.
+        """
         self._write_own_ssconf({})
         for courier in self._couriers:
             courier.copies.forget([CONFIG, FILE, SSCONF])
         self._couriers.hurry()
         self.start()
+
+        def are_tried() -> bool:
+            now = clock.monotonic()
+            online = (each.copies for each in self._couriers if not each.target.offline)
+            return not any(copies.is_missing and not copies.rests(now) for copies in online)
+
+        await self._couriers.wait_until(CONFIG, are_tried, GREETING_S_MAX + PATIENCE_S)
 
     def _write_own_ssconf(self, before: Mapping[str, str]) -> None:
         now = self._ssconf.values

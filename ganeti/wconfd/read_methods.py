@@ -137,7 +137,7 @@ class ReadMethods:
 
     async def redistribute_config(self) -> None:
         await self._keeper.committer.settled()
-        self._distributor.begin_again()
+        await self._distributor.begin_again()
 
     async def flush_config(self) -> None:
         await self._keeper.committer.settled()

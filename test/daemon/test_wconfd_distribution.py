@@ -283,6 +283,21 @@ def test_a_newer_configuration_on_a_candidate_is_not_replaced(cluster: Cluster) 
     assert config_of(cluster.candidate)["serial_no"] == newer["serial_no"]
 
 
+def test_what_is_told_after_sending_again_is_of_this_time(cluster: Cluster) -> None:
+    client = cluster.master.start().owner().hold_everything().client
+    client.flush_config()
+    for node in (cluster.candidate, cluster.other):
+        node.stop()
+    client.redistribute_config()
+    wait_until(
+        lambda: all(row["error"] for row in client.get_replication_status()), "the refusals"
+    )
+    for node in (cluster.candidate, cluster.other):
+        node.start()
+    client.redistribute_config()
+    assert [row["error"] for row in client.get_replication_status()] == [None, None]
+
+
 @pytest.mark.shows("2.1/redist/configuration")
 def test_everything_is_sent_again_when_asked_for(cluster: Cluster) -> None:
     client = cluster.master.start().owner().hold_everything().client

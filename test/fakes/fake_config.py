@@ -274,7 +274,7 @@ class InPlace:
     def status(self) -> list[Wire]:
         return self.rows
 
-    def begin_again(self) -> None:
+    async def begin_again(self) -> None:
         """There is nothing to send."""
 
     async def flush(self, _group: str | None) -> None:
