@@ -289,9 +289,7 @@ def test_what_is_told_after_sending_again_is_of_this_time(cluster: Cluster) -> N
     for node in (cluster.candidate, cluster.other):
         node.stop()
     client.redistribute_config()
-    wait_until(
-        lambda: all(row["error"] for row in client.get_replication_status()), "the refusals"
-    )
+    wait_until(lambda: all(row["error"] for row in client.get_replication_status()), "the refusals")
     for node in (cluster.candidate, cluster.other):
         node.start()
     client.redistribute_config()
