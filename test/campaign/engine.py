@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 
 from campaign.checks import check_world
-from campaign.faults import FAULTS, UNMENDED, Fault
+from campaign.faults import FAULTS, Fault
 from campaign.work import WORK, Worker
 from campaign.world import Keeper, World, make_world
 from fakes.campaign import install_hook
@@ -24,7 +24,6 @@ Tell = Callable[[str], None]
 
 
 PROMISED_S = 5.0  # after which everything works again that can be replaced
-UNMENDED_FROM_S = 60.0  # length of a campaign that plays what is known not to be mended
 TWICE = 0.25  # the chance that a quick fault follows at once
 
 
@@ -125,8 +124,6 @@ def play(seed: int, seconds: float, directory: Path, tell: Tell, *, journal: boo
         directory: empty, for programs.
         journal: have WConfD keep a journal beside the configuration.
     """
-    faults = FAULTS if seconds < UNMENDED_FROM_S else (*FAULTS, *UNMENDED)
-    times, plan = Times(), Rounds(seed, faults)
     with make_world(directory, journal=journal) as world:
         ran_path = install_hook(world.cluster)
         made = [kind for kind, count in WORK for _ in range(count)]

@@ -333,9 +333,7 @@ FAULTS = (
     Fault("a node loses its power", lose_node, 2),
     Fault("the master loses its power", lose_master, 2),
     Fault("two fail over at once", fail_over_twice),
+    Fault("a paused master is replaced", replace_paused_master, 2),
     Fault("the master hands over", hand_over, 2),
 )
-# Found now and then, and not mended: what the former master still wrote into its own queue, as its
-# processes went on, stays different there until the job is archived.
-UNMENDED = (Fault("a paused master is replaced", replace_paused_master, 2),)
 QUICK = tuple(fault for fault in FAULTS if fault.is_quick)

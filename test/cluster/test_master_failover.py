@@ -21,14 +21,14 @@ from ganeti.base.ids import JobId
 from ganeti.bootstrap import failover
 from ganeti.bootstrap.failover import FailoverOptions, fail_over
 from ganeti.bootstrap.virtual import lifecycle
-from ganeti.jobs.record import decode_job
+from ganeti.jobs.record import QueuedJob, decode_job
 from ganeti.luxid.main import DRAIN_LOOK_S
 from ganeti.protocol.luxi import DrainedBy
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import DrainResult
 from ganeti.store import master_facts, ssconf
 from ganeti.store.job_files import JobFiles
-from ganeti.system import daemon_control, files
+from ganeti.system import daemon_control, files, process
 
 EXIT_NOTMASTER = 11
 
@@ -480,6 +480,40 @@ def test_a_paused_master_ends_when_it_wakes_up(three: FailingCluster) -> None:
     log = Path(three.paths_of(old).log_file("ganeti-luxid")).read_text()
     assert "This node is not the master any more" in log
     assert three.gnt("cluster verify").status == 0
+
+
+def test_what_jobs_of_a_paused_master_still_write_does_not_last(three: FailingCluster) -> None:
+    old, new, _ = three.nodes
+    with three.luxi() as client:
+        ops = [{"OP_ID": "OP_TEST_DELAY", "duration": seconds} for seconds in (0.1, 600.0)]
+        job_id = client.submit_job(ops)
+
+    def record(node: str) -> QueuedJob:
+        data = JobFiles(three.paths_of(node)).read(job_id)
+        assert data is not None
+        return decode_job(data)
+
+    def statuses(node: str) -> list[str]:
+        return [op.status.value for op in record(node).ops]
+
+    three.wait_status(job_id, "running")
+    pid = record(old).process_id
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    assert statuses(old)[0] == "running"  # what it writes next is its success
+    three.signal_node(old, signal.SIGSTOP)
+    three.fail_over(new)
+    for each in three.processes_of(old):
+        if each.pid != pid:
+            os.kill(each.pid, signal.SIGCONT)
+    wait_until(lambda: three.running(old) == [], "the former master ends")
+    three.wait_all_follow()
+    log = Path(three.paths_of(new).log_file("ganeti-luxid"))
+    wait_until(lambda: f"Node {old} still ends what" in log.read_text(), "the first comparison")
+    wait_until(lambda: record(old) == record(new), "what the new master has")
+    os.kill(pid, signal.SIGCONT)
+    assert process.wait_gone(pid, 20.0)
+    wait_until(lambda: record(old) == record(new), "what the new master has")
 
 
 ENDED_S_MAX = 5.0

@@ -17,9 +17,10 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
-from ganeti.base.errors import GenericError, JobFileCorrupted
+from ganeti.base.errors import GenericError, JobFileCorrupted, OpExecError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
+from ganeti.clients import master_poll
 from ganeti.clients.async_node_rpc import AsyncNodeRpcClient
 from ganeti.clients.couriers import Courier, NodeSilentError
 from ganeti.clients.node_rpc import RpcResult, Target
@@ -148,6 +149,18 @@ class CandidateCalls:
             self._on_refused()
 
     # Comparison.
+
+    async def has_writers(self, target: Target) -> bool:
+        """Tell whether the daemons or jobs of a master run on a candidate.
+
+        Raises:
+            GenericError: it does not answer.
+        """
+        answer = await master_poll.ask_one(self._rpc, target)
+        if isinstance(answer, str):
+            raise OpExecError(f"it cannot be asked who is master: {answer}")
+        facts = answer.facts
+        return facts is not None and bool(facts.daemons or facts.running_jobs)
 
     async def compare(self, target: Target, is_new: Callable[[JobId], bool]) -> tuple[JobId, ...]:
         """Let a candidate archive jobs that have left the queue; returns jobs that it should get.

@@ -52,6 +52,7 @@ JOB_COPY_S_MAX: Final = 3.0
 FILES_PER_TRIP_MAX: Final = 64  # more go at the same time, so that the node writes in parallel
 BYTES_PER_TRIP_MAX: Final = 4 << 20
 _CONFIRM_AGAIN_S: Final = 1.0
+_WRITERS_LOOK_S: Final = 0.5
 
 _SWEEP_AT_LEAST: Final = 100
 
@@ -194,14 +195,19 @@ class Replication:
             self._spawn(self._compare(courier), f"compare with {courier.name}")
 
     async def _compare(self, courier: Courier) -> None:
-        """Bring one copy up to date; failed calls are repeated when the node is back."""
+        """Bring one copy up to date; failed calls are repeated when the node is back.
+
+        A former master that stood still may still write into its queue, until its daemons and its
+        jobs have ended: then it is compared once more.
+        """
         try:
-            job_ids = await self._calls.compare(
-                courier.target, is_new=lambda job_id: self._paths.job_file(job_id) in self._writing
-            )
-            paths = [self._paths.job_file(job_id) for job_id in job_ids]
-            fixed = (self._paths.queue_version, self._paths.queue_serial)
-            self.renew([courier.name], *fixed, *self._calls.states, *paths)
+            has_writers = await self._calls.has_writers(courier.target)
+            await self._bring_up_to_date(courier)
+            if has_writers:
+                logger.info("Node %s still ends what it began as master", courier.name)
+                while await self._calls.has_writers(courier.target):
+                    await asyncio.sleep(_WRITERS_LOOK_S)
+                await self._bring_up_to_date(courier)
         except (GenericError, OSError) as err:
             logger.warning(
                 "The queue on candidate %s is not compared: %s; ignoring", courier.name, err
@@ -209,6 +215,14 @@ class Replication:
             self._fail(courier, str(err))
         finally:
             self._comparing.discard(courier.name)
+
+    async def _bring_up_to_date(self, courier: Courier) -> None:
+        job_ids = await self._calls.compare(
+            courier.target, is_new=lambda job_id: self._paths.job_file(job_id) in self._writing
+        )
+        paths = [self._paths.job_file(job_id) for job_id in job_ids]
+        fixed = (self._paths.queue_version, self._paths.queue_serial)
+        self.renew([courier.name], *fixed, *self._calls.states, *paths)
 
     def _purge_soon(self, name: str) -> None:
         def target() -> Target | None:
