@@ -124,6 +124,7 @@ def play(seed: int, seconds: float, directory: Path, tell: Tell, *, journal: boo
         directory: empty, for programs.
         journal: have WConfD keep a journal beside the configuration.
     """
+    times, plan = Times(), Rounds(seed, FAULTS)
     with make_world(directory, journal=journal) as world:
         ran_path = install_hook(world.cluster)
         made = [kind for kind, count in WORK for _ in range(count)]
