@@ -23,7 +23,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from multiprocessing import Pipe, Process
-from typing import Any
+from typing import Any, Protocol
 
 from jobs import CHECKOUT, MASTER, quantile, virtual_cluster
 from report import row
@@ -127,6 +127,13 @@ def _instance(number: int, node: str) -> dict[str, Any]:
     }
 
 
+class HasPaths(Protocol):
+    """A cluster that knows where the files of its nodes are."""
+
+    def paths_of(self, name: str, /) -> Paths:
+        """Return the paths of a node."""
+
+
 def with_instances(config: dict[str, Any], count: int) -> dict[str, Any]:
     """Return the configuration with so many instances, spread over its nodes."""
     nodes = sorted(config["nodes"])
@@ -139,7 +146,7 @@ def with_instances(config: dict[str, Any], count: int) -> dict[str, Any]:
     }
 
 
-def write_books(cluster: VirtualCluster, config: dict[str, Any]) -> None:
+def write_books(cluster: HasPaths, config: dict[str, Any]) -> None:
     """Let all instances run, as far as the fake hypervisor is concerned."""
     names = {uuid_: node["name"] for uuid_, node in config["nodes"].items()}
     for name in names.values():

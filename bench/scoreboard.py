@@ -41,6 +41,7 @@ SECTIONS: Final = (
     ),
     Section("instances", "instances"),
     Section("query", "questions, by size", "--instances 50 1000 5000 20000"),
+    Section("nodes", "nodes that answer", "", "--sizes 5x10"),
     Section("wconfd", "locks and configuration"),
     Section("waiting", "jobs that wait"),
     Section("watcher", "watcher"),
