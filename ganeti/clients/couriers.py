@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol
 from ganeti.base.errors import GenericError
 from ganeti.clients.node_rpc import Target
 from ganeti.copies.node import OVERDUE_S, PATIENCE_S, NodeCopies, Trip, Versions, Wanted
+from ganeti.copies.pace import Pace
 from ganeti.system import clock
 
 logger = logging.getLogger(__name__)
@@ -74,6 +75,8 @@ class Courier:
     Attributes:
         takes_many: the node takes several files in one call; nodes with Ganeti 3.0 do not.
         is_known: the node has told its abilities; before that it is asked.
+        is_urgent: others wait for its copies; one that is not waits for its turn where many are
+            to begin.
     """
 
     def __init__(self, target: Target, copies: NodeCopies) -> None:
@@ -81,6 +84,7 @@ class Courier:
         self.copies = copies
         self.takes_many = False
         self.is_known = False
+        self.is_urgent = True
         self.timer: asyncio.TimerHandle | None = None
 
     @property
@@ -124,6 +128,9 @@ class Couriers:
         self._by_name: dict[str, Courier] = {}
         self._waiters: dict[str, list[asyncio.Future[None]]] = defaultdict(list)
         self._is_starting = False
+        self._pace = Pace()
+        self._late: dict[str, None] = {}  # names of those that wait for their turn
+        self._late_timer: asyncio.TimerHandle | None = None
 
     def __iter__(self) -> Iterator[Courier]:
         return iter(self._by_name.values())
@@ -186,15 +193,40 @@ class Couriers:
         now = clock.monotonic()
         files_max = self._files_max if courier.takes_many else 1
         may_send = self._cargo.may_send
-        while trip := courier.copies.next_trip(now, may_send=may_send, files_max=files_max):
-            self._spawn(self._travel(courier, trip), f"courier to {courier.name}")
+        while True:
+            place = object()
+            if not courier.is_urgent and not self._pace.try_begin(place, now):
+                self._wait_for_turn(courier, now)
+                break
+            trip = courier.copies.next_trip(now, may_send=may_send, files_max=files_max)
+            if trip is None:
+                self._pace.end(place)
+                break
+            self._spawn(self._travel(courier, trip, place), f"courier to {courier.name}")
         retry_s = courier.copies.retry_s()
         if retry_s is not None:
             delay_s = max(0.0, retry_s - now)
             loop = asyncio.get_running_loop()
             courier.timer = loop.call_later(delay_s, self._start, courier)
 
-    async def _travel(self, courier: Courier, trip: Trip) -> None:
+    def _wait_for_turn(self, courier: Courier, now_s: float) -> None:
+        self._late[courier.name] = None
+        if self._late_timer is None:
+            delay_s = max(0.0, self._pace.free_at_s() - now_s)
+            self._late_timer = asyncio.get_running_loop().call_later(delay_s, self._start_late)
+
+    def _start_late(self) -> None:
+        """Start couriers that wait for their turn, until one has to wait again."""
+        if self._late_timer is not None:
+            self._late_timer.cancel()
+            self._late_timer = None
+        while self._late and self._late_timer is None:
+            name = next(iter(self._late))
+            del self._late[name]
+            if name in self._by_name:
+                self._start(self._by_name[name])
+
+    async def _travel(self, courier: Courier, trip: Trip, place: object) -> None:
         copies = courier.copies
         was_missing, error_before = copies.is_missing, copies.error
         was_sent = False
@@ -213,6 +245,10 @@ class Couriers:
         except BaseException:
             copies.lost(trip, "stopped", clock.monotonic())
             raise
+        finally:
+            self._pace.end(place)
+            if self._late:
+                self._start_late()
         if self._by_name.get(courier.name) is not courier:
             return
         self._cargo.on_result(courier, was_missing=was_missing, error_before=error_before)

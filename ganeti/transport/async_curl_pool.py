@@ -11,6 +11,7 @@ import asyncio
 import functools
 from collections.abc import Sequence
 
+from ganeti.system import clock
 from ganeti.transport.curl_pool import CurlRequest, CurlResponse, Pool, TlsIdentity, Transfer
 
 
@@ -20,6 +21,7 @@ class AsyncCurlPool(Pool):
     def __init__(self, identity: TlsIdentity | None) -> None:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
+        self._more_timer: asyncio.TimerHandle | None = None
         self._waiting: dict[asyncio.Future[CurlResponse], Transfer] = {}
         self._watched: dict[int, tuple[bool, bool]] = {}
         super().__init__(identity)
@@ -28,6 +30,9 @@ class AsyncCurlPool(Pool):
         """Close all connections; open requests fail."""
         super().close()
         self._stop_timer()
+        if self._more_timer is not None:
+            self._more_timer.cancel()
+            self._more_timer = None
 
     async def perform(self, requests: Sequence[CurlRequest]) -> list[CurlResponse]:
         """Make all requests at once; responses come in their order."""
@@ -80,6 +85,12 @@ class AsyncCurlPool(Pool):
         self._stop_timer()
         if timeout_ms >= 0:
             self._timer = self._loop.call_later(timeout_ms / 1000, self._act_on_timer)
+
+    def _begin_more_at(self, when_s: float) -> None:
+        if self._more_timer is not None:
+            self._more_timer.cancel()
+        delay_s = max(0.0, when_s - clock.monotonic())
+        self._more_timer = self._loop.call_later(delay_s, self._begin_more)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -2,8 +2,9 @@
 
 A pool is one multi handle: it keeps connections of earlier requests open and takes them again.
 Each request has its own time limit, so a call on many nodes ends at the latest of them, however
-many are dead.  `CurlPool` blocks; `AsyncCurlPool` lives in an event loop, without threads or
-polling.
+many are dead.  Where many connections have to be made, they are begun at a pace that this process
+can keep (`ganeti.copies.pace`); the time of a request counts from its beginning.  `CurlPool`
+blocks; `AsyncCurlPool` lives in an event loop, without threads or polling.
 
 Source: node_rpc.json, "transport" and "tls"; libcurl-multi(3).
 """
@@ -15,6 +16,7 @@ import os
 import select
 import socket
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Self
 
@@ -23,6 +25,7 @@ import pycurl
 
 from ganeti.base.errors import X509CertError
 from ganeti.base.paths import Paths
+from ganeti.copies.pace import Pace
 from ganeti.system import clock
 from ganeti.transport.clocks import clock_words
 
@@ -222,6 +225,11 @@ def _trust(easy: pycurl.Curl, trust: TlsTrust) -> None:
     easy.setopt(pycurl.SSL_VERIFYHOST, 2 if is_checked else 0)
 
 
+def _place(request: CurlRequest) -> str:
+    """Return scheme, host and port of a request: requests with the same share connections."""
+    return "/".join(request.url.split("/", 3)[:3])
+
+
 class Pool(ABC):
     """The base of both pools: the handles, and the transfers under way."""
 
@@ -231,6 +239,9 @@ class Pool(ABC):
         self._multi.setopt(pycurl.M_MAXCONNECTS, _CONNECTIONS_KEPT_MAX)
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._on_socket)
         self._multi.setopt(pycurl.M_TIMERFUNCTION, self._on_timer)
+        self._pace = Pace()
+        self._queue: deque[Transfer] = deque()  # of those that have not begun
+        self._connected: dict[str, None] = {}  # places that have answered, the last one last
         self._free: list[Transfer] = []
         self._active: dict[pycurl.Curl, Transfer] = {}
         self._is_retired = False
@@ -255,11 +266,28 @@ class Pool(ABC):
         transfer = self._free.pop() if self._free else Transfer(self._new_easy())
         transfer.begin(request)
         self._active[transfer.easy] = transfer
-        self._multi.add_handle(transfer.easy)
+        if _place(request) in self._connected:
+            self._multi.add_handle(transfer.easy)
+        else:
+            self._queue.append(transfer)
+            self._begin_more()
         return transfer
 
+    def _begin_more(self) -> None:
+        """Begin the next requests, as far as the pace allows."""
+        now_s = clock.monotonic()
+        while self._queue:
+            if not self._pace.try_begin(self._queue[0], now_s):
+                self._begin_more_at(self._pace.free_at_s())
+                return
+            self._multi.add_handle(self._queue.popleft().easy)
+
     def _remove(self, transfer: Transfer) -> None:
-        self._multi.remove_handle(transfer.easy)
+        if transfer in self._queue:
+            self._queue.remove(transfer)
+        else:
+            self._multi.remove_handle(transfer.easy)
+        self._pace.end(transfer)
         del self._active[transfer.easy]
         if len(self._free) < _EASY_KEPT_MAX:
             self._free.append(transfer)
@@ -271,13 +299,24 @@ class Pool(ABC):
         while left:
             left, succeeded, failed = self._multi.info_read()
             for easy in succeeded:
+                self._note_connected(self._active[easy])
                 self._active[easy].succeed()
                 self._remove(self._active[easy])
             for easy, code, text in failed:
                 self._active[easy].fail(code, self._explained(text))
                 self._remove(self._active[easy])
+        self._begin_more()
         if self._is_retired and not self._active:
             self.close()
+
+    def _note_connected(self, transfer: Transfer) -> None:
+        """Note a place that needs no handshake the next time, as long as there are not too many."""
+        assert transfer.request is not None
+        place = _place(transfer.request)
+        self._connected.pop(place, None)
+        self._connected[place] = None
+        if len(self._connected) > _CONNECTIONS_KEPT_MAX:
+            del self._connected[next(iter(self._connected))]
 
     def _explained(self, text: str) -> str:
         """Add what there is to know of the clocks where they may be the reason."""
@@ -345,6 +384,10 @@ class Pool(ABC):
     def _on_timer(self, timeout_ms: int) -> None:
         """Call `_act_on_timer` after so long; -1: not at all."""
 
+    @abstractmethod
+    def _begin_more_at(self, when_s: float) -> None:
+        """Call `_begin_more` at that time of the monotonic clock; replaces an earlier wish."""
+
 
 class CurlPool(Pool):
     """Performs batches of requests, blocking until all are answered or have failed."""
@@ -352,6 +395,7 @@ class CurlPool(Pool):
     def __init__(self, identity: TlsIdentity | TlsTrust | None) -> None:
         self._poller = select.poll()
         self._due: float | None = None  # on the monotonic clock
+        self._more_due: float | None = None
         super().__init__(identity)
 
     def perform(self, requests: Sequence[CurlRequest]) -> list[CurlResponse]:
@@ -368,8 +412,9 @@ class CurlPool(Pool):
 
     def _wait(self) -> None:
         left_ms = None
-        if self._due is not None:
-            left_ms = max(0, math.ceil((self._due - clock.monotonic()) * 1000))
+        due = min((each for each in (self._due, self._more_due) if each is not None), default=None)
+        if due is not None:
+            left_ms = max(0, math.ceil((due - clock.monotonic()) * 1000))
         for descriptor, event in self._poller.poll(left_ms):
             self._act(
                 descriptor,
@@ -381,6 +426,9 @@ class CurlPool(Pool):
         if self._due is not None and clock.monotonic() >= self._due:
             self._due = None  # a timer counts once, libcurl sets the next
             self._act_on_timer()
+        if self._more_due is not None and clock.monotonic() >= self._more_due:
+            self._more_due = None
+            self._begin_more()
 
     def _watch(self, descriptor: int, *, reads: bool, writes: bool) -> None:
         events = (reads and select.POLLIN) | (writes and select.POLLOUT)
@@ -391,3 +439,6 @@ class CurlPool(Pool):
 
     def _on_timer(self, timeout_ms: int) -> None:
         self._due = None if timeout_ms < 0 else clock.monotonic() + timeout_ms / 1000
+
+    def _begin_more_at(self, when_s: float) -> None:
+        self._more_due = when_s

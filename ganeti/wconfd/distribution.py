@@ -210,6 +210,7 @@ class Distributor:
             if not node.master_candidate or node.offline:
                 courier.copies.forget([CONFIG, FILE])
                 self._due_since.pop(name, None)
+            courier.is_urgent = node.master_candidate
             courier.copies.silent_delay_s_max = (
                 _CANDIDATE_DELAY_S_MAX if node.master_candidate else _OTHERS_DELAY_S_MAX
             )

@@ -2,7 +2,8 @@
 
 Each node has an address of 127.0.0.0/8 and a directory of its own; protocol, certificates and
 handlers are those of the node daemon.  Only the processes are left out: a call that the daemon
-gives to a child runs in a thread here.
+gives to a child runs in a thread here.  What a node says in a vote is remembered until it is told
+something, since a thousand nodes have to do with one processor here.
 
     python test/fakes/answering_nodes.py DIRECTORY
 
@@ -40,6 +41,7 @@ from ganeti.transport.http_server import HttpLimits, serve_http
 NODES: Final = "nodes.json"
 _READY: Final = "ready\n"
 _THREADS: Final = 8
+_FACTS: Final = "master_facts"
 _DESCRIPTORS: Final = 65536
 _LEFT_OUT: Final = ("config.data", "queue", "*.sock", "socket", "livelocks", "*.pid", "log")
 
@@ -78,6 +80,7 @@ class _Node:
     def __init__(self, paths: Paths, name: str, threads: ThreadPoolExecutor) -> None:
         self._paths, self._name, self._threads = paths, name, threads
         self._policy = tls.CandidatePolicy(paths, node_name=name)
+        self._facts: bytes | None = None
 
     def authorize(self, request: HttpRequest) -> HttpResponse | None:
         refusal = self._policy.refusal(request.peer)
@@ -87,14 +90,19 @@ class _Node:
         call = NodeCalls.calls.get(request.path.removeprefix("/"))
         if call is None:
             return HttpResponse.text(404, f"there is no call {request.path!r}")
+        if call.name == _FACTS and self._facts is not None:
+            return HttpResponse(body=self._facts)
         peer = "" if request.peer is None else request.peer.common_name
         context = NodeContext(self._paths, self._name, call.name, peer_name=peer)
         loop = asyncio.get_running_loop()
-        return HttpResponse(
-            body=await loop.run_in_executor(
-                self._threads, dispatch.answer, context, call, request.body
-            )
+        body = await loop.run_in_executor(
+            self._threads, dispatch.answer, context, call, request.body
         )
+        if call.rules.changes:
+            self._facts = None
+        elif call.name == _FACTS:
+            self._facts = body
+        return HttpResponse(body=body)
 
 
 async def _serve(directory: str) -> None:

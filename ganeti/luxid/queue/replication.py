@@ -205,8 +205,9 @@ class Replication:
             await self._bring_up_to_date(courier)
             if has_writers:
                 logger.info("Node %s still ends what it began as master", courier.name)
-                while await self._calls.has_writers(courier.target):
+                while has_writers:
                     await asyncio.sleep(_WRITERS_LOOK_S)
+                    has_writers = await self._calls.has_writers(courier.target)
                 await self._bring_up_to_date(courier)
         except (GenericError, OSError) as err:
             logger.warning(
