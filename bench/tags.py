@@ -61,7 +61,9 @@ def tag_ms(client: LuxiClient, turn: int) -> float:
         "reason": [],
     }
     started = time.perf_counter()
-    assert wait_end(client, client.submit_job([op])) == "success"
+    job_id = client.submit_job([op])
+    status = wait_end(client, job_id)
+    assert status == "success", client.query_jobs([job_id], ["id", "status", "opresult"])
     return (time.perf_counter() - started) * 1000
 
 

@@ -2,7 +2,8 @@
 
 It waits while WConfD is being restarted and repeats a call that was not answered, as the rules of
 the call allow (`Repeat`).  That is safe because everything that a request takes is owned by the
-client that it names: asked twice, it is granted once.
+client that it names: asked twice, it is granted once.  On a node that follows another master by now
+it does not wait.
 """
 
 from __future__ import annotations
@@ -15,12 +16,19 @@ from typing import Any, Final, Self
 
 from msgspec import Raw
 
-from ganeti.base.errors import ErrorCode, OpPrereqError, TransportError
+from ganeti.base.errors import (
+    ErrorCode,
+    GenericError,
+    NotMasterError,
+    OpPrereqError,
+    TransportError,
+)
 from ganeti.base.paths import Paths
 from ganeti.objects.record import plain
 from ganeti.protocol.service import Call
 from ganeti.protocol.wconfd import ANSWER_TIMEOUT_S, ClientId, Repeat, Rules, WConfCalls
-from ganeti.system import clock
+from ganeti.store import ssconf
+from ganeti.system import clock, environment
 from ganeti.transport.unix_client import ConnectionLostError, NobodyListensError, UnixClient
 
 RESTART_TIMEOUT_S: Final = 30.0  # how long a restart of WConfD may take before we give up
@@ -47,6 +55,7 @@ class WConfClient(WConfCalls):
         answer_s_max: float = math.inf,
     ) -> None:
         self.owner = owner
+        self._paths = paths
         self._connection = UnixClient(paths.wconfd_socket, timeout_s=ANSWER_TIMEOUT_S)
         self._sleep = sleep
         self._restart_timeout_s = restart_timeout_s
@@ -73,6 +82,7 @@ class WConfClient(WConfCalls):
         """Make a call, again if it was not answered and may be repeated.
 
         Raises:
+            NotMasterError: no answer, and this node follows another master.
             TransportError: no answer, and none can be expected.
             GenericError: the error that WConfD answered.
         """
@@ -84,6 +94,7 @@ class WConfClient(WConfCalls):
                     Raw, call.name, request.wire_args(), timeout_s=self._answer_s(request)
                 )
             except NobodyListensError as err:
+                self._check_master(err)
                 if clock.monotonic() >= deadline:
                     raise TransportError(f"{err.message}; is ganeti-wconfd running here?") from err
             except ConnectionLostError:
@@ -98,6 +109,15 @@ class WConfClient(WConfCalls):
                 return call.decode_answer(answer)
             self._sleep(delay_s)
         raise AssertionError("the delays never end")
+
+    def _check_master(self, error: NobodyListensError) -> None:
+        """Refuse to wait for a WConfD that ended because another node is master."""
+        try:
+            master = ssconf.master_node(self._paths)
+        except GenericError:
+            return
+        if master not in ("", environment.own_hostname()):
+            raise NotMasterError(f"{error.message}; this node follows {master}") from error
 
     def _answer_s(self, request: _Request) -> float:
         return min(self._answer_s_max, request.answer_timeout_s())

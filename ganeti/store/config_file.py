@@ -141,7 +141,8 @@ class MastersFile:
         Raises:
             OSError: somebody else replaced it.
         """
-        if has_config(self._paths) and identity(self._paths) != self._own:
+        # A thread may be writing: its file has that name before this object knows of the success.
+        if has_config(self._paths) and identity(self._paths) not in (self._own, self._next):
             text = "another process replaced it; is another node the master?"
             raise OSError(errno.ESTALE, text, self._paths.config_data)
 

@@ -54,6 +54,22 @@ class Book:
         return json.loads(b"".join(self.state.pieces))
 
 
+def test_a_record_is_taken_while_the_file_gets_its_name(
+    book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file follows the journal in a thread of its own."""
+    write = files.write_durable
+
+    def checked(*args: Any, **options: Any) -> None:
+        write(*args, **options)
+        book.file.check()  # as another thread does that appends to the journal
+
+    monkeypatch.setattr(files, "write_durable", checked)
+    book.change()
+    book.write_file()
+    book.file.check()
+
+
 def test_a_master_does_not_write_over_what_its_node_was_given_meanwhile(book: Book) -> None:
     """Another node took over while this one stood still."""
     book.change()
