@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from ganeti.base.errors import GenericError
+from ganeti.base.pace import Pace
 from ganeti.clients.node_rpc import Target
 from ganeti.copies.node import OVERDUE_S, PATIENCE_S, NodeCopies, Trip, Versions, Wanted
-from ganeti.copies.pace import Pace
 from ganeti.system import clock
 
 logger = logging.getLogger(__name__)

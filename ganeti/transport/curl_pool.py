@@ -3,7 +3,7 @@
 A pool is one multi handle: it keeps connections of earlier requests open and takes them again.
 Each request has its own time limit, so a call on many nodes ends at the latest of them, however
 many are dead.  Where many connections have to be made, they are begun at a pace that this process
-can keep (`ganeti.copies.pace`); the time of a request counts from its beginning.  `CurlPool`
+can keep (`ganeti.base.pace`); the time of a request counts from its beginning.  `CurlPool`
 blocks; `AsyncCurlPool` lives in an event loop, without threads or polling.
 
 Source: node_rpc.json, "transport" and "tls"; libcurl-multi(3).
@@ -24,8 +24,8 @@ import msgspec
 import pycurl
 
 from ganeti.base.errors import X509CertError
+from ganeti.base.pace import Pace
 from ganeti.base.paths import Paths
-from ganeti.copies.pace import Pace
 from ganeti.system import clock
 from ganeti.transport.clocks import clock_words
 

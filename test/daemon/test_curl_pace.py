@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ganeti.copies.pace import PLACES, Pace
+from ganeti.base.pace import PLACES, Pace
 from ganeti.transport.async_curl_pool import AsyncCurlPool
 from ganeti.transport.curl_pool import CurlPool, CurlRequest
 

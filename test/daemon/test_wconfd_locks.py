@@ -17,10 +17,11 @@ from fakes.metric_page import values_on
 from fakes.waiting import wait_until
 from fakes.wconfd_node import Owner, WconfdNode
 
-from ganeti.base.errors import GenericError, LockError, OpPrereqError
+from ganeti.base.errors import GenericError, LockError, NotMasterError, OpPrereqError
 from ganeti.clients.wconfd import WConfClient
 from ganeti.protocol.envelope import encode_request, frame
 from ganeti.protocol.wconfd import ClientId, ObjectKind
+from ganeti.store import ssconf
 from ganeti.transport.unix_client import AnswerTimeoutError, UnixClient
 
 NODE1, NODE2 = f"node/{uuid_of('node', 1)}", f"node/{uuid_of('node', 2)}"
@@ -398,6 +399,17 @@ def test_locks_that_cannot_be_written_are_not_granted(node: WconfdNode) -> None:
     assert two.client.list_locks() == []
     assert one.client.list_locks() == [(NODE1, "exclusive")]
     assert two.client.try_update_locks([(NODE2, "exclusive")]) == []
+
+
+def test_nobody_waits_for_a_wconfd_that_ended_since_another_node_is_master(
+    node: WconfdNode,
+) -> None:
+    owner = node.owner()
+    assert owner.client.list_locks() == []
+    node.kill()
+    ssconf.write_values(node.paths, {"master_node": "node2.example.com"})
+    with pytest.raises(NotMasterError, match=r"this node follows node2\.example\.com"):
+        owner.client.list_locks()
 
 
 def test_a_client_in_a_hurry_shares_the_connection_and_gives_up_soon(

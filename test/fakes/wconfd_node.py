@@ -20,6 +20,7 @@ from ganeti.clients.wconfd import WConfClient
 from ganeti.protocol.wconfd import ClientId
 from ganeti.store import config_file, ssconf
 from ganeti.system import files
+from ganeti.system.environment import HOSTNAME_VARIABLE
 from ganeti.system.filelock import LiveLock
 
 CHECKOUT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -79,9 +80,15 @@ class WconfdNode:
         return self._numbers
 
     def __enter__(self) -> Self:
+        self._hostname_before = os.environ.get(HOSTNAME_VARIABLE)
+        os.environ[HOSTNAME_VARIABLE] = self.name  # its clients are processes of this node
         return self
 
     def __exit__(self, *_exc: object) -> None:
+        if self._hostname_before is None:
+            del os.environ[HOSTNAME_VARIABLE]
+        else:
+            os.environ[HOSTNAME_VARIABLE] = self._hostname_before
         for owner in self._owners:
             owner.client.close()
             owner.livelock.release()

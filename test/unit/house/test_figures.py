@@ -41,8 +41,7 @@ CODE_LINES_MAX = {
     "clients": 1_850,
     "collectors": 1_315,
     "config": 4_180,
-    # with the pace of beginnings
-    "copies": 190,
+    "copies": 161,
     # with the watch over LuxiD and WConfD when both hang
     "daemon": 1_250,
     "desired": 1_130,

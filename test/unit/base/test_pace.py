@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganeti.copies.pace import Pace
+from ganeti.base.pace import Pace
 
 
 def test_a_place_is_free_when_its_holder_has_ended_or_after_a_moment() -> None:
