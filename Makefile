@@ -143,7 +143,7 @@ conformance: $(VENV)/.installed-for-tests  ## Write doc/conformance.md: the prom
 pictures: $(VENV)/.installed-for-tests  ## Walk through the dashboard in Chromium, for the pictures of doc/dashboard.md
 	@$(BIN)/pytest -n0 test/cluster/walk_dashboard.py
 
-bench: $(VENV)/.installed-for-tests  ## Measure everything into doc/performance: hours, on a quiet machine; QUICK=1: small sizes, minutes, into build/performance
+bench: $(VENV)/.installed-for-tests  ## Measure everything into doc/performance: half an hour, on a quiet machine; QUICK=1: small sizes, minutes, into build/performance
 	@$(BIN)/python bench/scoreboard.py $(if $(QUICK),--quick,--into doc/performance)
 
 docs: $(VENV)/.installed-for-docs  ## Write manual pages and tables, and the book as HTML into HTML (build/html); no warning is allowed
