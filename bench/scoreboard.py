@@ -2,8 +2,8 @@
 """All measurements in one run: a table (Markdown, JSON) and a picture of each growth curve.
 
 `SECTIONS` has the programs, the arguments of the whole form and those of the quick one.  The whole
-form takes half an hour on two cores, and its figures are worth something on a quiet machine only: each row
-has the load at its moment.  The quick form shows within minutes that everything still works.
+form takes half an hour on two cores, and its figures are worth something on a quiet machine only:
+each row has the load at its moment.  The quick form shows within minutes that all of it works.
 """
 
 from __future__ import annotations
