@@ -232,7 +232,10 @@ def check_promises(
         assert told[job_id] == job.status, f"LuxiD says {told[job_id]} of {job}"
         assert job.ops[0].input["group_name"] == name, f"job {job_id} is another one"
         if job.status is Status.SUCCESS:
-            assert ran[name] == 1, f"job {job_id} succeeded without having run"
+            # Without its node daemon the master warns, and goes on without the hook that counts.
+            assert ran[name] == 1 or "cannot run the pre hooks" in str(job.ops[0].log), (
+                f"job {job_id} succeeded without having run"
+            )
             assert (name in groups) == name.endswith("-stays"), f"{name} of job {job_id}"
         elif job_id not in killed:  # LuxiD died between its start record and its confirmation
             assert ran[name] == 0, f"job {job_id} ended in {job.status}, and nobody killed it"

@@ -197,15 +197,23 @@ def nspawn() -> Path:
     return tools() / "usr/bin/systemd-nspawn"
 
 
+_CONSTRAINTS: Final = ".ci/constraints.txt"
+
+
 def wheels() -> Path:
-    """Return a directory with the packages that Ganeti needs of PyPI: the nodes have no network."""
-    recipe = [(CHECKOUT / name).read_text() for name in ("setup.py", "pyproject.toml")]
+    """Return a directory with the packages that Ganeti and its book need of PyPI.
+
+    The nodes have no network; versions are those that the package is built with.
+    """
+    names = ("setup.py", "pyproject.toml", _CONSTRAINTS)
+    recipe = [(CHECKOUT / name).read_text() for name in names]
     return cached("wheels", recipe, _download_wheels)
 
 
 def _download_wheels(target: Path) -> None:
     pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
-    run(*pip, "wheel", "--wheel-dir", target, CHECKOUT, "setuptools>=65,<90", "wheel", cwd=target)
+    wheel = (*pip, "wheel", "--constraint", CHECKOUT / _CONSTRAINTS, "--wheel-dir", target)
+    run(*wheel, f"{CHECKOUT}[docs]", "setuptools>=65,<90", "wheel", cwd=target)
     for ours in target.glob("ganeti-*.whl"):
         ours.unlink()
 
