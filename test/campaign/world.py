@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -205,11 +206,22 @@ def _keep_logs(cluster: FailingCluster) -> None:
     if target := os.environ.get("GANETI_TEST_LOGS"):
         for node in cluster.nodes:
             paths = cluster.paths_of(node)
-            for place in (paths.log_dir, paths.queue_dir, paths.livelock_dir):
+            places = (paths.log_dir, paths.queue_dir, paths.livelock_dir, paths.luxid_message_dir)
+            for place in places:
                 name = os.path.basename(place)
                 if os.path.isdir(place):
                     shutil.copytree(place, f"{target}/{node}/{name}", dirs_exist_ok=True)
             shutil.copy(paths.locks_data, f"{target}/{node}/") if node == cluster.master else None
+            pids = [str(each.pid) for each in cluster.processes_of(node)]
+            shown = (
+                "ps",
+                "-o",
+                "pid,ppid,stat,etime,wchan:30,comm,args",
+                "-p",
+                ",".join(pids) or "0",
+            )
+            told = subprocess.run(shown, capture_output=True, check=False).stdout
+            Path(target, node, "processes").write_bytes(told)
 
 
 def processes_named(cluster: FailingCluster, node: str, name: str) -> list[int]:
