@@ -66,7 +66,7 @@ def test_members_on_three_nodes_go_on_without_one_which_the_watcher_starts_again
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     write(cluster, urls, b"2")
-    assert daemon_control.running_pid(paths, MEMBER) is None
+    wait_until(lambda: daemon_control.running_pid(paths, MEMBER) is None, "the end of its daemon")
     wait_until(lambda: not etcds_of(cluster, lost), "the end of its etcd")
     watched = cluster.run("ganeti-watcher", node=lost)
     assert daemon_control.running_pid(paths, MEMBER) is not None, watched
