@@ -8,6 +8,7 @@ next program runs, or the test says so.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -148,8 +149,15 @@ def _serve(server: socket.socket, drivers: Drivers) -> None:
             connection, _ = server.accept()
         except OSError:  # it is closed
             return
-        with connection, connection.makefile("rwb") as stream:
-            root, words = json.loads(stream.read())
+        # A program may be killed or stopped anywhere: that is its own loss, and nobody else's.
+        threading.Thread(target=_answer, args=(connection, drivers), daemon=True).start()
+
+
+def _answer(connection: socket.socket, drivers: Drivers) -> None:
+    with contextlib.suppress(ConnectionError), connection, connection.makefile("rwb") as stream:
+        request = stream.read()
+        if request:  # else it was killed before it had said anything
+            root, words = json.loads(request)
             stream.write(json.dumps(drivers.run(root, words)).encode())
 
 
