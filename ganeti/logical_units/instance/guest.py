@@ -76,6 +76,30 @@ def runs(context: JobContext, view: InstanceView) -> bool:
     return is_running(running_info(context, view))
 
 
+def check_runs_nowhere_else(context: JobContext, view: InstanceView) -> None:
+    """Refuse to start an instance that runs on a node of its copies.
+
+    A migration that was killed after the guest had arrived leaves it there.  A node that does not
+    answer is the business of the disks, whose copy there is made ready first.
+
+    Raises:
+        OpPrereqError: it runs there (wrong_state); names the node and the next command.
+    """
+    others = [each for each in view.nodes if each.uuid != view.primary.uuid and not each.offline]
+    if not others:
+        return
+    answers = context.nodes.call_all(
+        NodeCalls.instance_info, others, view.name, view.instance.hypervisor, view.own_hvparams
+    )
+    for name, answer in answers.items():
+        if answer.error is None and is_running(answer.payload):
+            raise wrong_state(
+                f"instance {view.name!r} runs on node {name!r}, and not on its primary node"
+                f" {view.primary.name!r}: a migration was broken off; 'gnt-instance migrate"
+                f" --cleanup {view.name}' finds out where it belongs"
+            )
+
+
 def memory_of(info: Mapping[str, object]) -> int:
     """Return the memory (MiB) that an instance has now, from the answer of its node."""
     memory_mib = info.get("memory")

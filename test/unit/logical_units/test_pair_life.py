@@ -271,6 +271,26 @@ def test_start_and_stop(pairs: FakeCluster) -> None:
     assert sides(pairs) == UP
 
 
+@pytest.mark.parametrize(
+    ("op_id", "params"),
+    [("OP_INSTANCE_STARTUP", {"force": True}), ("OP_INSTANCE_REBOOT", {"reboot_type": "full"})],
+)
+def test_what_runs_on_the_other_node_is_not_started_twice(
+    pairs: FakeCluster, op_id: str, params: dict[str, Any]
+) -> None:
+    """A migration was killed after the guest had arrived, and before the record said so."""
+    add_pair(pairs)
+    pairs.execute("OP_INSTANCE_MIGRATE", instance_name=NAME)
+    [instance] = pairs.config.instances.values()
+    instance["primary_node"] = next(
+        node["uuid"] for node in pairs.config.nodes.values() if node["name"].startswith("node1")
+    )
+    with pytest.raises(OpPrereqError, match=f"runs on node 'node2.*migrate --cleanup {NAME}"):
+        pairs.execute(op_id, instance_name=NAME, **params)
+    assert NAME not in pairs.rpc.node("node1").running
+    assert NAME in pairs.rpc.node("node2").running
+
+
 def test_a_start_without_the_copy_must_be_forced(pairs: FakeCluster) -> None:
     add_pair(pairs)
     pairs.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)

@@ -77,6 +77,7 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup, Start]):
             return plan
         if guest.runs(self.context, view):
             return Start(view, hvparams, beparams, is_running=True)
+        guest.check_runs_nowhere_else(self.context, view)
         if hvparams:
             wire = view.wire(view.primary, hvp=hvparams)
             guest.check_hvparams_on(self.context, view.primary, instance.hypervisor, wire.hvparams)
@@ -181,7 +182,10 @@ class LUInstanceReboot(InstanceUnit[OpInstanceReboot, Reboot]):
         """Refuse an instance that is offline, or whose node is."""
         guest.check_not_offline(found.view)
         check_primary_online(found.view)
-        return Reboot(found.view, guest.runs(self.context, found.view))
+        was_running = guest.runs(self.context, found.view)
+        if not was_running:
+            guest.check_runs_nowhere_else(self.context, found.view)
+        return Reboot(found.view, was_running)
 
     def execute(self, plan: Reboot) -> None:
         """Reboot; an instance that does not run is started."""
