@@ -77,7 +77,7 @@ def runs(context: JobContext, view: InstanceView) -> bool:
 
 
 def check_runs_nowhere_else(context: JobContext, view: InstanceView) -> None:
-    """Refuse to start an instance that runs on a node of its copies.
+    """Refuse to start or remove an instance that runs on a node of its copies.
 
     A migration that was killed after the guest had arrived leaves it there.  A node that does not
     answer is the business of the disks, whose copy there is made ready first.

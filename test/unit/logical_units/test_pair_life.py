@@ -273,9 +273,13 @@ def test_start_and_stop(pairs: FakeCluster) -> None:
 
 @pytest.mark.parametrize(
     ("op_id", "params"),
-    [("OP_INSTANCE_STARTUP", {"force": True}), ("OP_INSTANCE_REBOOT", {"reboot_type": "full"})],
+    [
+        ("OP_INSTANCE_STARTUP", {"force": True}),
+        ("OP_INSTANCE_REBOOT", {"reboot_type": "full"}),
+        ("OP_INSTANCE_REMOVE", {}),
+    ],
 )
-def test_what_runs_on_the_other_node_is_not_started_twice(
+def test_what_runs_on_the_other_node_is_neither_started_twice_nor_left_behind(
     pairs: FakeCluster, op_id: str, params: dict[str, Any]
 ) -> None:
     """A migration was killed after the guest had arrived, and before the record said so."""

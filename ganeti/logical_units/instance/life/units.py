@@ -271,6 +271,8 @@ class LUInstanceRemove(InstanceUnit[OpInstanceRemove, OnInstance]):
                 f"primary node {primary.name!r} of instance {view.name!r} is offline, its"
                 f" disks cannot be removed; {_HINT}"
             )
+        if not self.op.ignore_failures and not view.is_planned:
+            guest.check_runs_nowhere_else(self.context, view)
         return found
 
     def execute(self, plan: OnInstance) -> None:
