@@ -271,8 +271,11 @@ class Kernel:
     def _peer(self, resource: Resource) -> tuple[Kernel, Resource] | None:
         for kernel in self.wire:
             for other in kernel.resources.values():
-                if kernel is not self and resource.local and other.remote == resource.local:
-                    return (kernel, other) if other.local == resource.remote else None
+                # A device that another pair left behind may have the same address and port for its
+                # other side; nobody there accepts it.
+                ends = (other.remote, other.local)
+                if kernel is not self and resource.local and ends == (resource.local, resource.remote):
+                    return kernel, other
         return None
 
     def _meet(self, resource: Resource) -> None:
