@@ -310,6 +310,10 @@ class MasterWatch:
             self._end(verdict.reason)
         return verdict
 
+    def holds_lease(self) -> bool:
+        """Tell whether this node holds the lease of the master; so it does where there is none."""
+        return lease.is_held(self._context.paths)
+
     async def may_act(self) -> bool:
         """Tell whether this node may begin something as the master now.
 
@@ -319,7 +323,7 @@ class MasterWatch:
         Raises:
             ConfigurationError: this node knows no nodes any more.
         """
-        if lease.is_held(self._context.paths):
+        if self.holds_lease():
             return True
         async with self._voting:  # those who wait for the same vote share it
             if clock.monotonic() >= self._confirmed_s + VOTE_S:

@@ -19,6 +19,7 @@ Source: ARCHITECTURE, invariants 4 and 9.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 from collections.abc import Callable, Collection, Sequence
@@ -40,6 +41,10 @@ from ganeti.protocol.node_rpc_values import CompressedText
 from ganeti.store import lease, ssconf
 from ganeti.store.job_files import FILE_MODE, JOB_BYTES_MAX, JobFiles, running_log
 from ganeti.system import clock, environment
+
+
+# Waits until it is known how many candidates have a version that was sent.
+Answer = Callable[[], Tally]
 
 
 class MasterRoleLostError(Exception):
@@ -67,21 +72,26 @@ class JobCopies:
     _data: bytes = b""
     _version: int = 0
 
-    def __call__(self, data: bytes, wait_s: float) -> Tally:
-        """Send a version to all candidates; returns how many have it now.
+    def __call__(self, data: bytes, wait_s: float) -> Answer:
+        """Send a version to all candidates; the answer tells how many have it.
 
         Args:
             wait_s: how long to wait for candidates that come back.
 
-        Raises:
+        Raises (by the answer):
             MasterRoleLostError: this node is not the master any more.
             GenericError: nothing can be sent.
         """
-        copied = self._link.copy(data.decode(), wait_s)
-        if copied is not None:
-            return self._tally(copied.others, copied.reached)
-        self._pause(wait_s)
-        return self._send(data)
+        hear = self._link.copy(data.decode(), wait_s)
+
+        def answer() -> Tally:
+            copied = hear()
+            if copied is not None:
+                return self._tally(copied.others, copied.reached)
+            self._pause(wait_s)
+            return self._send(data)
+
+        return answer
 
     def spread(self, data: bytes) -> None:
         """Send a version to the candidates that answer, without waiting for one that does not.
@@ -174,9 +184,8 @@ _SPREAD_BYTES_MAX: Final = 4 << 20
 
 _LOG_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
-# Sends a version to the other candidates, waiting so long for enough of them; tells how many have
-# it now.
-Send = Callable[[bytes, float], Tally]
+# Sends a version to the other candidates, waiting so long for enough of them.
+Send = Callable[[bytes, float], Answer]
 # Sends a version as well, without waiting.
 Spread = Callable[[bytes], None]
 
@@ -274,6 +283,10 @@ def _mib(size_bytes: int) -> str:
     return f"{size_bytes / _MIB:.1f} MiB"
 
 
+class _ShortageError(Exception):
+    """Too few candidates have the end of a job."""
+
+
 class JobFile:
     """One job's file; `job` is its present content."""
 
@@ -344,14 +357,36 @@ class JobFile:
         """
         told: set[str] = set()
         wait_s = 0.0
-        while shortage := self._shortage(encode_job(end(self.job)), wait_s):
+        while shortage := self._finish_if_safe(end(self.job), wait_s):
             if shortage not in told and len(told) < SHORTAGES_TOLD_MAX:
                 told.add(shortage)
                 on_shortage(shortage)
             wait_s = min(max(2 * wait_s, _RETRY_S_MIN), _RETRY_S_MAX)
-        ended = end(self.job)
-        self._write_end(ended, encode_job(ended))
+
+    def _finish_if_safe(self, ended: QueuedJob, wait_s: float) -> str:
+        """Write the end here if it gets on enough candidates; returns the problem, or "".
+
+        While the copies travel it is written and synced beside its place.
+        """
+        data = encode_job(ended)
+        shortage = self._send(data, wait_s)
+
+        def check(_descriptor: int) -> None:
+            if shortage():
+                raise _ShortageError
+
+        try:
+            self._files.write_durable(ended.id, data, ready=check)
+        except _ShortageError:
+            return shortage()
+        except OSError:
+            if shortage():
+                return shortage()
+            self._write_end(ended, data)
+        else:
+            self._end_log()
         self.job = ended
+        return ""
 
     def finish(self, job: QueuedJob) -> None:
         """Write the end of the job, here and on as many candidates as can be had by some tries.
@@ -360,7 +395,7 @@ class JobFile:
             OSError: it cannot be written here; LuxiD will record that the process died.
         """
         data = encode_job(job)
-        self._send(data)
+        self._send_by_tries(data)
         self._write_end(job, data)
         self.job = job
 
@@ -386,18 +421,27 @@ class JobFile:
             with contextlib.suppress(OSError):
                 os.unlink(self._log_path)
 
-    def _send(self, data: bytes) -> None:
+    def _send_by_tries(self, data: bytes) -> None:
         for delay_s in _ATTEMPT_DELAYS_S:
-            shortage = self._shortage(data, delay_s)
+            shortage = self._send(data, delay_s)()
             if not shortage:
                 return
         logger.warning("%s; it is recorded on the master, ignoring", shortage)
 
-    def _shortage(self, data: bytes, wait_s: float) -> str:
-        """Send a version; returns the problem if it is not on enough candidates then, else ""."""
+    def _send(self, data: bytes, wait_s: float) -> Callable[[], str]:
+        """Send a version; returns what waits for the answer, and tells the problem, or "".
+
+        The problem is that it is not on enough candidates then.
+        """
         what = f"the end of job {self.job.id}"
-        try:
-            tally = self._send_copies(data, wait_s)
-        except GenericError as err:
-            return f"{what} cannot be replicated: {err}"
-        return "" if tally.is_enough else tally.shortage(what)
+        answer = self._send_copies(data, wait_s)
+
+        @functools.cache
+        def shortage() -> str:
+            try:
+                tally = answer()
+            except GenericError as err:
+                return f"{what} cannot be replicated: {err}"
+            return "" if tally.is_enough else tally.shortage(what)
+
+        return shortage

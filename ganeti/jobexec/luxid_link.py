@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from typing import Final
 
 from ganeti.base.errors import ProtocolError
@@ -55,30 +56,34 @@ class LuxidLink:
 
     def tell(self, content: str) -> bool:
         """Have LuxiD send a version of the job file to the candidates; returns whether it will."""
-        if self._stream.fileno() < 0:
-            return False
-        try:
-            self._stream.settimeout(COPY_TIMEOUT_S)
-            self.say(Progress(content))
-        except (LuxidGoneError, ProtocolError):
-            self._stream.close()  # never asked again
-            return False
-        return True
+        return self._stream.fileno() >= 0 and self._ask(Progress(content))
 
-    def copy(self, content: str, wait_s: float = 0.0) -> Copied | None:
-        """Let LuxiD carry a version of the job file to the candidates; None if it does not.
+    def copy(self, content: str, wait_s: float = 0.0) -> Callable[[], Copied | None]:
+        """Let LuxiD carry a version of the job file to the candidates.
 
         Args:
-            wait_s: how long LuxiD may wait for a candidate to come back before.
+            wait_s: how long LuxiD may wait for a candidate to come back before it answers.
+
+        Returns:
+            The wait for its answer, which is None if LuxiD does not do it.
         """
-        if self._stream.fileno() < 0:
-            return None
+        is_asked = self._stream.fileno() >= 0 and self._ask(Copy(content, wait_s), wait_s)
+        return self._hear_copied if is_asked else lambda: None
+
+    def _hear_copied(self) -> Copied | None:
         try:
-            self._stream.settimeout(COPY_TIMEOUT_S + wait_s)
-            self.say(Copy(content, wait_s))
             copied = self.hear()
         except (LuxidGoneError, ProtocolError):
             self._stream.close()  # never asked again
             return None
         assert isinstance(copied, Copied)
         return copied
+
+    def _ask(self, message: Message, wait_s: float = 0.0) -> bool:
+        try:
+            self._stream.settimeout(COPY_TIMEOUT_S + wait_s)
+            self.say(message)
+        except (LuxidGoneError, ProtocolError):
+            self._stream.close()  # never asked again
+            return False
+        return True

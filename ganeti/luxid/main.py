@@ -135,6 +135,7 @@ class LuxiDaemon:
             self._follower,
             tasks,
             self._may_start,
+            self._may_start_at_once,
             metrics,
         )
         self._submissions = Submissions(
@@ -225,6 +226,10 @@ class LuxiDaemon:
 
     async def _may_start(self) -> bool:
         return self._context.options_as(Options).no_voting or await self._watch.may_act()
+
+    def _may_start_at_once(self) -> bool:
+        """Tell whether no other node needs to be asked before."""
+        return self._context.options_as(Options).no_voting or self._watch.holds_lease()
 
     def _on_quorum_changed(self, is_lost: bool) -> None:
         self._starter.tell(QuorumChanged(is_lost))

@@ -9,6 +9,7 @@ import errno
 import logging
 import os
 import re
+from collections.abc import Callable
 from typing import Final
 
 from ganeti.base.errors import GenericError, JobFileCorrupted, JobQueueError
@@ -122,9 +123,15 @@ class JobFiles:
         """
         return _read(self._paths.archived_job_file(job_id))
 
-    def write_durable(self, job_id: JobId, data: bytes) -> None:
-        """Replace a job file; returns once that survives a power cut."""
-        files.write_durable(self._paths.job_file(job_id), data, FILE_MODE)
+    def write_durable(
+        self, job_id: JobId, data: bytes, *, ready: Callable[[int], None] | None = None
+    ) -> None:
+        """Replace a job file; returns once that survives a power cut.
+
+        Args:
+            ready: as of `files.write_durable`.
+        """
+        files.write_durable(self._paths.job_file(job_id), data, FILE_MODE, ready=ready)
 
     def write_atomic(self, job_id: JobId, data: bytes) -> None:
         """Replace a job file in one step; a power cut may bring the old one back, whole."""

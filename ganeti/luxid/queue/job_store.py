@@ -40,6 +40,11 @@ class JobStore:
         """Make a job durable that was just given its id, and the last id with it; as `save`."""
         await self.save(job, prepare=lambda: self._write_serial(last_id))
 
+    async def save_start(self, job: QueuedJob, last_id: int | None) -> tuple[str, ...]:
+        """Make a start record durable, of a new job the last id as well; as `save`."""
+        prepare = (lambda: None) if last_id is None else (lambda: self._write_serial(last_id))
+        return await self.save(job, wait_for_all=True, prepare=prepare)
+
     async def save(
         self,
         job: QueuedJob,

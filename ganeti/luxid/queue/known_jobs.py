@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import bisect
+import logging
 from collections.abc import Callable, Iterator
 from enum import Enum, auto
 from typing import Final
@@ -13,6 +14,8 @@ from ganeti.base.ids import JobId
 from ganeti.jobs import changes
 from ganeti.jobs.record import QueuedJob
 from ganeti.system import clock
+
+logger = logging.getLogger(__name__)
 
 _AGAIN_S: Final = 1.0  # a signal just before a system call begins may go unnoticed
 
@@ -168,6 +171,12 @@ class KnownJobs:
         known.of_phase = self._of_phase
         self._of_phase[known.phase][known.job.id] = known
         bisect.insort(self._ids, known.job.id)
+
+    def take_in(self, known: KnownJob) -> None:
+        """Take a job that was just submitted."""
+        self.add(known)
+        job = known.job
+        logger.info("Job %s submitted: %s", job.id, ", ".join(op.op_id for op in job.ops))
 
     def remove(self, job_id: JobId) -> None:
         """Forget a job."""

@@ -101,8 +101,8 @@ class JobProcess:
         self.pid = ready.process_id
         self.livelock = ready.livelock
 
-    async def assign(self, job_id: int, timeout_s: float = ANSWER_TIMEOUT_S) -> str:
-        """Give it its job; returns the name of its lock file.
+    async def assign(self, job_id: int, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
+        """Give it its job; its lock file has its final name then.
 
         Raises:
             ProcessGoneError: it is not there any more, or hangs.
@@ -111,7 +111,6 @@ class JobProcess:
         named = await self._hear(timeout_s)
         assert isinstance(named, job_start.Named)
         self.livelock = named.livelock
-        return named.livelock
 
     async def confirm(self, confirm: job_start.Confirm) -> None:
         """Let it run.
@@ -408,6 +407,10 @@ class Pool:
             if by_exec
             else Template(launch_argv(), self._log, exits, self._on_exit, self._on_lost)
         )
+
+    def has_warm(self) -> bool:
+        """Tell whether a process waits for its job."""
+        return bool(self._warm)
 
     async def take(self) -> JobProcess:
         """Return a process that waits for its job.

@@ -21,6 +21,7 @@ from ganeti.base.ids import JobId
 from ganeti.jobs import changes
 from ganeti.jobs.record import QueuedJob
 from ganeti.jobs.scheduler import (
+    Added,
     Ended,
     Event,
     Moved,
@@ -42,6 +43,7 @@ from ganeti.luxid.queue.processes import (
     ANSWER_TIMEOUT_S,
     ASSIGN_S_MAX,
     WARM_DEFAULT,
+    JobProcess,
     Pool,
     ProcessGoneError,
 )
@@ -68,6 +70,7 @@ class JobStarter:
     _follower: Follower
     _tasks: Tasks
     _may_start: Callable[[], Awaitable[bool]]
+    _may_start_at_once: Callable[[], bool]
     _metrics: QueueMetrics
     _events: list[Event] = field(default_factory=list)
     _turns: dict[JobId, asyncio.TimerHandle] = field(default_factory=dict)
@@ -142,7 +145,8 @@ class JobStarter:
         self._follower.forget_log(ended.id)
         self.on_ended(known)
 
-    def _act(self) -> None:
+    def _act(self, own: JobId | None = None) -> None:
+        """Act upon the events; the caller starts its ``own`` job itself."""
         events, self._events = self._events, []
         if self._is_stopping:
             return
@@ -152,7 +156,8 @@ class JobStarter:
             if (found := self._known_jobs.get(job_id)) is not None:
                 found.set_blocked(job_id in self.state.blocked)
         for job_id in decisions.start:
-            self._tasks.create_task(self._start(job_id), name=f"start job {job_id}")
+            if job_id != own:
+                self._tasks.create_task(self._start(job_id), name=f"start job {job_id}")
         for job_id in decisions.step_back:
             self._tasks.create_task(self._ask_to_step_back(job_id), name=f"step back, {job_id}")
         for stranded in decisions.stranded:
@@ -178,6 +183,44 @@ class JobStarter:
                     await asyncio.sleep(RETURN_DELAY_S)
 
     # Start.
+
+    async def start_new(self, known: KnownJob, added: Added, last_id: int) -> bool:
+        """Start a job that is not in the queue yet, if it can start now.
+
+        The start record is its first one: it makes the job durable, too, and saves the round that
+        the record of a job that waits would take.
+
+        Args:
+            added: the event of its arrival, which the scheduler has not got.
+            last_id: the last id of the queue, which becomes durable with it.
+
+        Returns:
+            Whether it is in the queue now, and runs; else nothing has happened.
+
+        Raises:
+            JobQueueError: it is not durable; the scheduler is to be told of its end.
+        """
+        if not (self._pool.has_warm() and self._starts_at_once(added)):
+            return False
+        try:
+            process = await self._engage(known.job.id, attempts=1)
+        except ProcessGoneError:
+            return False
+        if not self._starts_at_once(added):  # others came meanwhile
+            process.drop()
+            return False
+        self._events.append(added)
+        self._act(own=known.job.id)
+        async with known.turn:
+            known.set_phase(Phase.STARTING)
+            await self._start_in(process, known, last_id)
+        return True
+
+    def _starts_at_once(self, added: Added) -> bool:
+        if self._is_stopping or not self._may_start_at_once():
+            return False
+        _state, decisions = schedule(self.state, [*self._events, added])
+        return added.job.id in decisions.start
 
     async def _start(self, job_id: JobId) -> None:
         known = self._known_jobs.get(job_id)
@@ -205,29 +248,57 @@ class JobStarter:
             JobQueueError: the start record is not durable; the job is in the queue as before.
         """
         queued = known.job
-        for left in reversed(range(START_ATTEMPTS_MAX)):
+        process = await self._engage(queued.id, START_ATTEMPTS_MAX)
+        try:
+            await self._start_in(process, known)
+        except BaseException:
+            if known.phase is Phase.STARTING:
+                self._store.put_back(queued)
+            raise
+
+    async def _engage(self, job_id: JobId, attempts: int) -> JobProcess:
+        """Return a process that holds the lock file of the job; it has not started.
+
+        Raises:
+            ProcessGoneError: no process can be had.
+        """
+        for left in reversed(range(attempts)):
             process = await self._pool.take()
             try:
-                patience_s = ASSIGN_S_MAX if left else ANSWER_TIMEOUT_S
-                livelock = await process.assign(queued.id, patience_s)
-                break
+                is_last = not left and attempts > 1
+                await process.assign(job_id, ANSWER_TIMEOUT_S if is_last else ASSIGN_S_MAX)
             except ProcessGoneError as err:
                 self._pool.end(process)
-                logger.warning("Job %s, %d attempts left: %s", queued.id, left, err)
-        else:
-            raise ProcessGoneError(f"{START_ATTEMPTS_MAX} job processes ended at once")
+                logger.warning("Job %s, %d attempts left: %s", job_id, left, err)
+            else:
+                return process
+        raise ProcessGoneError(f"{attempts} job processes ended at once")
+
+    async def _start_in(
+        self, process: JobProcess, known: KnownJob, last_id: int | None = None
+    ) -> None:
+        """Record the start, and then let the process run the job.
+
+        Args:
+            last_id: given for a job that is not in the queue yet.
+
+        Raises:
+            JobQueueError: the start record is not durable; the process ends without having started.
+        """
+        queued = known.job
         started = changes.handed_over(
-            queued, livelock=livelock, process_id=process.pid, now=timestamp()
+            queued, livelock=process.livelock, process_id=process.pid, now=timestamp()
         )
         try:
-            known.lagging = await self._store.save(started, wait_for_all=True)
+            known.lagging = await self._store.save_start(started, last_id)
         except BaseException:
-            process.drop()  # it ends without having started
-            self._store.put_back(queued)
+            process.drop()
             raise
         secrets, known.secrets = known.secrets, ()
         known.set_phase(Phase.RUNNING)
         known.set_job(started)
+        if last_id is not None:
+            self._known_jobs.take_in(known)
         if queued.start_timestamp is None:  # it has not stepped back
             self._metrics.started(started)
         self._follower.follow(known)
@@ -243,7 +314,7 @@ class JobStarter:
         self._tasks.create_task(
             process.serve_copies(
                 functools.partial(self._store.bring, queued.id),
-                functools.partial(self._spread, known, livelock),
+                functools.partial(self._spread, known, process.livelock),
             ),
             name=f"copies of job {queued.id}",
         )

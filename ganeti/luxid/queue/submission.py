@@ -192,11 +192,12 @@ class Submissions:
                 earlier.append(known.job.id)
         if any(earlier):
             self._store.spread_serial_soon()
+        if len(made) == 1 and isinstance(alone := made[0], KnownJob):
+            return [await self._take_in(alone)]
         answers = list(await asyncio.gather(*map(self._save, made)))
         for each, answer in zip(made, answers, strict=True):
-            # Some may have been canceled meanwhile.
-            if isinstance(each, KnownJob) and answer == each.job.id and each.phase is Phase.QUEUED:
-                self._enter(each)
+            if isinstance(each, KnownJob) and answer == each.job.id:
+                self._enter_unless_ended(each)
         return answers
 
     def _make(self, submission: Submission, earlier: Sequence[JobId | None]) -> KnownJob:
@@ -211,21 +212,42 @@ class Submissions:
         self._unsaved.add(job_id)
         return KnownJob(job, Phase.QUEUED, submission.secrets)
 
+    async def _take_in(self, known: KnownJob) -> JobId | GenericError:
+        """Take in a job that comes alone; if it can start at once, its first record says so."""
+        try:
+            if await self._starter.start_new(known, self._added(known.job), self.last_id):
+                return known.job.id
+            answer = await self._save(known)
+        except JobQueueError as err:
+            return self._refuse(known, err)
+        finally:
+            self._unsaved.discard(known.job.id)
+        if answer == known.job.id:
+            self._enter_unless_ended(known)
+        return answer
+
+    def _enter_unless_ended(self, known: KnownJob) -> None:
+        if known.phase is Phase.QUEUED:  # it may have been canceled meanwhile
+            self._enter(known)
+
     async def _save(self, known: KnownJob | GenericError) -> JobId | GenericError:
         if isinstance(known, GenericError):
             return known
-        job_id = known.job.id
         try:
             await self._store.save_new(known.job, self.last_id)
         except JobQueueError as err:
-            self._store.withdraw(changes.canceled(known.job, err.message, timestamp()))
-            self._starter.tell(Ended(job_id, Status.ERROR))  # for the jobs that depend on it
-            return err
+            return self._refuse(known, err)
         finally:
-            self._unsaved.discard(job_id)
-        self._known_jobs.add(known)
-        logger.info("Job %s submitted: %s", job_id, ", ".join(op.op_id for op in known.job.ops))
-        return job_id
+            self._unsaved.discard(known.job.id)
+        self._known_jobs.take_in(known)
+        return known.job.id
+
+    def _refuse(self, known: KnownJob, err: JobQueueError) -> JobQueueError:
+        """Take back a job that could not be made durable."""
+        job = known.job
+        self._store.withdraw(changes.canceled(job, err.message, timestamp()))
+        self._starter.tell(Ended(job.id, Status.ERROR))  # for the jobs that depend on it
+        return err
 
     def _added(self, job: QueuedJob) -> Added:
         """Make the event by which the scheduler learns of a job.

@@ -67,15 +67,15 @@ def make(rpc: FakeRpc, *lagging: str) -> JobCopies:
 def test_what_a_candidate_has_is_not_sent_again(rpc: FakeRpc) -> None:
     send = make(rpc)
     rpc.down, rpc.refusing = {"n2"}, {"n3"}
-    assert send(b"1", 0.0).missing == {"n2", "n3"}
+    assert send(b"1", 0.0)().missing == {"n2", "n3"}
     rpc.refusing = set()
-    assert send(b"1", 0.5).missing == {"n2"}
+    assert send(b"1", 0.5)().missing == {"n2"}
     rpc.down = set()
     rpc.sent.clear()
-    assert send(b"1", 0.5).missing == {"n2"}, "what was sent before may arrive later"
-    assert not send(b"1", 0.5).missing
+    assert send(b"1", 0.5)().missing == {"n2"}, "what was sent before may arrive later"
+    assert not send(b"1", 0.5)().missing
     assert rpc.sent == [("n2", b"1"), ("n2", b"1")]
-    send(b"2", 0.0)
+    send(b"2", 0.0)()
     assert rpc.sent[2:] == [("n2", b"2"), ("n3", b"2")]
 
 
@@ -83,14 +83,14 @@ def test_a_candidate_that_may_get_an_older_version_counts_from_the_second_time(
     rpc: FakeRpc,
 ) -> None:
     send = make(rpc, "n3")
-    assert send(b"1", 0.0).missing == {"n3"}
-    assert not send(b"1", 0.5).missing
+    assert send(b"1", 0.0)().missing == {"n3"}
+    assert not send(b"1", 0.5)().missing
 
 
 def test_another_master_is_noticed(rpc: FakeRpc, master: list[str]) -> None:
     master[0] = "n2"
     with pytest.raises(MasterRoleLostError):
-        make(rpc)(b"1", 0.0)
+        make(rpc)(b"1", 0.0)()
     assert rpc.sent == []
 
 
@@ -103,5 +103,5 @@ def test_without_luxid_progress_is_sent_to_those_that_answer(rpc: FakeRpc) -> No
     copies.spread(b"2")
     assert rpc.sent[before:] == [("n3", b"2")], "nobody waits for the other one again"
     rpc.down = set()
-    copies(b"3", 0.0)
-    assert not copies(b"3", 0.0).missing
+    copies(b"3", 0.0)()
+    assert not copies(b"3", 0.0)().missing

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from ganeti.jobexec.job_file import (
     FILE_BYTES_MAX,
     LOG_BYTES_MAX,
     LOG_LINES_MAX,
+    Answer,
     JobFile,
     Output,
     checked_error,
@@ -48,9 +51,12 @@ class Candidates:
         self.on_disk: list[bytes | None] = []
         self.files: JobFiles | None = None
 
-    def __call__(self, data: bytes, wait_s: float) -> Tally:
-        assert self.files is not None
+    def __call__(self, data: bytes, wait_s: float) -> Answer:
         self.waits.append(wait_s)
+        return functools.partial(self._take, data)
+
+    def _take(self, data: bytes) -> Tally:
+        assert self.files is not None
         if self.back_after and len(self.waits) > self.back_after:
             self.reachable, self.fails = {"n3"}, False
         self.sent.append(data)
@@ -165,7 +171,7 @@ def test_the_log_does_not_tell_of_every_candidate_that_comes_and_goes(
     candidates.back_after = 200
     told: list[str] = []
     number = iter(range(1000))
-    file._shortage = lambda _data, _wait: (  # type: ignore[method-assign]
+    file._finish_if_safe = lambda _ended, _wait_s: (  # type: ignore[method-assign]
         f"try {n}" if (n := next(number)) < 100 else ""
     )
     file.update(changes.op_running(file.job, 0, (2, 2)))
@@ -193,9 +199,11 @@ class FullDisk:
         self._fail()
         self._files.write_atomic(job_id, data)
 
-    def write_durable(self, job_id: JobId, data: bytes) -> None:
+    def write_durable(
+        self, job_id: JobId, data: bytes, *, ready: Callable[[int], None] | None = None
+    ) -> None:
         self._fail()
-        self._files.write_durable(job_id, data)
+        self._files.write_durable(job_id, data, ready=ready)
 
     def _fail(self) -> None:
         if self._failures:

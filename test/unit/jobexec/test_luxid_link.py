@@ -12,6 +12,6 @@ def test_a_luxid_that_is_gone_is_found_so_each_time() -> None:
     link = LuxidLink(ours)
     theirs.close()
     for _ in range(3):
-        assert link.copy("{}", 0.0) is None
+        assert link.copy("{}", 0.0)() is None
         assert not link.tell("{}")
     assert ours.fileno() < 0

@@ -83,7 +83,7 @@ def run_jobs(store: JobStore, paths: Paths, acknowledged: dict[int, bool]) -> No
         file = JobFile(
             paths,
             started,
-            send=lambda _data, _wait_s: Tally([], []),
+            send=lambda _data, _wait_s: lambda: Tally([], []),
             spread=lambda _data: None,
             sleep=lambda _seconds: None,
         )

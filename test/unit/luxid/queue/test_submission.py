@@ -69,6 +69,9 @@ class Scheduler:
     def tell(self, event: object) -> None:
         self.events.append(event)
 
+    async def start_new(self, *_args: object) -> bool:
+        return False
+
     def end_soon(self, entry: KnownJob, end: Callable[[QueuedJob], QueuedJob]) -> None:
         entry.set_phase(Phase.ENDED)
         self.ended.append(end(entry.job))
