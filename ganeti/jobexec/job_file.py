@@ -42,7 +42,6 @@ from ganeti.store import lease, ssconf
 from ganeti.store.job_files import FILE_MODE, JOB_BYTES_MAX, JobFiles, running_log
 from ganeti.system import clock, environment
 
-
 # Waits until it is known how many candidates have a version that was sent.
 Answer = Callable[[], Tally]
 
