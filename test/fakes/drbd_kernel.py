@@ -273,8 +273,8 @@ class Kernel:
             for other in kernel.resources.values():
                 # A device that another pair left behind may have the same address and port for its
                 # other side; nobody there accepts it.
-                ends = (other.remote, other.local)
-                if kernel is not self and resource.local and ends == (resource.local, resource.remote):
+                fits = (other.remote, other.local) == (resource.local, resource.remote)
+                if fits and resource.local and kernel is not self:
                     return kernel, other
         return None
 
