@@ -70,6 +70,10 @@ EXIT_CONFIGURATION: Final = 2
 EXIT_NOTMASTER: Final = 11
 
 _OPEN_FILES_MAX: Final = 65536  # 16,384 clients, three descriptors each, and room
+# A thread that comes back from the disk needs the interpreter for microseconds, and would wait for
+# the loop to be idle, or for 5 ms.
+_SWITCH_S: Final = 0.0001
+
 _UMASK: Final = 0o022
 
 # Made at start where missing: /var/run and /var/lock are empty after a boot.
@@ -209,6 +213,7 @@ def _run(spec: DaemonSpec, context: DaemonContext) -> int:
         logger.info("Starting on %s", context.hostname)
         if spec.pre_loop is not None:
             context.prepared = spec.pre_loop(context)
+        sys.setswitchinterval(_SWITCH_S)
         gc.disable()  # what is made now stays; `DaemonContext.ready` looks through it once
         asyncio.run(_main(spec, context))
         logger.info("Stopped")

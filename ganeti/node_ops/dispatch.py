@@ -79,8 +79,9 @@ def answer(context: NodeContext, call: NodeCall, body: bytes) -> bytes:
     if call.rules.changes:
         # Copies of job files come by the dozen for each job.
         level = logging.DEBUG if call.name.startswith("jobqueue_") else logging.INFO
-        took_s, peer = clock.monotonic() - started_s, context.peer or "this node"
-        logger.log(level, "%s for %s: done in %.2f s", describe(call, args), peer, took_s)
+        if logger.isEnabledFor(level):
+            took_s, peer = clock.monotonic() - started_s, context.peer or "this node"
+            logger.log(level, "%s for %s: done in %.2f s", describe(call, args), peer, took_s)
     return result
 
 
