@@ -66,6 +66,7 @@ _WELL_KNOWN: Final = {
     "ha_authority": "/var/lib/ganeti/high-availability-ca.pem",
     "ha_authority_key": "/var/lib/ganeti/high-availability-ca.key",
     "instance_communication": "/var/lib/ganeti/instance-communication",
+    "departures_dir": "/var/lib/ganeti/departures",
     "upgrade_under_way": "/var/lib/ganeti/upgrade-under-way",
     "etcd_dir": "/var/lib/ganeti/etcd",
     "etcd_member": "/var/lib/ganeti/etcd.member",

@@ -152,6 +152,12 @@ def start_on(
         OpExecError: it did not start; its disks are closed again.
     """
     nodes = context.nodes.on(node, f"start instance {view.name!r}")
+    if node.uuid != view.primary.uuid:
+        # It has come from elsewhere since, if it ever left that node.  A hypervisor that migrates
+        # nothing refuses, and has no notes.
+        context.nodes.call_one(
+            NodeCalls.instance_finalize_migration_dst, node, view.wire(node), "", success=False
+        )
     try:
         disks.assemble_copies(context, view, node, ignore_secondaries=ignore_secondaries)
         metadata.bring(context, view, node, secret)

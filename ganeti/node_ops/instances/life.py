@@ -19,7 +19,7 @@ from ganeti.base.json import dumps
 from ganeti.hypervisor import node
 from ganeti.hypervisor.interface import ConsoleNode, InstanceState
 from ganeti.node_ops.context import NodeHandler, check_instance_name
-from ganeti.node_ops.instances import communication
+from ganeti.node_ops.instances import communication, departures
 from ganeti.node_ops.leftovers import alone
 from ganeti.objects.hypervisors import ConsoleKind, RebootType
 from ganeti.objects.model import InstanceConsole
@@ -104,7 +104,9 @@ class Instances(NodeHandler):
         info = driver.instance_info(instance.name)
         if info is not None and info.state is InstanceState.RUNNING:
             logger.info("instance %s runs already, not started", instance.name)
+            departures.forget(self.paths, instance)
             return
+        departures.check(self.paths, instance)
         if info is not None:
             driver.stop(instance.name, force=True)  # remains of a guest that switched itself off
         try:
@@ -120,13 +122,17 @@ class Instances(NodeHandler):
     def instance_shutdown(self, instance: RpcInstance, timeout: float, reason: Reason) -> None:
         check_instance_name(instance.name)
         driver = self.node.hypervisor_of(instance)
-        if driver.instance_info(instance.name) is None:
+        info = driver.instance_info(instance.name)
+        if info is None or info.state is not InstanceState.RUNNING:
+            departures.check(self.paths, instance)
+        if info is None:
             with alone(self.node, instance.name):  # its disks may be taken away next
                 logger.info("instance %s does not run, not stopped", instance.name)
         else:
             driver.stop(instance.name, force=timeout <= 0, timeout_s=timeout)
             if driver.instance_info(instance.name) is not None:
                 raise self._error(instance.name, "still runs")
+            departures.forget(self.paths, instance)
             self._store_reason(instance.name, reason, "shutdown")
         self.node.unlink_disks(instance.name)
         communication.forget(self.paths, instance.name)
@@ -142,8 +148,11 @@ class Instances(NodeHandler):
             raise GenericError("a full reboot is a shutdown and a start, not one call")
         check_instance_name(instance.name)
         driver = self.node.hypervisor_of(instance)
-        if driver.instance_info(instance.name) is None:
+        info = driver.instance_info(instance.name)
+        if info is None:
             raise self._error(instance.name, "does not run")
+        if info.state is not InstanceState.RUNNING:
+            departures.check(self.paths, instance)
         disks = self.node.linked_disks(instance)
         driver.reboot(instance, disks, kind=reboot_type, timeout_s=shutdown_timeout)
         self._store_reason(instance.name, reason, "reboot")

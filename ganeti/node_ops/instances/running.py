@@ -15,7 +15,7 @@ from typing import Final
 from ganeti.base.errors import GenericError, HotplugError, HypervisorError
 from ganeti.hypervisor.interface import AssembledDisk, Hotplug, Instant, Migration, Snapshots
 from ganeti.node_ops.context import NodeContext, NodeHandler
-from ganeti.node_ops.instances import communication
+from ganeti.node_ops.instances import communication, departures
 from ganeti.node_ops.leftovers import alone
 from ganeti.objects.disk_templates import DiskFormat, traits_of
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance, RpcNIC
@@ -80,7 +80,9 @@ class RunningInstances(NodeHandler):
     def instance_migrate(
         self, cluster_name: str, instance: RpcInstance, target: str, *, live: bool
     ) -> None:
-        self._migration(instance).send(instance, target, live=live)
+        migration = self._migration(instance)
+        departures.note(self.paths, instance, target)
+        migration.send(instance, target, live=live)
 
     def instance_get_migration_status(self, instance: RpcInstance) -> dict[str, object]:
         return self._migration(instance).status(instance).to_wire()
@@ -89,6 +91,7 @@ class RunningInstances(NodeHandler):
         self, instance: RpcInstance, *, success: bool, live: bool
     ) -> None:
         self._migration(instance).finish_source(instance, success=success, live=live)
+        departures.forget(self.paths, instance)
         if success:
             self.node.unlink_disks(instance.name)
             communication.forget(self.paths, instance.name)
@@ -97,6 +100,7 @@ class RunningInstances(NodeHandler):
         self, instance: RpcInstance, info: str, *, success: bool
     ) -> None:
         self._migration(instance).finish_target(instance, info, success=success)
+        departures.forget(self.paths, instance)
         if not self._runs_here(instance):
             self.node.unlink_disks(instance.name)
             communication.forget(self.paths, instance.name)

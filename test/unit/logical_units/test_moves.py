@@ -212,8 +212,8 @@ R, S, A, U = Seen.RUNNING, Seen.STOPPED, Seen.ABSENT, Seen.UNKNOWN
         ({"a": S, "b": R}, "b", [("a", Step.FORGET)]),
         ({"a": A, "b": R}, "b", [("a", Step.CLEAR)]),
         ({"a": R, "b": S}, "a", [("b", Step.FORGET)]),
-        ({"a": A, "b": S}, "a", [("b", Step.FORGET)]),
-        ({"a": A, "b": A}, "a", [("b", Step.CLEAR)]),
+        ({"a": A, "b": S}, "a", [("b", Step.FORGET), ("a", Step.CLEAR)]),
+        ({"a": A, "b": A}, "a", [("b", Step.CLEAR), ("a", Step.CLEAR)]),
     ],
 )
 def test_clean_up_decisions(

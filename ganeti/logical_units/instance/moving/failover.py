@@ -181,8 +181,9 @@ def plan_cleanup(primary: str, seen: Mapping[str, Seen]) -> CleanupPlan:
     rest = [name for name in natural_sorted(seen) if name != owner]
     # A guest that stands still elsewhere has given its memory away: it must never go on there.
     steps = [(name, Step.FORGET if seen[name] is Seen.STOPPED else Step.CLEAR) for name in rest]
-    if not running and seen.get(primary) is Seen.STOPPED:
-        steps.append((primary, Step.RESUME))
+    if not running and primary in seen:
+        # Where nothing is, only the note of a departure may be cleared.
+        steps.append((primary, Step.RESUME if seen[primary] is Seen.STOPPED else Step.CLEAR))
     return CleanupPlan(owner, tuple(steps), _finding(primary, owner, seen))
 
 
