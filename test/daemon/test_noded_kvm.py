@@ -90,8 +90,8 @@ def test_a_guest_outlives_the_node_daemon(nodes: list[NodedNode]) -> None:
     assert node.payload("instance_list", ["kvm"], {}) == []
 
 
-def test_a_guest_moves_alive(nodes: list[NodedNode]) -> None:
-    source, target = nodes
+def arrive(source: NodedNode, target: NodedNode) -> None:
+    """Move a guest as far as it runs on the target."""
     make_disk(source)
     source.payload("instance_start", instance(), False, [])
     wait_for_console(source, "start 1")
@@ -104,10 +104,30 @@ def test_a_guest_moves_alive(nodes: list[NodedNode]) -> None:
         status = source.payload("instance_get_migration_status", instance())
     assert status["status"] == "completed", status
     target.payload("instance_finalize_migration_dst", instance(), info, True)
+
+
+def test_a_guest_moves_alive(nodes: list[NodedNode]) -> None:
+    source, target = nodes
+    arrive(source, target)
     source.payload("instance_finalize_migration_src", instance(), True, True)
     assert source.payload("instance_list", ["kvm"], {}) == []
     assert target.payload("instance_info", NAME, "kvm", {})["state"] == 0
     target.payload("instance_shutdown", instance(), 60, [])
+
+
+def test_a_guest_that_has_moved_is_not_started_where_it_was(nodes: list[NodedNode]) -> None:
+    """So it is while the master does not know that it has moved: its job died then."""
+    source, target = nodes
+    arrive(source, target)
+    for text in (
+        source.failure("instance_start", instance(), False, []),
+        source.failure("instance_shutdown", instance(), 60, []),
+    ):
+        assert "gnt-instance migrate --cleanup" in text
+    assert target.payload("instance_info", NAME, "kvm", {})["state"] == 0
+    source.payload("instance_finalize_migration_src", instance(), True, True)
+    target.payload("instance_shutdown", instance(), 60, [])
+    source.payload("instance_start", instance(), False, [])
 
 
 def test_what_qemu_says_when_it_dies_is_in_the_error(nodes: list[NodedNode]) -> None:
