@@ -57,6 +57,9 @@ logger = logging.getLogger(__name__)
 START_ATTEMPTS_MAX: Final = WARM_DEFAULT + 1  # all that wait ahead of need may hang
 RETURN_DELAY_S: Final = 5.0
 FIRST_TURN_S: Final = 0.2  # soon all who wait have tried, and a new job comes before them
+# The scheduler is asked twice more for a job that comes alone, unless so many wait that this costs
+# more than it saves.
+_WAITING_MAX: Final = 1000
 STEP_BACK_AGAIN_S: Final = 1.0  # a signal just before a system call begins may go unnoticed
 
 
@@ -217,7 +220,8 @@ class JobStarter:
         return True
 
     def _starts_at_once(self, added: Added) -> bool:
-        if self._is_stopping or not self._may_start_at_once():
+        is_long = len(self.state.waiting) > _WAITING_MAX
+        if self._is_stopping or is_long or not self._may_start_at_once():
             return False
         _state, decisions = schedule(self.state, [*self._events, added])
         return added.job.id in decisions.start
