@@ -107,7 +107,8 @@ class Node(NodeHandler):
         daemon_control.stop_all(paths, frozenset(Place), logger.info, but=(NODED,))
         if modify_ssh_setup:
             logger.info("other nodes' keys are not let in any more; host keys stay as they are")
-        shutil.rmtree(paths.queue_dir, ignore_errors=True)
+        for directory in (paths.queue_dir, paths.departures_dir):
+            shutil.rmtree(directory, ignore_errors=True)
         for path in _cluster_files(paths):
             if files.remove_if_exists(path):
                 logger.info("removed %s", path)
