@@ -35,6 +35,11 @@ RESTART_TIMEOUT_S: Final = 30.0  # how long a restart of WConfD may take before 
 _RETRY_DELAYS_S: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 
+def connection_to(paths: Paths) -> UnixClient:
+    """Return a connection to WConfD, which is not open yet."""
+    return UnixClient(paths.wconfd_socket, timeout_s=ANSWER_TIMEOUT_S)
+
+
 class WConfClient(WConfCalls):
     """One connection to WConfD, opened when first used and again when it broke.
 
@@ -43,6 +48,7 @@ class WConfClient(WConfCalls):
         sleep: waits between attempts to connect; a job passes one that can be canceled.
         restart_timeout_s: how long to wait for a WConfD that does not answer its socket.
         answer_s_max: how long to wait for any answer.
+        connection: one that is open already (`connection_to`).
     """
 
     def __init__(
@@ -53,10 +59,11 @@ class WConfClient(WConfCalls):
         sleep: Callable[[float], None] = clock.pause,
         restart_timeout_s: float = RESTART_TIMEOUT_S,
         answer_s_max: float = math.inf,
+        connection: UnixClient | None = None,
     ) -> None:
         self.owner = owner
         self._paths = paths
-        self._connection = UnixClient(paths.wconfd_socket, timeout_s=ANSWER_TIMEOUT_S)
+        self._connection = connection or connection_to(paths)
         self._sleep = sleep
         self._restart_timeout_s = restart_timeout_s
         self._answer_s_max = answer_s_max

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 from collections.abc import Callable
 from typing import Final
@@ -53,6 +54,10 @@ class LuxidLink:
                 raise LuxidGoneError
             for data in self._splitter.feed(chunk):
                 return self._dialog.receive(data)
+
+    def is_spoken_to(self, within_s: float) -> bool:
+        """Wait for the next message for so long; returns whether one has come, or the end."""
+        return bool(select.select([self._stream], [], [], within_s)[0])
 
     def tell(self, content: str) -> bool:
         """Have LuxiD send a version of the job file to the candidates; returns whether it will."""

@@ -40,6 +40,7 @@ from ganeti.protocol.job_start import Confirm
 from ganeti.protocol.wconfd import PRIORITY_BEYOND_LIMIT, ClientId
 from ganeti.system import files
 from ganeti.system.clock import timestamp
+from ganeti.transport.unix_client import UnixClient
 
 if TYPE_CHECKING:
     from ganeti.opcodes.opcode import OpCode
@@ -65,6 +66,7 @@ class JobRunner:
         confirm: Confirm,
         control: Control,
         link: LuxidLink,
+        wconfd: UnixClient,
     ) -> None:
         self._paths = paths
         self._owner = owner
@@ -76,6 +78,7 @@ class JobRunner:
         control.on_priority = self._change_priority
         control.may_step_back = self._waits
         self._turns = confirm.turns
+        self._wconfd = wconfd
         self._rpc = NodeRpcClient(paths, job.id)
         copies = JobCopies(
             paths, paths.job_file(job.id), link, self._rpc, confirm.lagging, control.pause
@@ -240,7 +243,9 @@ class JobRunner:
     # The context of the logical unit.
 
     def _make_context(self) -> JobContext:
-        config = WConfClient(self._paths, self._owner, sleep=self._control.wait)
+        config = WConfClient(
+            self._paths, self._owner, sleep=self._control.wait, connection=self._wconfd
+        )
         return JobContext(
             paths=self._paths,
             job_id=self.job.id,

@@ -32,6 +32,7 @@ from ganeti.base.errors import GenericError, JobLost, LockError, ProtocolError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.clients.node_rpc import Target
+from ganeti.clients.wconfd import connection_to
 from ganeti.daemon import log
 from ganeti.jobexec.control import Control, ignore_stray_signals
 from ganeti.jobexec.luxid_link import LuxidGoneError, LuxidLink
@@ -55,12 +56,15 @@ from ganeti.system import clock, environment, nursery
 from ganeti.system.filelock import LiveLock
 from ganeti.system.process_facts import show_name
 from ganeti.transport.curl_pool import CurlPool, CurlRequest, TlsIdentity
+from ganeti.transport.unix_client import UnixClient
 
 logger = logging.getLogger(__name__)
 
 # A job that comes just now waits for so long if the node daemon hangs.
 _CALL_S_MAX: Final = 1.0
 
+# A process that is needed at once is needed by then.
+_BUSY_S: Final = 0.02
 _WARM_UPS: Final = 16  # Python 3.11 and later adapt code after eight runs
 
 
@@ -224,6 +228,9 @@ def run(paths: Paths, stream: socket.socket) -> int:
 
 def _serve(paths: Paths, link: LuxidLink, lock: LiveLock) -> None:
     link.say(job_start.Ready(lock.path, os.getpid()))
+    wconfd = connection_to(paths)
+    if not link.is_spoken_to(_BUSY_S):
+        _get_ready(wconfd)
     assign = link.hear()
     assert isinstance(assign, job_start.Assign)
     show_name(f"gnt-job-{assign.job_id}")
@@ -235,7 +242,17 @@ def _serve(paths: Paths, link: LuxidLink, lock: LiveLock) -> None:
     assert isinstance(confirm, job_start.Confirm)
     job = read_job(paths, assign.job_id)  # as of the start record
     owner = ClientId(assign.job_id, lock.path, os.getpid())
-    JobRunner(paths, job, owner, confirm, signals, link).run()
+    JobRunner(paths, job, owner, confirm, signals, link, wconfd).run()
+
+
+def _get_ready(wconfd: UnixClient) -> None:
+    """Do ahead of need what a job would wait for.
+
+    The pages that a job writes to are this process's own after that, and WConfD is connected.
+    """
+    _go_through_a_job()
+    with contextlib.suppress(GenericError):  # the job waits for it
+        wconfd.open()
 
 
 def read_job(paths: Paths, job_id: int) -> QueuedJob:

@@ -27,6 +27,7 @@ from ganeti.system import clock
 T = TypeVar("T")
 
 MESSAGE_BYTES_MAX: Final = 1 << 30  # answers with a whole configuration are 100 MB at most
+_OPEN_S_MAX: Final = 0.05
 _READ_BYTES: Final = 64 * 1024  # a larger buffer is a mapping of its own, each time
 _TIMEVAL: Final = struct.Struct("ll")
 
@@ -71,6 +72,15 @@ class UnixClient:
 
     def __exit__(self, *_exc_info: object) -> None:
         self.close()
+
+    def open(self) -> None:
+        """Open the connection ahead of need.
+
+        Raises:
+            NobodyListensError: nobody is there, or nobody takes it at once.
+        """
+        if self._socket is None:
+            self._socket = self._connect(_OPEN_S_MAX)
 
     def close(self) -> None:
         """Close the connection; the next request opens a new one."""
@@ -146,7 +156,7 @@ class UnixClient:
         if self._socket is not None and self._is_stale(self._socket):
             self.close()
         if self._socket is None:
-            self._socket = self._connect()
+            self._socket = self._connect(self._connect_timeout_s)
         return self._socket
 
     @staticmethod
@@ -161,10 +171,10 @@ class UnixClient:
             return True
         return True
 
-    def _connect(self) -> socket.socket:
+    def _connect(self, timeout_s: float) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         # Blocking with SO_SNDTIMEO: only so does the kernel wait for room in a full backlog.
-        seconds, fraction = divmod(self._connect_timeout_s, 1)
+        seconds, fraction = divmod(timeout_s, 1)
         timeval = _TIMEVAL.pack(int(seconds), int(fraction * 1e6))
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
         try:
