@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Final, NoReturn
@@ -28,7 +29,8 @@ _NANOSECONDS: Final = 1_000_000_000
 
 
 def _signal(number: signal.Signals) -> Callable[[str], None]:
-    return lambda _path: os.kill(os.getpid(), number)
+    """Send a signal to this thread: sent to the process, it would let this one go on for a while."""
+    return lambda _path: signal.pthread_kill(threading.get_ident(), number)
 
 
 def _fail(number: int) -> Callable[[str], NoReturn]:
