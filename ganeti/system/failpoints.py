@@ -29,7 +29,7 @@ _NANOSECONDS: Final = 1_000_000_000
 
 
 def _signal(number: signal.Signals) -> Callable[[str], None]:
-    """Send a signal to this thread: sent to the process, it would let this one go on for a while."""
+    """Send a signal to this thread: one to the process would let it go on for a while."""
     return lambda _path: signal.pthread_kill(threading.get_ident(), number)
 
 
