@@ -418,9 +418,9 @@ def test_a_client_in_a_hurry_shares_the_connection_and_gives_up_soon(
     connections = []
     connect = UnixClient._connect
 
-    def counted(self: UnixClient) -> socket.socket:
+    def counted(self: UnixClient, timeout_s: float) -> socket.socket:
         connections.append(self.path)
-        return connect(self)
+        return connect(self, timeout_s)
 
     monkeypatch.setattr(UnixClient, "_connect", counted)
     owner = node.owner()

@@ -157,6 +157,8 @@ export function operationMenu(app, operations, label) {
     },
   }, word)));
   const button = el("button", { type: "button", class: "more", "aria-label": label, "aria-haspopup": "true", "data-focus": label, click: () => items.togglePopover() }, "More …");
+  const menu = el("span", { class: "menu" }, button, items);
+  items.addEventListener("beforetoggle", ({ newState }) => menu.classList.toggle("open", newState === "open"));
   items.addEventListener("toggle", ({ newState }) => {
     if (newState !== "open") return;
     const place = button.getBoundingClientRect();
@@ -171,5 +173,5 @@ export function operationMenu(app, operations, label) {
     const all = [...items.children];
     all[(all.indexOf(document.activeElement) + step + all.length) % all.length].focus();
   });
-  return el("span", { class: "menu" }, button, items);
+  return menu;
 }

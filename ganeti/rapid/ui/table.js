@@ -75,7 +75,9 @@ export class Table {
     const wanted = this.rows.slice(0, this.shown).map((row) => {
       const key = String(this.key(row));
       const known = this.made.get(key);
-      const found = known && known.row === row ? known : { row, element: this.#row(row) };
+      // A menu that is open stays so; the row shows what is new once it is closed.
+      const stays = known && (known.row === row || known.element.querySelector(".menu.open"));
+      const found = stays ? known : { row, element: this.#row(row) };
       made.set(key, found);
       return found.element;
     });
