@@ -64,9 +64,10 @@ class Grown:
         self.cluster = cluster
         names = [f"node{number}.example.com" for number in range(REAL + 1, nodes + 1)]
         first, second, third = map(int, cluster.network.split("."))
+        networks = [(third + 1 + number // PER_NETWORK) % 256 for number in range(len(names))]
         self.played = {
-            name: f"{first}.{second}.{third + 1 + number // PER_NETWORK}.{number % PER_NETWORK + 1}"
-            for number, name in enumerate(names)
+            name: f"{first}.{second}.{network}.{number % PER_NETWORK + 1}"
+            for number, (name, network) in enumerate(zip(names, networks, strict=True))
         }
         self._directory = directory
         self._instances = instances
