@@ -201,7 +201,7 @@ class JobStarter:
             Whether it is in the queue now, and runs; else nothing has happened.
 
         Raises:
-            JobQueueError: it is not durable; the scheduler is to be told of its end.
+            JobQueueError: it is not durable.
         """
         if not (self._pool.has_warm() and self._starts_at_once(added)):
             return False
@@ -216,7 +216,12 @@ class JobStarter:
         self._act(own=known.job.id)
         async with known.turn:
             known.set_phase(Phase.STARTING)
-            await self._start_in(process, known, last_id)
+            try:
+                await self._start_in(process, known, last_id)
+            except BaseException:
+                if known.phase is Phase.STARTING:  # or its place would be taken for ever
+                    self.tell(Ended(known.job.id, Status.ERROR))
+                raise
         return True
 
     def _starts_at_once(self, added: Added) -> bool:

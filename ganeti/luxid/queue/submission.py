@@ -219,7 +219,8 @@ class Submissions:
                 return known.job.id
             answer = await self._save(known)
         except JobQueueError as err:
-            return self._refuse(known, err)
+            self._withdraw(known, err)
+            return err
         finally:
             self._unsaved.discard(known.job.id)
         if answer == known.job.id:
@@ -236,18 +237,17 @@ class Submissions:
         try:
             await self._store.save_new(known.job, self.last_id)
         except JobQueueError as err:
-            return self._refuse(known, err)
+            self._withdraw(known, err)
+            self._starter.tell(Ended(known.job.id, Status.ERROR))  # for those that depend on it
+            return err
         finally:
             self._unsaved.discard(known.job.id)
         self._known_jobs.take_in(known)
         return known.job.id
 
-    def _refuse(self, known: KnownJob, err: JobQueueError) -> JobQueueError:
+    def _withdraw(self, known: KnownJob, err: JobQueueError) -> None:
         """Take back a job that could not be made durable."""
-        job = known.job
-        self._store.withdraw(changes.canceled(job, err.message, timestamp()))
-        self._starter.tell(Ended(job.id, Status.ERROR))  # for the jobs that depend on it
-        return err
+        self._store.withdraw(changes.canceled(known.job, err.message, timestamp()))
 
     def _added(self, job: QueuedJob) -> Added:
         """Make the event by which the scheduler learns of a job.

@@ -90,8 +90,9 @@ class RunningInstances(NodeHandler):
     def instance_finalize_migration_src(
         self, instance: RpcInstance, *, success: bool, live: bool
     ) -> None:
-        self._migration(instance).finish_source(instance, success=success, live=live)
+        # First: the master knows where it runs, also when nothing here can be made to run again.
         departures.forget(self.paths, instance)
+        self._migration(instance).finish_source(instance, success=success, live=live)
         if success:
             self.node.unlink_disks(instance.name)
             communication.forget(self.paths, instance.name)
@@ -99,8 +100,8 @@ class RunningInstances(NodeHandler):
     def instance_finalize_migration_dst(
         self, instance: RpcInstance, info: str, *, success: bool
     ) -> None:
-        self._migration(instance).finish_target(instance, info, success=success)
         departures.forget(self.paths, instance)
+        self._migration(instance).finish_target(instance, info, success=success)
         if not self._runs_here(instance):
             self.node.unlink_disks(instance.name)
             communication.forget(self.paths, instance.name)

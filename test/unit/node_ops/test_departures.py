@@ -129,6 +129,16 @@ def test_cleaning_up_lets_it_start_where_it_runs_nowhere(source: Node, target: N
     source.start()
 
 
+def test_cleaning_up_lets_it_start_though_nothing_here_can_go_on(
+    source: Node, target: Node
+) -> None:
+    move(source, target)
+    restarts(source)
+    with pytest.raises(HypervisorError):
+        source.leave(success=False)
+    source.start()
+
+
 def test_what_comes_back_may_be_stopped_and_started(source: Node, target: Node) -> None:
     move(source, target)
     restarts(source)

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from ganeti.base.errors import JobQueueError
 from ganeti.base.ids import JobId
 from ganeti.jobs.record import QueuedJob
@@ -208,6 +210,20 @@ def test_what_is_not_durable_is_refused_and_does_not_start() -> None:
     assert world.says == ["assign 1", "save start 1, last id 1", "drop", "withdraw 1"]
     assert world.jobs.get(JobId(1)) is None
     assert not world.starter.state.tracked
+
+
+def test_a_job_that_fails_to_start_in_an_unforeseen_way_keeps_no_place() -> None:
+    async def act(world: World) -> None:
+        async def fail(_job: QueuedJob, _last_id: int | None) -> tuple[str, ...]:
+            raise RuntimeError
+
+        world.save_start = fail  # type: ignore[method-assign]
+        with pytest.raises(RuntimeError):
+            await world.door.submit([[DELAY]])
+
+    world = play(1, act)
+    assert not world.starter.state.tracked
+    assert world.says == ["assign 1", "drop"]
 
 
 def test_of_several_jobs_none_starts_before_all_are_durable() -> None:
