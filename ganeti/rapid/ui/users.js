@@ -138,9 +138,10 @@ export class UsersView {
     this.hint = el("p", { class: "hint" }, app.user.name ? (byToken ? BY_TOKEN : "") : "Sign in to see your tokens.");
     this.made = el("div");
     this.wrong = el("p", { class: "wrong" });
-    this.element = el("section", {}, el("div", { class: "head" }, el("h1", {}, "Users"), make), this.hint, this.made, this.wrong,
+    this.lists = el("div", { hidden: true }, // until the rows are there, which would push a button away from under a click
       app.user.name ? [el("h2", {}, `Tokens of ${app.user.name}`), own.element] : null,
       app.mayWrite ? [this.#head("All users", "New user", () => setUser(app, null, this.roles)), users.element, this.#head("Roles", "New role", () => setRole(app, null)), roles.element] : null);
+    this.element = el("section", {}, el("div", { class: "head" }, el("h1", {}, "Users"), make), this.hint, this.made, this.wrong, this.lists);
   }
 
   #head(title, word, click) {
@@ -159,6 +160,7 @@ export class UsersView {
     this.tables.users.update(chosen(all.value?.users ?? []));
     this.roles = all.value?.roles ?? [];
     this.tables.roles.update(chosen(this.roles));
+    this.lists.hidden = false;
   }
 
   async #make(app) {
