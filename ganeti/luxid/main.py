@@ -202,6 +202,7 @@ class LuxiDaemon:
     def close(self) -> None:
         """Let everything go."""
         self._pool.close()
+        self._store.close()
         self._tasks.cancel()
         self._watcher.close()
         self._exits.close()

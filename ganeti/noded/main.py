@@ -36,6 +36,7 @@ from ganeti.daemon.partner import look_after_pair
 from ganeti.daemon.tally import Tally
 from ganeti.node_ops import dispatch
 from ganeti.node_ops.context import NodeContext
+from ganeti.node_ops.machine import job_queue
 from ganeti.noded.child import RequestHead
 from ganeti.noded.children import Children, HelperHandle, start_helper
 from ganeti.noded.consoles import Consoles
@@ -287,6 +288,7 @@ async def _serve(context: DaemonContext) -> None:
     finally:
         server.close()
         children.close()
+        job_queue.SPARES.clear()
 
 
 def _check_options(context: DaemonContext) -> None:

@@ -21,6 +21,7 @@ from ganeti.protocol.luxi import DrainedBy
 from ganeti.protocol.node_rpc_values import QueueListing
 from ganeti.system import files
 from ganeti.system.filelock import FileLock
+from ganeti.system.spares import Spares
 
 logger = logging.getLogger(__name__)
 
@@ -68,10 +69,15 @@ def _read_small(path: str, size_bytes_max: int) -> bytes | None:
 
 
 class JobFiles:
-    """The queue directory of this node."""
+    """The queue directory of this node.
 
-    def __init__(self, paths: Paths) -> None:
+    Args:
+        spares: of a writer, where what it replaces goes.
+    """
+
+    def __init__(self, paths: Paths, spares: Spares | None = None) -> None:
         self._paths = paths
+        self._spares = spares
 
     def prepare(self) -> None:
         """Make the directories and the version file where they are missing.
@@ -131,11 +137,13 @@ class JobFiles:
         Args:
             ready: as of `files.write_durable`.
         """
-        files.write_durable(self._paths.job_file(job_id), data, FILE_MODE, ready=ready)
+        path = self._paths.job_file(job_id)
+        files.write_durable(path, data, FILE_MODE, ready=ready, spares=self._spares)
 
     def write_atomic(self, job_id: JobId, data: bytes) -> None:
         """Replace a job file in one step; a power cut may bring the old one back, whole."""
-        files.write_durable(self._paths.job_file(job_id), data, FILE_MODE, syncs_directory=False)
+        path = self._paths.job_file(job_id)
+        files.write_durable(path, data, FILE_MODE, syncs_directory=False, spares=self._spares)
 
     def archive(self, job_id: JobId) -> bool:
         """Move a job to the archive; returns False if it is not in the queue."""
@@ -191,8 +199,8 @@ class JobFiles:
 
     def write_serial(self, serial: int) -> None:
         """Replace the serial file in one step; whatever syncs the directory makes it durable."""
-        data = b"%d\n" % serial
-        files.write_durable(self._paths.queue_serial, data, FILE_MODE, syncs_directory=False)
+        data, path = b"%d\n" % serial, self._paths.queue_serial
+        files.write_durable(path, data, FILE_MODE, syncs_directory=False, spares=self._spares)
 
     def last_id(self) -> int:
         """Return the highest id ever given out: by the serial, the queue or the archive.

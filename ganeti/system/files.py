@@ -16,11 +16,14 @@ import io
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ganeti.base.errors import GenericError
 from ganeti.base.text import listed_paths
 from ganeti.system.failpoints import reached
+
+if TYPE_CHECKING:
+    from ganeti.system.spares import Spares
 
 Piece: TypeAlias = bytes | memoryview  # of single bytes
 
@@ -55,9 +58,12 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def give_to(target: int | str, uid: int, gid: int) -> None:
-    """Give a file, or an open one, to a user and a group, as far as we may."""
-    if (uid, gid) == (os.geteuid(), os.getegid()):
-        return
+    """Give a file that we have made, or an open one, to a user and a group, as far as we may."""
+    if (uid, gid) != (os.geteuid(), os.getegid()):
+        _give(target, uid, gid)
+
+
+def _give(target: int | str, uid: int, gid: int) -> None:
     try:
         os.chown(target, uid, gid)
     except PermissionError:
@@ -65,10 +71,60 @@ def give_to(target: int | str, uid: int, gid: int) -> None:
             os.chown(target, -1, gid)
 
 
+class _Temporary(NamedTuple):
+    """A file that is being written, beside the one that it is to replace.
+
+    Attributes:
+        spares: where the one that it replaces goes.
+        was: what it was while it had another content.
+    """
+
+    descriptor: int
+    name: str
+    spares: Spares | None
+    was: os.stat_result | None = None
+
+    def belong(self, uid: int, gid: int, mode: int) -> None:
+        """Give it to a user and a group, as far as we may, with a mode."""
+        was = self.was
+        if was is None:
+            give_to(self.descriptor, uid, gid)
+        elif (uid, gid, mode) == (was.st_uid, was.st_gid, stat.S_IMODE(was.st_mode)):
+            return
+        else:
+            _give(self.descriptor, uid, gid)
+        os.fchmod(self.descriptor, mode)  # chown takes some bits away
+
+    def end(self) -> None:
+        """Let it end here; to be done before it is synced."""
+        if self.was is not None:
+            size_bytes = os.lseek(self.descriptor, 0, os.SEEK_CUR)
+            if size_bytes < self.was.st_size:
+                os.ftruncate(self.descriptor, size_bytes)
+
+    def put(self, path: str) -> None:
+        """Give it its place."""
+        if self.spares is None:
+            os.rename(self.name, path)
+            return
+        if self.was is not None:
+            self.spares.release(self.descriptor)
+        self.spares.replace(self.name, path)
+
+
+def _open_temporary(path: str, spares: Spares | None) -> _Temporary:
+    spare = None if spares is None else spares.take()
+    if spare is not None:
+        return _Temporary(spare.descriptor, spare.name, spares, spare.was)
+    name = _temporary_name(path)
+    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    return _Temporary(descriptor, name, spares)
+
+
 @contextlib.contextmanager
 def _temporary(
-    path: str, mode: int, owner: tuple[int, int] | None = None
-) -> Iterator[tuple[int, str]]:
+    path: str, mode: int, owner: tuple[int, int] | None = None, spares: Spares | None = None
+) -> Iterator[_Temporary]:
     """Open a file that is to replace ``path``; it is removed again if the block fails.
 
     It gets the owner, the group and the mode of the one that it replaces.  A new one belongs to
@@ -76,20 +132,19 @@ def _temporary(
 
     Args:
         owner: user and group that it is to have in any case; then the mode counts as well.
+        spares: what it may be written into, and where the one that it replaces goes.
     """
-    name = _temporary_name(path)
-    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    made = _open_temporary(path, spares)
     try:
-        with closing(descriptor):
+        with closing(made.descriptor):
             if owner is None:
-                uid, gid, mode = _inherited(path, mode)
-                give_to(descriptor, uid, gid)
+                made.belong(*_inherited(path, mode))
             else:
-                os.fchown(descriptor, *owner)
-            os.fchmod(descriptor, mode)  # chown takes some bits away
-            yield descriptor, name
+                os.fchown(made.descriptor, *owner)
+                os.fchmod(made.descriptor, mode)  # chown takes some bits away
+            yield made
     except BaseException:
-        remove_if_exists(name)
+        remove_if_exists(made.name)
         raise
 
 
@@ -103,17 +158,23 @@ def _inherited(path: str, mode: int) -> tuple[int, int, int]:
     return directory.st_uid, directory.st_gid, mode
 
 
-def write_atomic(path: str, data: bytes, mode: int = 0o640) -> None:
+def write_atomic(
+    path: str, data: bytes, mode: int = 0o640, *, spares: Spares | None = None
+) -> None:
     """Replace the file in one step; one that is there keeps its owner, group and mode.
+
+    Args:
+        spares: as of `write_durable`.
 
     Raises:
         OSError: nothing was changed (disk full, no such directory, ...).
     """
-    with _temporary(path, mode) as (descriptor, name):
+    with _temporary(path, mode, spares=spares) as made:
         reached("before_write", path)
-        _write_all(descriptor, data)
+        _write_all(made.descriptor, data)
+        made.end()
         reached("before_rename", path)
-        os.rename(name, path)
+        made.put(path)
     reached("after_rename", path)
 
 
@@ -130,6 +191,7 @@ def write_durable(
     times: tuple[float, float] | None = None,
     syncs_directory: bool = True,
     ready: Callable[[int], None] | None = None,
+    spares: Spares | None = None,
 ) -> None:
     """Replace the file in one step and return once that survives a power cut.
 
@@ -143,24 +205,26 @@ def write_durable(
             one directory, which is synced once, by `fsync_directory`.
         ready: is given the descriptor of the new file right before it takes the place of the old
             one, which stays if this raises an error.
+        spares: for files that are replaced often: what they were is written anew.
 
     Raises:
         OSError: the old content stays (disk full, no such directory, ...).
         NotSyncedError: the new content is there, but a power cut may bring the old one back.
     """
     pieces = [data] if isinstance(data, bytes) else data
-    with _temporary(path, mode, owner) as (descriptor, name):
+    with _temporary(path, mode, owner, spares) as made:
         reached("before_write", path)
         for start in range(0, len(pieces), _PIECES_MAX):
-            _write_pieces(descriptor, pieces[start : start + _PIECES_MAX])
+            _write_pieces(made.descriptor, pieces[start : start + _PIECES_MAX])
+        made.end()
         if times is not None:
-            os.utime(descriptor, times)
+            os.utime(made.descriptor, times)
         reached("before_fsync", path)
-        os.fsync(descriptor)
+        os.fsync(made.descriptor)
         reached("before_rename", path)
         if ready is not None:
-            ready(descriptor)
-        os.rename(name, path)
+            ready(made.descriptor)
+        made.put(path)
     if syncs_directory:
         try:
             reached("after_rename", path)

@@ -11,6 +11,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from ganeti.base.errors import JobFileCorrupted, JobQueueError
 from ganeti.base.ids import JobId
@@ -20,21 +21,29 @@ from ganeti.jobs.record import QueuedJob, decode_job, encode_job
 from ganeti.luxid.queue.replication import CopiesMade, Replication
 from ganeti.protocol.luxi import DrainedBy
 from ganeti.store.job_files import JobFiles
+from ganeti.system.spares import Spares
 
 logger = logging.getLogger(__name__)
+
+_SPARES: Final = 32  # as many records as are replaced at a time, and some more
 
 
 class JobStore:
     """The job files of this cluster, seen from the master."""
 
     def __init__(self, paths: Paths, replication: Replication) -> None:
-        self.files = JobFiles(paths)
+        self._spares = Spares(_SPARES)
+        self.files = JobFiles(paths, self._spares)
         self._paths = paths
         self._replication = replication
         self._serial_task: asyncio.Handle | None = None
         self._aside: dict[JobId, str] = {}
         self._serial_lock = threading.Lock()
         self._serial_here = 0
+
+    def close(self) -> None:
+        """Leave nothing in the directory of the queue that is of use here only."""
+        self._spares.clear()
 
     async def save_new(self, job: QueuedJob, last_id: int) -> None:
         """Make a job durable that was just given its id, and the last id with it; as `save`."""

@@ -26,6 +26,7 @@ from ganeti.store.job_files import JobFiles, list_queue
 from ganeti.system import clock
 from ganeti.system import files as atomic_files
 from ganeti.system.filelock import FileLock
+from ganeti.system.spares import Spares
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +93,9 @@ class SharedHold:
 
 
 _hold = SharedHold()
+
+SPARES: Final = Spares(32)
+"""Versions of job files that were replaced, as many as come at a time."""
 
 
 class JobQueue(NodeHandler):
@@ -192,7 +196,7 @@ def _replace(paths: Paths, file_name: str, data: bytes, touched: set[str]) -> No
     path = queue_path(paths, file_name)
     name = os.path.basename(path)
     mode = _DRAIN_MODE if name == _DRAIN else _FILE_MODE
-    atomic_files.write_durable(path, data, mode, syncs_directory=False)
+    atomic_files.write_durable(path, data, mode, syncs_directory=False, spares=SPARES)
     if name != _SERIAL:
         touched.add(os.path.dirname(path))
 
