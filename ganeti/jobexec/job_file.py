@@ -41,7 +41,6 @@ from ganeti.protocol.node_rpc_values import CompressedText
 from ganeti.store import lease, ssconf
 from ganeti.store.job_files import FILE_MODE, JOB_BYTES_MAX, JobFiles, running_log
 from ganeti.system import clock, environment
-from ganeti.system.spares import Spares
 
 # Waits until it is known how many candidates have a version that was sent.
 Answer = Callable[[], Tally]
@@ -300,18 +299,13 @@ class JobFile:
         sleep: Callable[[float], None],
     ) -> None:
         self.job = job
-        self._spares = Spares(1)
-        self._files = JobFiles(paths, self._spares)
+        self._files = JobFiles(paths)
         self._send_copies = send
         self._spread = spread
         self._sleep = sleep
         self._log_path = running_log(paths, job.id)
         self._log: int | None = None
         self.size_bytes = 0  # when it was written last
-
-    def close(self) -> None:
-        """Leave nothing behind that is of use to this process only."""
-        self._spares.clear()
 
     def update(self, job: QueuedJob) -> bool:
         """Write the job's present state; the copies get it with the next durable write.
@@ -374,7 +368,6 @@ class JobFile:
         While the copies travel it is written and synced beside its place.
         """
         data = encode_job(ended)
-        self._spares.room = 0  # it is the last one
         shortage = self._send(data, wait_s)
 
         def check(_descriptor: int) -> None:
@@ -401,7 +394,6 @@ class JobFile:
             OSError: it cannot be written here; LuxiD will record that the process died.
         """
         data = encode_job(job)
-        self._spares.room = 0
         self._send_by_tries(data)
         self._write_end(job, data)
         self.job = job

@@ -113,7 +113,6 @@ class JobRunner:
         except MasterRoleLostError as err:
             logger.warning("Job stays without an end here: the master is %s now", err)
         finally:
-            self._file.close()
             if self.job.livelock:  # else the next process of the job has this path
                 files.remove_if_exists(self._control.priority_path)
         logger.info("Job ended: %s", self.job.status)

@@ -72,12 +72,12 @@ class JobFiles:
     """The queue directory of this node.
 
     Args:
-        spares: of a writer, where what it replaces goes.
+        spares: of a writer that replaces many files: where these go.
     """
 
     def __init__(self, paths: Paths, spares: Spares | None = None) -> None:
         self._paths = paths
-        self._spares = spares
+        self._spares = Spares(0) if spares is None else spares
 
     def prepare(self) -> None:
         """Make the directories and the version file where they are missing.
@@ -137,13 +137,13 @@ class JobFiles:
         Args:
             ready: as of `files.write_durable`.
         """
-        path = self._paths.job_file(job_id)
-        files.write_durable(path, data, FILE_MODE, ready=ready, spares=self._spares)
+        with self._spares.turn() as turn:
+            path = self._paths.job_file(job_id)
+            files.write_durable(path, data, FILE_MODE, ready=ready, turn=turn)
 
     def write_atomic(self, job_id: JobId, data: bytes) -> None:
         """Replace a job file in one step; a power cut may bring the old one back, whole."""
-        path = self._paths.job_file(job_id)
-        files.write_durable(path, data, FILE_MODE, syncs_directory=False, spares=self._spares)
+        files.write_durable(self._paths.job_file(job_id), data, FILE_MODE, syncs_directory=False)
 
     def archive(self, job_id: JobId) -> bool:
         """Move a job to the archive; returns False if it is not in the queue."""
@@ -199,8 +199,8 @@ class JobFiles:
 
     def write_serial(self, serial: int) -> None:
         """Replace the serial file in one step; whatever syncs the directory makes it durable."""
-        data, path = b"%d\n" % serial, self._paths.queue_serial
-        files.write_durable(path, data, FILE_MODE, syncs_directory=False, spares=self._spares)
+        data = b"%d\n" % serial
+        files.write_durable(self._paths.queue_serial, data, FILE_MODE, syncs_directory=False)
 
     def last_id(self) -> int:
         """Return the highest id ever given out: by the serial, the queue or the archive.

@@ -23,7 +23,7 @@ from ganeti.base.text import listed_paths
 from ganeti.system.failpoints import reached
 
 if TYPE_CHECKING:
-    from ganeti.system.spares import Spares
+    from ganeti.system.spares import Turn
 
 Piece: TypeAlias = bytes | memoryview  # of single bytes
 
@@ -75,13 +75,13 @@ class _Temporary(NamedTuple):
     """A file that is being written, beside the one that it is to replace.
 
     Attributes:
-        spares: where the one that it replaces goes.
+        turn: keeps the one that it replaces.
         was: what it was while it had another content.
     """
 
     descriptor: int
     name: str
-    spares: Spares | None
+    turn: Turn | None
     was: os.stat_result | None = None
 
     def belong(self, uid: int, gid: int, mode: int) -> None:
@@ -104,26 +104,26 @@ class _Temporary(NamedTuple):
 
     def put(self, path: str) -> None:
         """Give it its place."""
-        if self.spares is None:
+        if self.turn is None:
             os.rename(self.name, path)
             return
         if self.was is not None:
-            self.spares.release(self.descriptor)
-        self.spares.replace(self.name, path)
+            self.turn.release(self.descriptor)
+        self.turn.replace(self.name, path)
 
 
-def _open_temporary(path: str, spares: Spares | None) -> _Temporary:
-    spare = None if spares is None else spares.take()
+def _open_temporary(path: str, turn: Turn | None) -> _Temporary:
+    spare = None if turn is None else turn.take()
     if spare is not None:
-        return _Temporary(spare.descriptor, spare.name, spares, spare.was)
+        return _Temporary(spare.descriptor, spare.name, turn, spare.was)
     name = _temporary_name(path)
     descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    return _Temporary(descriptor, name, spares)
+    return _Temporary(descriptor, name, turn)
 
 
 @contextlib.contextmanager
 def _temporary(
-    path: str, mode: int, owner: tuple[int, int] | None = None, spares: Spares | None = None
+    path: str, mode: int, owner: tuple[int, int] | None = None, turn: Turn | None = None
 ) -> Iterator[_Temporary]:
     """Open a file that is to replace ``path``; it is removed again if the block fails.
 
@@ -132,9 +132,9 @@ def _temporary(
 
     Args:
         owner: user and group that it is to have in any case; then the mode counts as well.
-        spares: what it may be written into, and where the one that it replaces goes.
+        turn: has what it may be written into, and keeps the one that it replaces.
     """
-    made = _open_temporary(path, spares)
+    made = _open_temporary(path, turn)
     try:
         with closing(made.descriptor):
             if owner is None:
@@ -158,21 +158,15 @@ def _inherited(path: str, mode: int) -> tuple[int, int, int]:
     return directory.st_uid, directory.st_gid, mode
 
 
-def write_atomic(
-    path: str, data: bytes, mode: int = 0o640, *, spares: Spares | None = None
-) -> None:
+def write_atomic(path: str, data: bytes, mode: int = 0o640) -> None:
     """Replace the file in one step; one that is there keeps its owner, group and mode.
-
-    Args:
-        spares: as of `write_durable`.
 
     Raises:
         OSError: nothing was changed (disk full, no such directory, ...).
     """
-    with _temporary(path, mode, spares=spares) as made:
+    with _temporary(path, mode) as made:
         reached("before_write", path)
         _write_all(made.descriptor, data)
-        made.end()
         reached("before_rename", path)
         made.put(path)
     reached("after_rename", path)
@@ -191,7 +185,7 @@ def write_durable(
     times: tuple[float, float] | None = None,
     syncs_directory: bool = True,
     ready: Callable[[int], None] | None = None,
-    spares: Spares | None = None,
+    turn: Turn | None = None,
 ) -> None:
     """Replace the file in one step and return once that survives a power cut.
 
@@ -205,14 +199,15 @@ def write_durable(
             one directory, which is synced once, by `fsync_directory`.
         ready: is given the descriptor of the new file right before it takes the place of the old
             one, which stays if this raises an error.
-        spares: for files that are replaced often: what they were is written anew.
+        turn: of files that are replaced often: what they were is written anew.  It ends once the
+            directory is synced.
 
     Raises:
         OSError: the old content stays (disk full, no such directory, ...).
         NotSyncedError: the new content is there, but a power cut may bring the old one back.
     """
     pieces = [data] if isinstance(data, bytes) else data
-    with _temporary(path, mode, owner, spares) as made:
+    with _temporary(path, mode, owner, turn) as made:
         reached("before_write", path)
         for start in range(0, len(pieces), _PIECES_MAX):
             _write_pieces(made.descriptor, pieces[start : start + _PIECES_MAX])

@@ -3,15 +3,19 @@
 Whoever replaces a file by a new one frees the old one's inode, and ext4 passes over the inodes that
 were freed during the last minutes, one by one, each time a file is made: of a queue that runs
 seventy jobs a second that took an eighth of the processor.  So what is replaced often stays as a
-*spare*, under a name of its own, and holds the content after the next.  The steps are those of
+*spare*, under a name of its own, and holds a later content.  The steps are those of
 `ganeti.system.files`: written, synced, renamed.
 
-A spare is written only if nobody has it open and no other name leads to it: whoever still reads
-what was replaced reads it to its end, and a backup of hard links keeps what it has.  The kernel
-tells by a lease (fcntl(2), F_SETLEASE), which also keeps out, until the content is complete, who
-found the file by its old name and opens it only now.
+A spare is written only when it is nobody's any more:
 
-Source: ARCHITECTURE, invariant 4; doc/design.md, "Replaced files are written anew".
+- the directory was synced after the replacement: else a power cut could bring the old name back,
+  and under it what was written meanwhile (`Turn`);
+- nobody has it open, and no other name leads to it: whoever still reads what was replaced reads it
+  to its end, and a backup of hard links keeps what it has.  The kernel tells by a lease (fcntl(2),
+  F_SETLEASE), which also keeps out, until the content is complete, who found the file by its old
+  name and opens it only now.
+
+Source: ARCHITECTURE, invariant 4; doc/design.md, "Job files that are replaced are written anew".
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ import os
 import signal
 import stat
 from collections import deque
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 # The kernel sends it when somebody opens a leased file; a process that has not asked for it is
@@ -51,15 +56,41 @@ class Spares:
 
     def __init__(self, room: int) -> None:
         self.room = room
-        self._names: deque[str] = deque()
+        self.names: deque[str] = deque()
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[Turn]:
+        """Replace files in a block; what they were is spare after it, so it ends by a sync."""
+        turn = Turn(self)
+        try:
+            yield turn
+        except BaseException:
+            turn.drop()  # perhaps not synced
+            raise
+        self.names += turn.kept
+
+    def clear(self) -> None:
+        """Remove the spares, and keep no more."""
+        self.room = 0
+        while self.names:
+            _remove(self.names.popleft())
+
+
+class Turn:
+    """Replacements that are made durable together."""
+
+    def __init__(self, spares: Spares) -> None:
+        self._spares = spares
+        self.kept: list[str] = []
 
     def take(self) -> Spare | None:
         """Return a spare that nobody uses, or None; whoever gets it closes it."""
-        while self._names:
-            name = self._names.popleft()
+        names = self._spares.names
+        while names:
             try:
+                name = names.popleft()
                 descriptor = os.open(name, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-            except OSError:  # somebody tidied up
+            except (IndexError, OSError):  # another thread took the last; somebody tidied up
                 continue
             status = os.fstat(descriptor)
             if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and self._lease(descriptor):
@@ -84,7 +115,7 @@ class Spares:
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
 
     def replace(self, name: str, path: str) -> None:
-        """Give a file its place, as rename(2) does; what was there becomes a spare.
+        """Give a file its place, as rename(2) does, and keep what was there.
 
         Raises:
             OSError: nothing was changed.
@@ -97,11 +128,11 @@ class Spares:
                 _remove(kept)
             raise
         if kept is not None:
-            self._names.append(kept)
+            self.kept.append(kept)
 
     def _keep(self, path: str) -> str | None:
         """Give a file another name; returns that, or None if it is not to be kept."""
-        if len(self._names) >= self.room:
+        if len(self._spares.names) + len(self.kept) >= self._spares.room:
             return None
         kept = f"{os.path.dirname(path)}/.spare.{os.getpid()}.{next(_numbers)}.tmp"
         try:
@@ -116,13 +147,12 @@ class Spares:
     def _note(self, err: OSError) -> None:
         """Keep no more where the file system cannot."""
         if err.errno in _UNSUPPORTED:
-            self.room = 0
+            self._spares.room = 0
 
-    def clear(self) -> None:
-        """Remove the spares, and keep no more."""
-        self.room = 0
-        while self._names:
-            _remove(self._names.popleft())
+    def drop(self) -> None:
+        """Remove what was kept."""
+        while self.kept:
+            _remove(self.kept.pop())
 
 
 def _remove(name: str) -> None:

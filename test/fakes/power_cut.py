@@ -135,7 +135,7 @@ def apply(change: Change, names: dict[str, int]) -> None:
         names[change.added] = change.file
 
 
-_FOLLOWED = ("fsync", "rename", "unlink", "mkdir")
+_FOLLOWED = ("fsync", "rename", "link", "unlink", "mkdir")
 _FOLLOWED_IN_PLACE = ("open", "pwrite", "ftruncate", "fdatasync")
 
 
@@ -177,8 +177,19 @@ class Recorder:
             self.disk.sync_directory(path)
         elif path in self._in_place:
             self.disk.sync_file(path)
+        elif path in (there := self.disk.there()):
+            self._write_anew(there[path], Path(path).read_bytes())
         else:
             self.synced[os.fstat(descriptor).st_ino] = Path(path).read_bytes()
+
+    def _write_anew(self, file: int, content: bytes) -> None:
+        """Give a whole file another content; until that is synced it may be anything."""
+        for found in (content[: len(content) // 2], bytes(len(content)), content):
+            self.disk.contents[file] = found
+            self.check()
+
+    def _on_link(self, old: str, new: str, _inode: int) -> None:
+        self.disk.pending.append(Change(None, new, self.disk.there()[old]))
 
     def _on_rename(self, old: str, new: str, inode: int) -> None:
         self.disk.move(old, new, self.synced.pop(inode, b""))

@@ -26,7 +26,7 @@ from ganeti.store.job_files import JobFiles, list_queue
 from ganeti.system import clock
 from ganeti.system import files as atomic_files
 from ganeti.system.filelock import FileLock
-from ganeti.system.spares import Spares
+from ganeti.system.spares import Spares, Turn
 
 logger = logging.getLogger(__name__)
 
@@ -114,10 +114,10 @@ class JobQueue(NodeHandler):
         _refuse_former_master(self.node)
         errors: list[str | None] = []
         touched: set[str] = set()
-        with _hold_queue(self.paths):
+        with _hold_queue(self.paths), SPARES.turn() as turn:
             for file_name, content in files:
                 try:
-                    _replace(self.paths, file_name, content(), touched)
+                    _replace(self.paths, file_name, content(), touched, turn)
                 except OSError as err:
                     errors.append(f"{err.filename or file_name}: {err.strerror or err}")
                 except GenericError as err:
@@ -191,13 +191,15 @@ class JobQueue(NodeHandler):
         return found
 
 
-def _replace(paths: Paths, file_name: str, data: bytes, touched: set[str]) -> None:
+def _replace(paths: Paths, file_name: str, data: bytes, touched: set[str], turn: Turn) -> None:
     """Write a file; adds its directory, if that is to be synced."""
     path = queue_path(paths, file_name)
     name = os.path.basename(path)
     mode = _DRAIN_MODE if name == _DRAIN else _FILE_MODE
-    atomic_files.write_durable(path, data, mode, syncs_directory=False, spares=SPARES)
-    if name != _SERIAL:
+    if name == _SERIAL:
+        atomic_files.write_durable(path, data, mode, syncs_directory=False)
+    else:
+        atomic_files.write_durable(path, data, mode, syncs_directory=False, turn=turn)
         touched.add(os.path.dirname(path))
 
 
