@@ -64,7 +64,8 @@ class LuxidCluster:
 
     def files_on(self, node: NodedNode) -> list[str]:
         """Return the names of the queue files on a candidate, sorted."""
-        return sorted(name for name in os.listdir(node.paths.queue_dir) if name != "archive")
+        names = os.listdir(node.paths.queue_dir)
+        return sorted(name for name in names if name != "archive" and name[:7] != ".spare.")
 
 
 def read_text(path: str) -> str | None:

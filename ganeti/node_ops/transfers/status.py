@@ -1,4 +1,4 @@
-"""The process of a transfer (`ganeti.system.detached`): its request and its progress.
+"""The process of a transfer (`ganeti.node_ops.transfers.detached`): its request and its progress.
 
     RUN_DIR/import-export/<name>/status    how far it is, written by the process
     RUN_DIR/import-export/<name>/ca        the certificate of a peer of another cluster
@@ -16,9 +16,9 @@ import msgspec
 from ganeti.base.errors import GenericError
 from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
+from ganeti.node_ops.transfers.detached import Detached
 from ganeti.node_ops.transfers.ends import End
 from ganeti.protocol.node_rpc_values import TransferOptions
-from ganeti.system.detached import Detached
 from ganeti.system.files import read_bytes_or_none, write_atomic
 
 _FILE_BYTES_MAX: Final = 1 << 20

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fakes.waiting import wait_until
 
-from ganeti.system.detached import Detached
+from ganeti.node_ops.transfers.detached import Detached
 
 SLEEPER = """
 import os, signal, sys
