@@ -113,7 +113,8 @@ class _Temporary(NamedTuple):
 
 
 def _open_temporary(path: str, turn: Turn | None) -> _Temporary:
-    spare = None if turn is None else turn.take()
+    # A new file has to have room of its own: a full disk is to refuse it, not what it becomes.
+    spare = turn.take() if turn is not None and os.path.lexists(path) else None
     if spare is not None:
         return _Temporary(spare.descriptor, spare.name, turn, spare.was)
     name = _temporary_name(path)

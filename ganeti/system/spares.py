@@ -3,8 +3,8 @@
 Whoever replaces a file by a new one frees the old one's inode, and ext4 passes over the inodes that
 were freed during the last minutes, one by one, each time a file is made: of a queue that runs
 seventy jobs a second that took an eighth of the processor.  So what is replaced often stays as a
-*spare*, under a name of its own, and holds a later content.  The steps are those of
-`ganeti.system.files`: written, synced, renamed.
+*spare*, under a name of its own, and holds a later content of a file that is replaced.  The steps
+are those of `ganeti.system.files`: written, synced, renamed.
 
 A spare is written only when it is nobody's any more:
 

@@ -47,6 +47,15 @@ def test_what_was_replaced_gets_the_content_after_the_next(tmp_path: Path) -> No
     assert [each.name for each in tmp_path.iterdir()] == ["job-1"]
 
 
+def test_a_new_file_has_room_of_its_own(tmp_path: Path) -> None:
+    path, spares = tmp_path / "job-1", Spares(4)
+    for content in (b"one", b"two"):
+        write(spares, path, content)
+    before = spares_in(tmp_path)
+    write(spares, tmp_path / "job-2", b"new")
+    assert spares_in(tmp_path) == before != []
+
+
 def test_there_is_room_for_so_many(tmp_path: Path) -> None:
     spares = Spares(2)
     paths = [tmp_path / f"job-{number}" for number in range(5)]
