@@ -34,8 +34,12 @@ from typing import Final, NamedTuple
 # The kernel sends it when somebody opens a leased file; a process that has not asked for it is
 # not disturbed.
 _LEASE_SIGNAL: Final = signal.SIGURG
-# What file systems say that have no leases, and no hard links.
-_UNSUPPORTED: Final = frozenset({errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.EPERM})
+# What is said where there are no leases or no hard links, or none for us.
+_UNSUPPORTED: Final = frozenset(
+    {errno.EACCES, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.EPERM}
+)
+# Never through a link, and never waiting: somebody who may write there may have put another thing.
+_FLAGS: Final = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _numbers: Final = itertools.count(1)
 
 
@@ -67,7 +71,7 @@ class Spares:
         except BaseException:
             turn.drop()  # perhaps not synced
             raise
-        self.names += turn.kept
+        self.names.extend(turn.kept)
 
     def clear(self) -> None:
         """Remove the spares, and keep no more."""
@@ -89,7 +93,7 @@ class Turn:
         while names:
             try:
                 name = names.popleft()
-                descriptor = os.open(name, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+                descriptor = os.open(name, _FLAGS)
             except (IndexError, OSError):  # another thread took the last; somebody tidied up
                 continue
             status = os.fstat(descriptor)

@@ -49,6 +49,27 @@ def test_every_candidate_has_the_job_at_each_durable_step(cluster: LuxidCluster)
         )
 
 
+def test_what_was_replaced_is_kept_while_the_daemons_run_and_no_longer(
+    cluster: LuxidCluster,
+) -> None:
+    client = cluster.master.start()
+    places = [each.paths.queue_dir for each in (cluster.master, *cluster.others)]
+
+    def spares() -> list[int]:
+        """Return how many there are on each node."""
+        return [len([name for name in os.listdir(place) if ".spare." in name]) for place in places]
+
+    job_id = client.submit_job([delay()])
+    for _ in range(3):  # each waits in the queue, so its record is replaced when it starts
+        job_id = client.submit_job([delay(depends=[[job_id, ["success"]]])])
+    wait_status(client, job_id, "success")
+    wait_until(lambda: all(spares()), "nothing is kept")
+    assert cluster.master.stop() == 0
+    for node in cluster.others:
+        node.stop()
+    assert spares() == [0, 0, 0]
+
+
 @pytest.mark.shows("2.12/luxid/replicated")
 def test_candidates_archive_and_drain_too(cluster: LuxidCluster) -> None:
     client = cluster.master.start()

@@ -18,6 +18,7 @@ from ganeti.protocol.node_rpc_values import CompressedText, PackedText
 from ganeti.protocol.service import call_of
 from ganeti.store import ssconf
 from ganeti.system.filelock import FileLock
+from ganeti.system.spares import Spares
 
 QUEUE = "/var/lib/ganeti/queue"
 
@@ -105,6 +106,23 @@ def test_purging_an_empty_node_is_fine(context: NodeContext) -> None:
 
 
 @pytest.mark.shows("backend/locks/queue-lock")
+def test_versions_that_were_replaced_are_written_anew(
+    context: NodeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_queue, "SPARES", Spares(2))
+    queue, path = job_queue.JobQueue(context), context.paths.job_file(1)
+    inodes, texts = [], ["{}", '{"id": 1}', "[]", "[1]"]
+    for text in texts:
+        queue.jobqueue_update(f"{QUEUE}/job-1", CompressedText(text))
+        assert Path(path).read_text() == text
+        inodes.append(os.stat(path).st_ino)
+    assert inodes == [*inodes[:2], *inodes[:2]]
+    queue.jobqueue_purge()
+    assert os.listdir(context.paths.queue_dir) == ["lock"]
+    queue.jobqueue_update(f"{QUEUE}/job-1", CompressedText("{}"))
+    assert Path(path).read_text() == "{}"
+
+
 def test_calls_share_the_lock_and_the_last_lets_go(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
     hold = SharedHold()

@@ -157,6 +157,17 @@ def test_what_may_come_back_after_a_power_cut_is_not_written(tmp_path: Path) -> 
     assert len(spares_in(tmp_path)) == 2
 
 
+def test_a_pipe_in_place_of_a_spare_is_not_waited_for(tmp_path: Path) -> None:
+    path, spares = tmp_path / "job-1", Spares(3)
+    for content in (b"one", b"two"):
+        write(spares, path, content)
+    (spare,) = spares_in(tmp_path)
+    spare.unlink()
+    os.mkfifo(spare)
+    write(spares, path, b"three")
+    assert path.read_bytes() == b"three"
+
+
 def test_spares_that_were_tidied_up_are_not_missed(tmp_path: Path) -> None:
     path, spares = tmp_path / "job-1", Spares(3)
     for content in (b"one", b"two"):
