@@ -105,7 +105,6 @@ def test_purging_an_empty_node_is_fine(context: NodeContext) -> None:
     job_queue.JobQueue(context).jobqueue_set_drain_flag(False)
 
 
-@pytest.mark.shows("backend/locks/queue-lock")
 def test_versions_that_were_replaced_are_written_anew(
     context: NodeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +122,7 @@ def test_versions_that_were_replaced_are_written_anew(
     assert Path(path).read_text() == "{}"
 
 
+@pytest.mark.shows("backend/locks/queue-lock")
 def test_calls_share_the_lock_and_the_last_lets_go(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
     hold = SharedHold()
