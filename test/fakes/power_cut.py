@@ -8,6 +8,7 @@ zeros where the file had grown.
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
 import threading
@@ -178,6 +179,7 @@ class Recorder:
         elif path in self._in_place:
             self.disk.sync_file(path)
         elif path in (there := self.disk.there()):
+            fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)  # it would keep us out as well
             self._write_anew(there[path], Path(path).read_bytes())
         else:
             self.synced[os.fstat(descriptor).st_ino] = Path(path).read_bytes()
