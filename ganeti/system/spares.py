@@ -116,7 +116,8 @@ class Turn:
     @staticmethod
     def release(descriptor: int) -> None:
         """Let everybody open a spare again, now that its content is complete."""
-        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        with contextlib.suppress(OSError):  # the kernel has ended a lease that lasted too long
+            fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
 
     def replace(self, name: str, path: str) -> None:
         """Give a file its place, as rename(2) does, and keep what was there.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import stat
 import tempfile
@@ -111,6 +112,19 @@ def test_who_opens_it_meanwhile_reads_all_of_the_new_content(tmp_path: Path) -> 
     reader.join(10)
     assert read in ([b"the new content"], [])
     assert path.read_bytes() == b"the new content"
+
+
+def test_a_lease_that_the_kernel_has_ended_fails_no_write(tmp_path: Path) -> None:
+    path, spares = tmp_path / "job-1", Spares(1)
+    for content in (b"one", b"two"):
+        write(spares, path, content)
+
+    def ready(descriptor: int) -> None:
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+
+    with spares.turn() as turn:
+        files.write_durable(str(path), b"three", turn=turn, ready=ready)
+    assert path.read_bytes() == b"three"
 
 
 def test_a_write_that_fails_leaves_the_old_content_and_no_spare(tmp_path: Path) -> None:
