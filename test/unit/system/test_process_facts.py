@@ -7,6 +7,8 @@ import signal
 import threading
 import time
 
+from fakes.waiting import wait_until
+
 from ganeti.system import process, process_facts
 
 
