@@ -1,8 +1,11 @@
 """One call in a process of its own: read the request, run the handler, write the answer, end.
 
-The request is one line of JSON (`RequestHead`), then the body as it came over the wire, until end
-of stream.  The reply is the body of the answer, which ends in a newline; JSON holds no raw newline
-before that, so a reply cut short is known as such.
+The request is one line of JSON (`Request`), then the body as it came over the wire.  The reply is
+the body of the answer, which ends in a newline; JSON holds no raw newline before that, so a reply
+cut short is known as such.
+
+A child whose call only looked may be told to stay: it then waits for another such call on its
+channel, until the daemon closes that.
 """
 
 import contextlib
@@ -11,7 +14,7 @@ import os
 import signal
 import socket
 from types import FrameType
-from typing import Final, NoReturn
+from typing import BinaryIO, Final, NoReturn
 
 import msgspec
 from msgspec import structs
@@ -23,11 +26,13 @@ from ganeti.node_ops import dispatch
 from ganeti.node_ops.context import NodeContext
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc import encode_failure
+from ganeti.system.process_facts import show_name
 
 logger = logging.getLogger(__name__)
 
 END_OF_REPLY: Final = b"\n"
-_CHUNK_BYTES: Final = 1 << 16  # a larger buffer is a mapping of its own, each time
+SPARE_NAME: Final = "noded-spare"  # in ``ps``: a child that waits for its call, or the next one
+CALL_NAME: Final = "noded-call"
 _EXIT_CRASHED: Final = 70
 
 
@@ -41,6 +46,14 @@ class RequestHead(msgspec.Struct, frozen=True):
     peer_name: str = ""
 
 
+class Request(msgspec.Struct, frozen=True, array_like=True):
+    """The line before the body of a request; ``stays``: the child waits for another call then."""
+
+    head: RequestHead
+    body_bytes: int
+    stays: bool = False
+
+
 class StoppedError(BaseException):
     """The daemon stops this child: its deadline is over.
 
@@ -49,17 +62,20 @@ class StoppedError(BaseException):
     """
 
 
-def encode_request(head: RequestHead, body: bytes) -> bytes:
+def encode_request(head: RequestHead, body: bytes, *, stays: bool = False) -> bytes:
     """Return the bytes that a child reads."""
-    return dumps(head) + b"\n" + body
+    return dumps(Request(head, len(body), stays)) + b"\n" + body
 
 
 def run(channel: socket.socket, paths: Paths, hostname: str) -> NoReturn:
-    """Serve one call over ``channel`` and end this process."""
+    """Serve the calls that come over ``channel``, mostly one, and end this process."""
     status = _EXIT_CRASHED
     try:
-        signal.signal(signal.SIGTERM, _on_stop)
-        _serve(channel, paths, hostname)
+        requests = channel.makefile("rb")
+        while _serve(requests, channel, paths, hostname):
+            # Until the next call there is nothing to clean up when somebody ends this process.
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            show_name(SPARE_NAME)
         status = 0
     except StoppedError:
         logger.warning("child %d was stopped", os.getpid())
@@ -74,30 +90,32 @@ def run(channel: socket.socket, paths: Paths, hostname: str) -> NoReturn:
         os._exit(status)
 
 
-def _serve(channel: socket.socket, paths: Paths, hostname: str) -> None:
-    """Read the request, run the handler, write the answer."""
-    head_line, _, body = _read_all(channel).partition(b"\n")
-    head = loads_as(RequestHead, head_line)
+def _serve(requests: BinaryIO, channel: socket.socket, paths: Paths, hostname: str) -> bool:
+    """Read one request, run the handler, write the answer; returns whether to wait for another."""
+    line = requests.readline()
+    if not line:
+        return False
+    show_name(CALL_NAME)
+    signal.signal(signal.SIGTERM, _on_stop)
+    request = loads_as(Request, line)
+    body = requests.read(request.body_bytes)
+    if len(body) < request.body_bytes:
+        logger.warning("the request for %s was cut off; it is not carried out", request.head.call)
+        return False
+    head = request.head
     call = NodeCalls.calls[head.call]
     context = NodeContext(paths, hostname, **structs.asdict(head))
     log.set_job(head.job_id)
     answer = dispatch.answer(context, call, body)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the work is done: do not cut the answer
     channel.sendall(answer)
+    return request.stays
 
 
 def refuse(channel: socket.socket, text: str) -> None:
     """Answer in place of a child that could not be made."""
     with contextlib.suppress(OSError):
         channel.sendall(encode_failure(text))
-
-
-def _read_all(channel: socket.socket) -> bytes:
-    """Read until the daemon has shut down its side."""
-    chunks = []
-    while chunk := channel.recv(_CHUNK_BYTES):
-        chunks.append(chunk)
-    return b"".join(chunks)
 
 
 def _on_stop(_number: int, _frame: FrameType | None) -> None:

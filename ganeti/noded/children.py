@@ -12,6 +12,9 @@ request when the last holder of its channel was gone.
 
 The same goes for a child that was made ahead and hangs when its call comes.  One that has begun is
 left to its deadline.
+
+A child whose call only looked is kept for a moment and takes the next such call, as a fork and the
+end of a process cost more than most looks.  Where it has died, a fresh child takes the call.
 """
 
 import asyncio
@@ -53,6 +56,11 @@ _RESTARTS_MAX: Final = 5
 _RESTART_WINDOW_S: Final = 60.0
 _READ_CHUNK_BYTES: Final = 1 << 16  # a larger buffer is a mapping of its own, each time
 _ANSWER_BYTES_MAX: Final = 256 << 20
+# Children are kept for another call: so many, so long, for so many calls, as long as they are slim.
+_KEPT_MAX: Final = 4
+_KEPT_S: Final = 10.0
+_CALLS_MAX: Final = 200
+_SLIM_BYTES_MAX: Final = 1 << 20  # of a request and its answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +101,14 @@ def _start_new_helper() -> HelperHandle:
 
 
 class _Running:
-    """One call that is with a child."""
+    """A child with the call that it has; one that is kept has had others before, or waits."""
 
-    def __init__(self, channel: socket.socket) -> None:
+    def __init__(self, number: int, channel: socket.socket, helper_pid: int) -> None:
+        self.number = number
         self.channel = channel
+        self.helper_pid = helper_pid  # that tells of its end
+        self.calls_before = 0
+        self.let_go: asyncio.TimerHandle | None = None  # when it has waited for too long
         self.received = bytearray()
         self.pid: int | None = None
         self.wait_status: int | None = None
@@ -114,6 +126,15 @@ class _Running:
         """Whether it went under with the helper, or a child that hung, before a child had it."""
         is_nobodys = self.pid is None or self.has_hung
         return self.was_cut_off and is_nobodys and not self.received
+
+    @property
+    def ended_while_kept(self) -> bool:
+        """Whether it ended between two calls, or at a look, which can be repeated."""
+        return self.calls_before > 0 and not self.received
+
+    def may_stay_after(self, call: NodeCall) -> bool:
+        """Tell whether it may have another call after this one: it must leave nothing behind."""
+        return not call.rules.changes and self.calls_before < _CALLS_MAX
 
     def signal_group(self, number: signal.Signals, *, leader_only: bool = False) -> None:
         """Send a signal to the child, or to it and all of its group, unless it has ended."""
@@ -133,6 +154,23 @@ class _Running:
         return self.ended.is_set()
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One call as the daemon was asked for it; ``end_s``: its deadline, on the loop's clock."""
+
+    call: NodeCall
+    head: child.RequestHead
+    body: bytes
+    deadline_s: float
+    end_s: float
+    gone: asyncio.Future[None] | None
+
+    def not_run(self, err: Exception, hostname: str) -> bytes:
+        """Return the answer for a call that cannot be given to a child."""
+        logger.warning("%s was not run: %s", self.call.name, err)
+        return encode_failure(f"{self.call.name} was not run on node {hostname}: {err}")
+
+
 class Children:
     """Runs calls in children of the helper."""
 
@@ -143,6 +181,7 @@ class Children:
         self._on_give_up = on_give_up
         self._numbers = itertools.count(1)
         self._calls: dict[int, _Running] = {}
+        self._kept: list[_Running] = []  # that wait for another call; the last one takes it
         self._restarts: deque[float] = deque(maxlen=_RESTARTS_MAX)
         self._loop = asyncio.get_running_loop()
         self._helper = helper_handle
@@ -166,77 +205,116 @@ class Children:
 
         Never raises for an error of the child: a crash or a deadline is an answer too.
         """
-        end_s = self._loop.time() + deadline_s
+        asked = _Asked(call, head, body, deadline_s, self._loop.time() + deadline_s, gone)
         for _ in range(_TRIES):
             replaced = self._replaced
-            answer = await self._call_once(call, head, body, deadline_s, end_s, gone)
+            try:
+                running = self._take_kept(call) or self._new_child()
+            except (OSError, TransportError) as err:
+                return asked.not_run(err, self._hostname)
+            try:
+                answer = await self._ask(running, asked)
+            finally:
+                self._keep_or_forget(running, asked)
             if answer:
                 return answer
             if answer is not None:
                 continue
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(end_s):
+                async with asyncio.timeout_at(asked.end_s):
                     await asyncio.shield(replaced)
         return encode_failure(f"{call.name} was not run: the helper on {self._hostname} hangs")
 
-    async def _call_once(
-        self,
-        call: NodeCall,
-        head: child.RequestHead,
-        body: bytes,
-        deadline_s: float,
-        end_s: float,
-        gone: asyncio.Future[None] | None,
-    ) -> bytes | None:
+    async def _ask(self, running: _Running, asked: _Asked) -> bytes | None:
         """As `call`; nothing if no child has begun it: None if the helper was gone, else empty."""
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        running = _Running(ours)
-        number = next(self._numbers)
-        self._calls[number] = running
+        name, gone = asked.call.name, asked.gone
         try:
-            with theirs:
-                self._hand_over(number, theirs)
-            self._look_later(self._helper, number, _LOOKS)
-            async with asyncio.timeout_at(end_s):
+            async with asyncio.timeout_at(asked.end_s):
                 with canceled_by(gone) if gone is not None else contextlib.nullcontext():
-                    await self._converse(running, child.encode_request(head, body))
+                    stays = running.may_stay_after(asked.call)
+                    request = child.encode_request(asked.head, asked.body, stays=stays)
+                    await self._converse(running, request)
+            if running.ended_while_kept:
+                return b""
             if running.was_never_begun:
                 return b"" if running.has_hung else None
-            return await self._answer(call, running)
+            return await self._answer(asked.call, running)
         except TimeoutError:
-            why = f"did not end within {deadline_s:g} s on node {self._hostname}"
-            return await self._stop(running, f"{call.name} {why} and was stopped")
+            why = f"did not end within {asked.deadline_s:g} s on node {self._hostname}"
+            return await self._stop(running, f"{name} {why} and was stopped")
         except asyncio.CancelledError:
             if gone is None or not gone.done():
                 raise  # the daemon ends; its children do not
             _remain_at_work()
-            return await self._stop(running, f"{call.name} was stopped, as its caller hung up")
+            return await self._stop(running, f"{name} was stopped, as its caller hung up")
         except (OSError, TransportError) as err:
-            logger.warning("%s was not run: %s", call.name, err)
-            return encode_failure(f"{call.name} was not run on node {self._hostname}: {err}")
-        finally:
-            del self._calls[number]
-            ours.close()
+            return asked.not_run(err, self._hostname)
 
     def close(self) -> None:
         """Let the helper end; children at work finish by themselves.  May be called again."""
+        for running in list(self._kept):
+            self._forget(running)
         if self._helper.control.fileno() >= 0:
             self._loop.remove_reader(self._helper.control.fileno())
             self._helper.control.close()
 
-    def _hand_over(self, number: int, channel: socket.socket) -> None:
-        """Give the helper one end of a channel."""
+    def _new_child(self) -> _Running:
+        """Let the helper make a child, or give the one that it has; begin to look whether it hangs.
+
+        Raises:
+            TransportError: it takes no calls.
+            OSError: no channel can be made.
+        """
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        running = _Running(next(self._numbers), ours, self._helper.pid)
+        self._calls[running.number] = running
         try:
-            nursery.send_request(self._helper.control, number, channel)
+            with theirs:
+                nursery.send_request(self._helper.control, running.number, theirs)
         except OSError as err:
+            self._forget(running)
             raise TransportError(f"the helper process takes no calls: {err}") from err
+        self._look_later(self._helper, running.number, _LOOKS)
+        return running
+
+    def _take_kept(self, call: NodeCall) -> _Running | None:
+        """Return a child that waits for another call, if there is one and the call only looks."""
+        if call.rules.changes or not self._kept:
+            return None
+        running = self._kept.pop()
+        assert running.let_go is not None
+        running.let_go.cancel()
+        running.received = bytearray()
+        self._look_at_child_later(running.number, Patience())
+        return running
+
+    def _keep_or_forget(self, running: _Running, asked: _Asked) -> None:
+        """Let a child that has answered wait for another call, unless enough of them do."""
+        is_slim = len(asked.body) + len(running.received) <= _SLIM_BYTES_MAX
+        is_well = running.is_complete and not running.ended.is_set()
+        is_watched = running.helper_pid == self._helper.pid
+        has_room = len(self._kept) < _KEPT_MAX
+        if running.may_stay_after(asked.call) and is_slim and is_well and is_watched and has_room:
+            running.calls_before += 1
+            running.let_go = self._loop.call_later(_KEPT_S, self._forget, running)
+            self._kept.append(running)
+        else:
+            self._forget(running)
+
+    def _forget(self, running: _Running) -> None:
+        """Let a child go; its end is nobody's business any more.  May be called again."""
+        if running.let_go is not None:
+            running.let_go.cancel()
+        if running in self._kept:
+            self._kept.remove(running)
+        self._calls.pop(running.number, None)
+        running.channel.close()
 
     async def _converse(self, running: _Running, request: bytes) -> None:
         """Send the request, then read until the reply is complete or the child has ended."""
         try:  # an error: it died, and its reply is cut short
             await self._loop.sock_sendall(running.channel, request)
-            running.channel.shutdown(socket.SHUT_WR)
         except ConnectionError:
             running.was_cut_off = True
         try:
@@ -274,7 +352,7 @@ class Children:
         running = self._calls.get(number)
         if running is None or running.pid is None or running.ended.is_set() or running.received:
             return
-        if process_facts.name_of(running.pid) != helper.SPARE_NAME:
+        if process_facts.name_of(running.pid) != child.SPARE_NAME:
             return
         if patience.ends(look(running.pid)):
             logger.critical("the spare child %d hangs, it is killed", running.pid)
@@ -332,10 +410,12 @@ class Children:
         if report.wait_status is not None:
             running.wait_status = report.wait_status
             running.ended.set()
+            if running in self._kept:
+                self._forget(running)
 
     def _restart(self) -> None:
         """Start a new helper in place of a dead one, or give up."""
-        self.close()
+        self.close()  # and with it children that are kept: the new helper would not tell of them
         now_s = self._loop.time()
         if len(self._restarts) == _RESTARTS_MAX and now_s - self._restarts[0] < _RESTART_WINDOW_S:
             self._on_give_up(f"the helper process died {_RESTARTS_MAX + 1} times in a minute")

@@ -32,8 +32,6 @@ from ganeti.system.process_facts import show_name
 logger = logging.getLogger(__name__)
 
 DAEMON_NAME: Final = "ganeti-noded"
-SPARE_NAME: Final = "noded-spare"  # in ``ps``: the child that waits for the next call
-CALL_NAME: Final = "noded-call"
 _EXIT_FAILED: Final = 1
 _EXIT_BAD_USAGE: Final = 2
 
@@ -49,11 +47,11 @@ def serve(control: socket.socket, paths: Paths, hostname: str) -> NoReturn:
         _mend(paths, hostname)
 
         def get_ready() -> None:
-            show_name(SPARE_NAME)
+            show_name(child.SPARE_NAME)
             memory.lock_on_fault()
 
         def live(channel: socket.socket) -> NoReturn:
-            show_name(CALL_NAME)
+            show_name(child.CALL_NAME)
             child.run(channel, paths, hostname)
 
         def refuse(channel: socket.socket, err: OSError) -> None:

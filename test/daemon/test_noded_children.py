@@ -14,9 +14,8 @@ from fakes.noded_node import children_at_work
 
 from ganeti.base.paths import Paths
 from ganeti.daemon.partner import LOOK_S, LOOKS_MAX
-from ganeti.noded.child import RequestHead
+from ganeti.noded.child import SPARE_NAME, RequestHead
 from ganeti.noded.children import Children, HelperHandle, start_helper
-from ganeti.noded.helper import SPARE_NAME
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.system.process import wait_gone
 
@@ -78,8 +77,9 @@ async def the_spare_of(pid: int) -> psutil.Process:
 
 async def ended(child: psutil.Process) -> None:
     """Wait until a child has ended; its parent may still have to take note of that."""
-    while child.is_running() and child.status() != psutil.STATUS_ZOMBIE:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        while child.is_running() and child.status() != psutil.STATUS_ZOMBIE:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 async def begun(child: psutil.Process) -> None:
@@ -269,6 +269,153 @@ def test_a_child_that_hangs_at_work_is_left_to_its_deadline(
         await ended(child)
 
     run(handle, use)
+
+
+async def looked(children: Children, body: bytes = b"[0]") -> None:
+    assert json.loads(await children.call(DELAY, HEAD, body, 60.0)) == [True, None]
+
+
+async def kept_by(children: Children) -> list[psutil.Process]:
+    """Return the children that wait for another look, once it is known which they are."""
+    found = []
+    for each in list(children._kept):
+        while each.pid is None:  # noqa: ASYNC110 - the helper tells of it
+            await asyncio.sleep(0)
+        found.append(psutil.Process(each.pid))
+        while found[-1].name() != SPARE_NAME:  # noqa: ASYNC110 - it has answered, and goes on
+            await asyncio.sleep(0)
+    return found
+
+
+@pytest.mark.shows("2.0/noded/cheap")
+def test_a_child_that_only_looked_takes_the_next_look(handle: HelperHandle) -> None:
+    async def use(children: Children) -> None:
+        spare = await the_spare_of(handle.pid)
+        for _round in range(3):
+            await looked(children)
+        assert await kept_by(children) == [spare]
+        call = asyncio.ensure_future(children.call(DELAY, HEAD, b"[1]", 60.0))
+        assert await the_child_of(handle.pid) == spare
+        assert children._kept == []
+        await looked(children)  # beside it, by another one
+        assert json.loads(await call) == [True, None]
+        other, last = await kept_by(children)
+        assert last == spare
+        assert other != spare
+
+    run(handle, use)
+
+
+def test_what_changes_the_node_has_a_child_of_its_own(handle: HelperHandle) -> None:
+    change = NodeCalls.calls["file_storage_dir_remove"]
+
+    async def use(children: Children) -> None:
+        await looked(children)
+        before = await kept_by(children)
+        head = RequestHead(change.name, "127.0.0.9")
+        assert not json.loads(await children.call(change, head, b'["/nowhere"]', 60.0))[0]
+        assert await kept_by(children) == before
+
+    run(handle, use)
+
+
+def test_a_failure_at_a_look_leaves_the_child_in_order(handle: HelperHandle) -> None:
+    async def use(children: Children) -> None:
+        for body in (b"[-1]", b"[", b"{}", b"[0,1,2]"):
+            assert not json.loads(await children.call(DELAY, HEAD, body, 60.0))[0]
+            assert len(children._kept) == 1
+        await looked(children)
+
+    run(handle, use)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
+def test_a_kept_child_that_died_or_hangs_harms_no_call(
+    handle: HelperHandle, number: signal.Signals
+) -> None:
+    async def use(children: Children) -> None:
+        await looked(children)
+        [kept] = await kept_by(children)
+        kept.send_signal(number)
+        await looked(children)
+        assert kept not in await kept_by(children)
+        await ended(kept)
+        assert children._helper.pid == handle.pid
+
+    run(handle, use)
+
+
+def test_the_end_of_a_kept_child_is_noted(handle: HelperHandle) -> None:
+    async def use(children: Children) -> None:
+        await looked(children)
+        [kept] = await kept_by(children)
+        kept.kill()
+        while children._kept:  # noqa: ASYNC110 - nothing else tells of it
+            await asyncio.sleep(0)
+        await looked(children)
+
+    run(handle, use)
+
+
+def test_a_look_at_which_kept_and_fresh_children_die_fails(handle: HelperHandle) -> None:
+    async def use(children: Children) -> None:
+        await looked(children)
+        call = asyncio.ensure_future(children.call(DELAY, HEAD, b"[3600]", 60.0))
+        for _kept_then_fresh in range(2):
+            child = await the_child_of(handle.pid)
+            child.kill()
+            await ended(child)
+        success, text = json.loads(await call)
+        assert (success, "killed by SIGKILL" in text) == (False, True)
+
+    run(handle, use)
+
+
+def test_a_child_is_kept_for_some_calls_only(
+    handle: HelperHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ganeti.noded.children._CALLS_MAX", 3)
+
+    async def use(children: Children) -> None:
+        kept = []
+        for _round in range(4):
+            await looked(children)
+            kept += await kept_by(children)
+        assert kept == [kept[0]] * 3  # the fourth call was its last one
+        await ended(kept[0])
+        await looked(children, b"[" + b" " * (1 << 20) + b"0]")  # which makes it a fat one
+        assert children._kept == []
+
+    run(handle, use)
+
+
+def test_a_child_is_kept_for_a_while_only(
+    handle: HelperHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ganeti.noded.children._KEPT_S", 1.0)
+
+    async def use(children: Children) -> None:
+        await looked(children)
+        kept = await kept_by(children)
+        for each in kept:
+            await ended(each)
+        assert children._kept == []
+
+    run(handle, use)
+
+
+def test_kept_children_end_with_the_daemon_and_with_their_helper(handle: HelperHandle) -> None:
+    async def use(children: Children) -> None:
+        await looked(children)
+        [first] = await kept_by(children)
+        os.kill(handle.pid, signal.SIGKILL)
+        await ended(first)
+        await looked(children)
+        second.extend(await kept_by(children))
+
+    second: list[psutil.Process] = []
+    run(handle, use)
+    asyncio.run(ended(second[0]))
 
 
 def test_a_helper_that_dies_again_and_again_ends_the_daemon(

@@ -16,7 +16,7 @@ from typing import Any, Self
 import psutil
 
 from ganeti.base.paths import Paths
-from ganeti.noded.helper import CALL_NAME
+from ganeti.noded.child import CALL_NAME
 from ganeti.system import certificates, clock, filelock, process
 from ganeti.system.environment import node_environment
 
