@@ -53,9 +53,8 @@ class DaemonContext:
 
     def ready(self) -> None:
         """Tell the process that started us that we answer."""
-        gc.collect()
+        memory.keep_what_is_there()
         memory.give_back()
-        gc.freeze()  # objects loaded by now stay; the collector need not look at them again
         gc.enable()
         logger.info("Ready")
         if self._report is not None:

@@ -138,6 +138,12 @@ def give_back() -> None:
         libc.malloc_trim(0)
 
 
+def keep_what_is_there() -> None:
+    """Clear garbage away once, and keep the collector from looking at all the rest ever again."""
+    gc.collect()
+    gc.freeze()
+
+
 def _share_one_heap() -> None:
     """Keep glibc from reserving 64 MB for each thread, which would all count as locked."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

@@ -34,12 +34,18 @@ class ConfigView:
 
     Args:
         on_changed: hears of each new version.
+        reader: one that may have read the configuration already.
     """
 
-    def __init__(self, paths: Paths, on_changed: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        paths: Paths,
+        on_changed: Callable[[], None] = lambda: None,
+        reader: ConfigReader | None = None,
+    ) -> None:
         self._is_stale = True
         self._error = "no configuration loaded"
-        self._reader = ConfigReader(paths)
+        self._reader = reader or ConfigReader(paths)
         self.kept_rows = KeptRows()
         self._on_changed = on_changed
 

@@ -22,7 +22,7 @@ from ganeti.bootstrap import failover
 from ganeti.bootstrap.failover import FailoverOptions, fail_over
 from ganeti.bootstrap.virtual import lifecycle
 from ganeti.jobs.record import QueuedJob, decode_job
-from ganeti.luxid.main import DRAIN_LOOK_S
+from ganeti.luxid.daemon import DRAIN_LOOK_S
 from ganeti.protocol.luxi import DrainedBy
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import DrainResult

@@ -375,7 +375,7 @@ def test_while_the_lease_is_held_or_where_there_is_none_nobody_is_asked(
 
 
 @pytest.mark.parametrize(
-    "daemon", ["ganeti.luxid.main", "ganeti.wconfd.main", "ganeti.maintd.main"]
+    "daemon", ["ganeti.luxid.daemon", "ganeti.wconfd.main", "ganeti.maintd.main"]
 )
 def test_nothing_of_it_is_loaded_where_it_is_off(tmp_path: Path, daemon: str) -> None:
     code = (

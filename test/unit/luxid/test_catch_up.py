@@ -10,7 +10,7 @@ from ganeti.base.errors import NotMasterError, OpExecError
 from ganeti.base.paths import Paths
 from ganeti.clients.node_rpc import Target
 from ganeti.jobs.votes import Answer, Poll
-from ganeti.luxid import main
+from ganeti.luxid import daemon as luxid
 from ganeti.protocol.node_rpc_values import NodeFacts
 
 
@@ -29,8 +29,8 @@ def test_jobs_that_cannot_be_taken_over_keep_it_from_starting(
         for name, last_id in last_ids.items()
     }
     others = [Target("n2", "192.0.2.2"), Target("n3", "192.0.2.3")]
-    monkeypatch.setattr(main, "merge_queue", fail)
-    monkeypatch.setattr(main, "other_nodes", lambda _paths, _own_name: others)
+    monkeypatch.setattr(luxid, "merge_queue", fail)
+    monkeypatch.setattr(luxid, "other_nodes", lambda _paths, _own_name: others)
     with pytest.raises(NotMasterError, match=r"n2 know of jobs up to 50, .* the disk is broken"):
-        main.catch_up(Paths("/nowhere"), Poll("n1", list(last_ids), answers))
+        luxid.catch_up(Paths("/nowhere"), Poll("n1", list(last_ids), answers))
     assert asked == ["n2"]

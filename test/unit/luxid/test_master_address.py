@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from ganeti.clients.node_rpc import RpcResult
-from ganeti.luxid import main
+from ganeti.luxid import daemon as luxid
 
 SILENT = RpcResult[object]("node1", error="no connection within 5 s", address="192.0.2.1:1811")
 DONE = RpcResult[object]("node1")
@@ -32,12 +32,12 @@ def test_a_node_that_is_not_up_is_asked_until_it_answers(
 ) -> None:
     left = list(answers)
 
-    async def ask(_self: main.LuxiDaemon) -> RpcResult[object]:
+    async def ask(_self: luxid.LuxiDaemon) -> RpcResult[object]:
         return left.pop(0)
 
-    monkeypatch.setattr(main, "ADDRESS_PAUSE_S", 0.0)
-    monkeypatch.setattr(main.LuxiDaemon, "_ask_for_master_ip", ask)
-    daemon = object.__new__(main.LuxiDaemon)
+    monkeypatch.setattr(luxid, "ADDRESS_PAUSE_S", 0.0)
+    monkeypatch.setattr(luxid.LuxiDaemon, "_ask_for_master_ip", ask)
+    daemon = object.__new__(luxid.LuxiDaemon)
     with caplog.at_level(logging.WARNING):
         asyncio.run(daemon._take_master_ip())
     assert left == []
