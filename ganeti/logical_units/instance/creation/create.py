@@ -205,7 +205,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
                 instance,
                 [planning.settle(self.context, disk) for disk in disks],
                 list(found.nodes),
-                self._groups(found.nodes),
+                self._groups(found.nodes, group),
                 networks,
             ),
             op,
@@ -218,9 +218,10 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
             adopted=adopted,
         )
 
-    def _groups(self, nodes: Sequence[Node]) -> list[NodeGroup]:
-        uuids = dict.fromkeys(node.group for node in nodes)
-        return [lookup.require_group(self.config, uuid) for uuid in uuids]
+    def _groups(self, nodes: Sequence[Node], first: NodeGroup) -> list[NodeGroup]:
+        """Return the groups of the nodes; the first one's is known."""
+        others = {node.group for node in nodes} - {first.uuid}
+        return [first, *(lookup.require_group(self.config, uuid) for uuid in sorted(others))]
 
     def _adopted(self, disks: Sequence[Disk]) -> list[str]:
         """Return the UUIDs of the disks that are there already.

@@ -520,14 +520,12 @@ def check_spindles(
     Raises:
         OpPrereqError: names the disk.
     """
-    if not has_exclusive_storage(context, node):
-        return
-    for disk in disks:
-        if disk.spindles is None and disk.uuid not in adopted:
-            raise OpPrereqError(
-                f"{disk.iv_name}: node {node.name!r} has exclusive storage; say with spindles=N how"
-                " many of its physical volumes the disk is to have"
-            )
+    silent = [disk for disk in disks if disk.spindles is None and disk.uuid not in adopted]
+    if silent and has_exclusive_storage(context, node):
+        raise OpPrereqError(
+            f"{silent[0].iv_name}: node {node.name!r} has exclusive storage; say with spindles=N"
+            " how many of its physical volumes the disk is to have"
+        )
 
 
 def settle(context: JobContext, disk: Disk) -> Disk:
