@@ -14,7 +14,8 @@ The same goes for a child that was made ahead and hangs when its call comes.  On
 left to its deadline.
 
 A child whose call only looked is kept for a moment and takes the next such call, as a fork and the
-end of a process cost more than most looks.  Where it has died, a fresh child takes the call.
+end of a process cost more than most looks.  Where it has died before it read the call, a fresh
+child takes that.
 """
 
 import asyncio
@@ -123,14 +124,12 @@ class _Running:
 
     @property
     def was_never_begun(self) -> bool:
-        """Whether it went under with the helper, or a child that hung, before a child had it."""
-        is_nobodys = self.pid is None or self.has_hung
-        return self.was_cut_off and is_nobodys and not self.received
+        """Whether it went under with the helper, or a child that hung, before a child had it.
 
-    @property
-    def ended_while_kept(self) -> bool:
-        """Whether it ended between two calls, or at a look, which can be repeated."""
-        return self.calls_before > 0 and not self.received
+        A child that was kept may also have died between two calls: then it had not read this one.
+        """
+        is_nobodys = self.pid is None or self.has_hung or self.calls_before > 0
+        return self.was_cut_off and is_nobodys and not self.received
 
     def may_stay_after(self, call: NodeCall) -> bool:
         """Tell whether it may have another call after this one: it must leave nothing behind."""
@@ -234,10 +233,8 @@ class Children:
                     stays = running.may_stay_after(asked.call)
                     request = child.encode_request(asked.head, asked.body, stays=stays)
                     await self._converse(running, request)
-            if running.ended_while_kept:
-                return b""
             if running.was_never_begun:
-                return b"" if running.has_hung else None
+                return b"" if running.has_hung or running.calls_before else None
             return await self._answer(asked.call, running)
         except TimeoutError:
             why = f"did not end within {asked.deadline_s:g} s on node {self._hostname}"

@@ -357,14 +357,15 @@ def test_the_end_of_a_kept_child_is_noted(handle: HelperHandle) -> None:
     run(handle, use)
 
 
-def test_a_look_at_which_kept_and_fresh_children_die_fails(handle: HelperHandle) -> None:
+def test_a_look_that_a_kept_child_has_begun_is_not_repeated(handle: HelperHandle) -> None:
     async def use(children: Children) -> None:
         await looked(children)
+        [kept] = await kept_by(children)
         call = asyncio.ensure_future(children.call(DELAY, HEAD, b"[3600]", 60.0))
-        for _kept_then_fresh in range(2):
-            child = await the_child_of(handle.pid)
-            child.kill()
-            await ended(child)
+        child = await the_child_of(handle.pid)
+        assert child == kept
+        await begun(child)
+        child.kill()
         success, text = json.loads(await call)
         assert (success, "killed by SIGKILL" in text) == (False, True)
 
