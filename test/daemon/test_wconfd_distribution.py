@@ -132,6 +132,32 @@ def test_a_candidate_is_sent_what_changed(cluster: Cluster) -> None:
     assert log.read_text().count("upload_file_single") == 2
 
 
+def test_a_node_is_sent_the_simple_values_that_changed(cluster: Cluster) -> None:
+    client = cluster.master.start().owner().hold_everything().client
+    client.flush_config()
+    lost = [n.paths.ssconf_file("node_list") for n in (cluster.candidate, cluster.other)]
+    for path in lost:
+        wait_until(lambda path=path: os.path.exists(path), path)
+        os.remove(path)
+    for number in range(2):
+        client.add_tags("cluster", "", [f"t{number}"])
+        client.flush_config()
+        for node in (cluster.candidate, cluster.other):
+            tags = f"t{number}"
+            wait_until(
+                lambda node=node, tags=tags: tags in ssconf.read_key(node.paths, "cluster_tags"),
+                f"the tags on {node.name}",
+            )
+    assert not any(map(os.path.exists, lost))  # nobody knows that they are lost
+    cluster.other.stop()
+    client.add_tags("cluster", "", ["t2"])
+    wait_until(lambda: client.get_replication_status()[1]["error"], "the failure")
+    cluster.other.start()
+    client.add_tags("cluster", "", ["t3"])
+    wait_until(lambda: os.path.exists(lost[1]), "all values, as it was away")
+    assert not os.path.exists(lost[0])
+
+
 def test_a_killed_master_with_a_journal_leaves_all_on_the_candidate(cluster: Cluster) -> None:
     def on_candidate() -> Any:
         return json.loads(config_file.read_config(cluster.candidate.paths))
