@@ -334,7 +334,9 @@ class Kernel:
         for resource in self.resources.values():
             if resource.minor is not None:
                 text += self._line(resource)
-        (self.files / "drbd").write_text(text)
+        new = self.files / "drbd.new"
+        new.write_text(text)
+        new.replace(self.files / "drbd")  # a reader sees one version or the other
 
     def _line(self, resource: Resource) -> str:
         if not resource.data and not resource.local and not resource.is_primary:
