@@ -48,7 +48,8 @@ def active(machine: Machine) -> set[str]:
 
 def all_healthy(machine: Machine) -> None:
     """Wait until no unit is starting any more, and none has failed."""
-    machine.wait_until("systemctl is-system-running --quiet")
+    machine.wait_until("systemctl is-system-running | grep -qv -e starting -e initializing")
+    assert machine.run("systemctl list-units --failed --plain --no-legend") == ""
 
 
 def assert_healthy(machine: Machine) -> None:
