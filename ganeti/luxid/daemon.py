@@ -488,6 +488,8 @@ def load(paths: Paths) -> ConfigReader:
     all_op_ids()
     reader = ConfigReader(paths)
     with contextlib.suppress(ConfigurationError):  # the daemon will say so, and begin without
-        reader.take(reader.read())
+        tables = reader.read()
+        assert tables.cluster is not None  # it can be decoded
+        reader.take(tables)
     memory.keep_what_is_there()
     return reader

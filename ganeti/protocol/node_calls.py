@@ -143,6 +143,20 @@ class FileCalls(Service):
         """
 
     @rpc.changes(rpc.NORMAL_S, rpc.Place.DAEMON)
+    def ssconf_patch(
+        self, serial_no: int, base: str, state: str, values: Mapping[str, str]
+    ) -> bool:
+        """As `ssconf_accept`, with the values that differ from a state.  Ours.
+
+        Args:
+            base: the name of that state; "" if these are all values.
+            state: the name of the state that comes out.
+
+        Returns:
+            Whether this daemon has that state; else it wants all values.
+        """
+
+    @rpc.changes(rpc.NORMAL_S, rpc.Place.DAEMON)
     def etc_hosts_modify(self, mode: str, name: str, ip: str | None) -> bool:
         """Add a name with its address to the hosts file, or remove a name from it.
 

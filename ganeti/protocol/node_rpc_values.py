@@ -338,6 +338,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
         fails_over: a fail-over that is to make it the master is at work there.
         patches_config: it knows the calls ``config_patch`` and ``config_append``.
         keeps_ssconf: it knows the call ``ssconf_accept``.
+        patches_ssconf: it knows the call ``ssconf_patch``.
     """
 
     master_name: str
@@ -353,6 +354,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     fails_over: bool = False
     patches_config: bool = False
     keeps_ssconf: bool = False
+    patches_ssconf: bool = False
 
 
 class QueueListing(msgspec.Struct, frozen=True, kw_only=True):

@@ -90,6 +90,7 @@ def own_facts(paths: Paths) -> NodeFacts:
         fails_over=_is_failing_over(paths),
         patches_config=True,
         keeps_ssconf=True,
+        patches_ssconf=True,
     )
 
 

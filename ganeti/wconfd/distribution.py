@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import uuid
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -63,7 +64,6 @@ FINISH_S_MAX: Final = 2.0
 TRIP_S_MAX: Final = 60.0  # a large configuration over a slow line
 RECORDS_MAX: Final = 256  # that a candidate may lack; one that lacks more is sent the file
 RECENT_MAX: Final = 16  # versions that a patch may start from
-WHOLE_SSCONF_S: Final = 600.0  # a node that lost a file of the simple configuration gets it again
 _CANDIDATE_DELAY_S_MAX: Final = 1.5  # it is to have everything soon after it is back
 _OTHERS_DELAY_S_MAX: Final = 60.0
 
@@ -85,21 +85,19 @@ class Packed:
 
 
 @dataclass(frozen=True, slots=True)
-class SentSsconf:
-    """The simple configuration that a node took last; ``whole_s``: when it was sent all of it."""
+class SsconfState:
+    """A version of the simple configuration; no other process of ours has one of that name."""
 
-    version: int
+    name: str
     values: Mapping[str, str]
-    whole_s: float
 
-    def is_certain(self, acknowledged: int | None, now_s: float) -> bool:
-        """Tell whether the node is sure to have just that; once in a while nobody relies on it."""
-        return acknowledged == self.version and now_s - self.whole_s <= WHOLE_SSCONF_S
-
-    def changed(self, values: Mapping[str, str]) -> dict[str, str]:
+    def changed_since(self, before: SsconfState) -> dict[str, str]:
         """Return the values that differ, and the one by which a node knows its master."""
-        before = self.values
-        return {k: v for k, v in values.items() if k == "master_node" or before.get(k) != v}
+        return {
+            key: value
+            for key, value in self.values.items()
+            if key == "master_node" or before.values.get(key) != value
+        }
 
 
 class Distributor:
@@ -126,7 +124,8 @@ class Distributor:
         self._couriers = Couriers(self, spawn, files_max=3, trip_s_max=TRIP_S_MAX)
         self._ssconf = SsconfComposer(keeper.durable)
         self._ssconf_version = 1
-        self._sent_ssconf: dict[str, SentSsconf] = {}  # by node
+        self._ssconf_prefix = uuid.uuid4().hex
+        self._taken_ssconf: dict[str, SsconfState] = {}  # by node
         self._packed: Callable[[], Packed | None] = lambda: None
         self._packing = asyncio.Lock()
         self._recent: dict[int, Content] = {}  # by serial number
@@ -237,7 +236,7 @@ class Distributor:
         for name in self._nodes.keys() - found.keys():
             self._couriers.remove(name)
             self._due_since.pop(name, None)
-            self._sent_ssconf.pop(name, None)
+            self._taken_ssconf.pop(name, None)
         self._nodes = found
 
     async def _config(self) -> Packed:
@@ -327,8 +326,9 @@ class Distributor:
             if appended is None:
                 taken[FILE] = serial_no
         if SSCONF in versions:
-            version, values = self._ssconf_version, self._ssconf.values
-            error = await self._bring_ssconf(courier, version, values)
+            version = self._ssconf_version
+            state = SsconfState(f"{self._ssconf_prefix}.{version}", self._ssconf.values)
+            error = await self._bring_ssconf(courier, state)
             if error is not None:
                 return Delivery(taken, {SSCONF: error})
             taken[SSCONF] = version
@@ -389,24 +389,41 @@ class Distributor:
         self._file_no[courier.name] = newest.version.serial_no
         return True
 
-    async def _bring_ssconf(
-        self, courier: Courier, version: int, values: Mapping[str, str]
-    ) -> str | None:
+    async def _bring_ssconf(self, courier: Courier, state: SsconfState) -> str | None:
         """Send what a node lacks of the simple configuration; returns why it did not arrive."""
-        if not (await self._knows(courier)).keeps_ssconf:
-            return await self._call(NodeCalls.write_ssconf_files, courier.target, values)
-        now, sent = clock.monotonic(), self._sent_ssconf.pop(courier.name, None)
-        if sent is not None and not sent.is_certain(courier.copies.has.get(SSCONF), now):
-            sent = None
-        news = values if sent is None else sent.changed(values)
-        serial_no = self._keeper.state.serial_no
-        error = await self._call(NodeCalls.ssconf_accept, courier.target, serial_no, news)
-        if error is None:
-            whole_s = now if sent is None else sent.whole_s
-            self._sent_ssconf[courier.name] = SentSsconf(version, values, whole_s)
-        elif self._watch is not None:
+        facts, target = await self._knows(courier), courier.target
+        if not facts.keeps_ssconf:
+            return await self._call(NodeCalls.write_ssconf_files, target, state.values)
+        if facts.patches_ssconf:
+            error = await self._patch_ssconf(courier, state)
+        else:
+            serial_no = self._keeper.state.serial_no
+            error = await self._call(NodeCalls.ssconf_accept, target, serial_no, state.values)
+        if error is not None and self._watch is not None:
             self._watch.prompt()  # it may follow another master
         return error
+
+    async def _patch_ssconf(self, courier: Courier, state: SsconfState) -> str | None:
+        """Send the values that changed, or all if the node does not have the others."""
+        before = self._taken_ssconf.pop(courier.name, None)
+        tries = [("", state.values)]
+        if before is not None and SSCONF in courier.copies.has:
+            tries.insert(0, (before.name, state.changed_since(before)))
+        for base, values in tries:
+            result = await self._ask(
+                NodeCalls.ssconf_patch,
+                courier.target,
+                self._keeper.state.serial_no,
+                base,
+                state.name,
+                values,
+            )
+            if result.error is not None:
+                return result.error
+            if result.payload:
+                break
+        self._taken_ssconf[courier.name] = state
+        return None
 
     async def _knows(self, courier: Courier) -> NodeFacts:
         """Return the facts that tell which of our calls a node knows."""

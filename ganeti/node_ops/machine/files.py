@@ -9,6 +9,7 @@ import grp
 import logging
 import os
 import pwd
+import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -59,6 +60,11 @@ _RAPI_DIRECTORY_MODE: Final = 0o750
 _HOSTS_MODE: Final = 0o644
 _HOSTS_BYTES_MAX: Final = 16 << 20
 
+# The states of the simple configuration that this process has written last, whole, by data
+# directory.  A daemon that starts knows none, as its files may be of before a power cut.
+_ssconf_states: Final[dict[str, str]] = {}
+_ssconf_lock: Final = threading.Lock()
+
 
 class Files(NodeHandler):
     """Files that the master distributes, and names in the hosts file."""
@@ -89,14 +95,23 @@ class Files(NodeHandler):
         return config_copy.append(self.paths, lines.content)
 
     def write_ssconf_files(self, values: Mapping[str, str]) -> None:
-        changed = ssconf.write_values(self.paths, values)
-        if changed:
-            logger.info("ssconf: changed %s", ", ".join(sorted(changed)))
+        with _ssconf_lock:
+            _ssconf_states.pop(self.paths.data_dir, None)
+            _log_changed(ssconf.write_values(self.paths, values))
 
     def ssconf_accept(self, serial_no: int, values: Mapping[str, str]) -> None:
-        changed = keep_ssconf(self.paths, serial_no=serial_no, values=dict(values))
-        if changed:
-            logger.info("ssconf: changed %s", ", ".join(sorted(changed)))
+        self.ssconf_patch(serial_no, "", "", values)
+
+    def ssconf_patch(
+        self, serial_no: int, base: str, state: str, values: Mapping[str, str]
+    ) -> bool:
+        with _ssconf_lock:
+            before = _ssconf_states.pop(self.paths.data_dir, "")
+            if base not in ("", before):
+                return False
+            _log_changed(keep_ssconf(self.paths, serial_no=serial_no, values=dict(values)))
+            _ssconf_states[self.paths.data_dir] = state
+        return True
 
     def etc_hosts_modify(self, mode: str, name: str, ip: str | None) -> bool:
         path = self.paths.etc_hosts
@@ -115,6 +130,11 @@ class Files(NodeHandler):
         if after != before:
             files.write_durable(path, after.encode("utf-8", "surrogateescape"), _HOSTS_MODE)
         return True
+
+
+def _log_changed(keys: Sequence[str]) -> None:
+    if keys:
+        logger.info("ssconf: changed %s", ", ".join(sorted(keys)))
 
 
 def write_distributed(paths: Paths, details: FileDetails) -> None:

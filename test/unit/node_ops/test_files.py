@@ -26,6 +26,7 @@ from ganeti.protocol.node_rpc_values import (
     FileDetails,
     compress,
 )
+from ganeti.store import ssconf
 from ganeti.store.config_file import read_config
 
 CONFIG = "/var/lib/ganeti/config.data"
@@ -230,3 +231,56 @@ def test_records_go_on_from_the_file_and_the_records_here(context: NodeContext) 
     send(context, config(6))
     assert serial_and_tag() == (6, None)
     assert not Path(context.paths.config_journal).exists()
+
+
+ALL = {"master_node": "n1", "node_list": "n1\nn2", "cluster_tags": ""}
+
+
+def tags(context: NodeContext) -> str:
+    return ssconf.read_key(context.paths, "cluster_tags")
+
+
+def test_simple_values_are_patched_from_the_state_that_was_written_last(
+    context: NodeContext,
+) -> None:
+    node = files.Files(context)
+    change = {"master_node": "n1", "cluster_tags": "a"}
+    assert not node.ssconf_patch(1, "x.1", "x.2", change), "a new daemon has no state"
+    assert ssconf.read_all(context.paths) == {}
+    assert node.ssconf_patch(1, "", "x.1", ALL)
+    assert node.ssconf_patch(2, "x.1", "x.2", change)
+    assert ssconf.read_all(context.paths) == {**ALL, "cluster_tags": "a"}
+    assert not node.ssconf_patch(3, "x.1", "x.3", {**change, "cluster_tags": "b"})
+    assert not node.ssconf_patch(3, "x.2", "x.3", {**change, "cluster_tags": "b"}), (
+        "it was in doubt"
+    )
+    assert tags(context) == "a"
+
+
+@pytest.mark.parametrize("name", ["write_ssconf_files", "ssconf_accept"])
+def test_other_writes_of_simple_values_end_the_state(context: NodeContext, name: str) -> None:
+    node = files.Files(context)
+    assert node.ssconf_patch(1, "", "x.1", ALL)
+    if name == "ssconf_accept":
+        node.ssconf_accept(2, {**ALL, "cluster_tags": "c"})
+    else:
+        node.write_ssconf_files({"cluster_tags": "c"})
+    assert not node.ssconf_patch(3, "x.1", "x.2", {"master_node": "n1"})
+    assert tags(context) == "c"
+
+
+def test_a_write_of_simple_values_that_failed_ends_the_state(
+    context: NodeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = files.Files(context)
+    assert node.ssconf_patch(1, "", "x.1", ALL)
+
+    def fail(*_args: object, **_named: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ganeti.store.ssconf.files.write_durable", fail)
+        with pytest.raises(OSError, match="No space"):
+            node.ssconf_patch(2, "x.1", "x.2", {"master_node": "n1", "cluster_tags": "a"})
+    assert not node.ssconf_patch(3, "x.1", "x.3", {"master_node": "n1", "cluster_tags": "b"})
+    assert not node.ssconf_patch(3, "x.2", "x.3", {"master_node": "n1", "cluster_tags": "b"})

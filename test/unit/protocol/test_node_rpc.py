@@ -56,6 +56,7 @@ OWN_CALLS = {
         "instance_record_since",
         "jobqueue_list",
         "ssconf_accept",
+        "ssconf_patch",
         "jobqueue_read",
         "instance_snapshot",
     ),

@@ -29,7 +29,11 @@ def paths(tmp_path: Path) -> Paths:
 
 def test_a_node_of_no_cluster_knows_nothing(paths: Paths) -> None:
     assert master_facts.own_facts(paths) == NodeFacts(
-        master_name="", takes_many_files=True, patches_config=True, keeps_ssconf=True
+        master_name="",
+        takes_many_files=True,
+        patches_config=True,
+        keeps_ssconf=True,
+        patches_ssconf=True,
     )
 
 
@@ -60,6 +64,7 @@ def test_a_candidate_tells_what_it_has(paths: Paths) -> None:
             takes_many_files=True,
             patches_config=True,
             keeps_ssconf=True,
+            patches_ssconf=True,
             claim_name="n2",
             daemons=("ganeti-luxid",),
             running_jobs=(4,),
@@ -100,7 +105,11 @@ def test_what_cannot_be_read_counts_as_not_there(paths: Paths) -> None:
     Path(master_facts.claim_path(paths)).write_text("nonsense")
     Path(paths.ssconf_file("master_node")).write_bytes(b"\xff")
     assert master_facts.own_facts(paths) == NodeFacts(
-        master_name="", takes_many_files=True, patches_config=True, keeps_ssconf=True
+        master_name="",
+        takes_many_files=True,
+        patches_config=True,
+        keeps_ssconf=True,
+        patches_ssconf=True,
     )
 
 
