@@ -42,9 +42,15 @@ class LUClusterPostInit(NamelessUnit[opcodes.OpClusterPostInit]):
         return {"OP_TARGET": self.cluster.cluster_name}
 
     def execute(self, plan: None) -> bool:
-        """Give the master its Open vSwitch, if it is to have one."""
+        """Give the master its Open vSwitch, if it is to have one, and wait for its address."""
         group = lookup.require_group(self.config, self.master.group)
         make_switch(self.context, self.master, switch_of(self.cluster, group, self.master))
+        try:
+            _switch(self.context, self.master, self.cluster, on=True).carry_out()
+        except OpExecError as err:
+            self.context.warn(
+                f"{err.message}; 'gnt-cluster activate-master-ip' does it once the reason is gone"
+            )
         return True
 
 

@@ -49,6 +49,7 @@ _LUXID: Final = "ganeti-luxid"
 _COMMAND_TIMEOUT_S: Final = 20.0
 _SCRIPT_NAME: Final = "master-ip-setup"
 _PING_TIMEOUT_S: Final = 10.0
+_ADDRESS_LOCK_S: Final = _PING_TIMEOUT_S + _COMMAND_TIMEOUT_S
 
 
 class Master(NodeHandler):
@@ -88,30 +89,36 @@ class Master(NodeHandler):
     def node_activate_master_ip(
         self, master_params: MasterNetworkParameters, *, use_external_mip_script: bool
     ) -> None:
-        if use_external_mip_script:
-            self._run_external(master_params, "start")
-            return
-        if environment.is_own_address(master_params.ip):
-            logger.info("the master address %s is here already", master_params.ip)
-            return
-        if self.paths.root:
-            text = "a virtual node takes no address outside the loopback network"
-            raise GenericError(f"{text}, and {master_params.ip} is one")
-        if serves(master_params.ip, DEFAULT_PORT, _PING_TIMEOUT_S):
-            raise GenericError(f"another machine answers on the master address {master_params.ip}")
-        _address("add", master_params.ip, master_params.netmask, master_params.netdev)
+        # LuxiD asks for it at its start, and others may at the same time: what answers on the
+        # address must not be this node itself.
+        with _address_lock(self.node):
+            if use_external_mip_script:
+                self._run_external(master_params, "start")
+                return
+            if environment.is_own_address(master_params.ip):
+                logger.info("the master address %s is here already", master_params.ip)
+                return
+            if self.paths.root:
+                text = "a virtual node takes no address outside the loopback network"
+                raise GenericError(f"{text}, and {master_params.ip} is one")
+            if serves(master_params.ip, DEFAULT_PORT, _PING_TIMEOUT_S):
+                raise GenericError(
+                    f"another machine answers on the master address {master_params.ip}"
+                )
+            _address("add", master_params.ip, master_params.netmask, master_params.netdev)
         _announce(master_params)
 
     def node_deactivate_master_ip(
         self, master_params: MasterNetworkParameters, *, use_external_mip_script: bool
     ) -> None:
-        if use_external_mip_script:
-            self._run_external(master_params, "stop")
-            return
-        if self.paths.root or not environment.is_own_address(master_params.ip):
-            logger.info("the master address %s is not set up here", master_params.ip)
-            return
-        _address("del", master_params.ip, master_params.netmask, master_params.netdev)
+        with _address_lock(self.node):
+            if use_external_mip_script:
+                self._run_external(master_params, "stop")
+                return
+            if self.paths.root or not environment.is_own_address(master_params.ip):
+                logger.info("the master address %s is not set up here", master_params.ip)
+                return
+            _address("del", master_params.ip, master_params.netmask, master_params.netdev)
 
     def node_change_master_netmask(
         self, old_netmask: int, netmask: int, master_ip: str, master_netdev: str
@@ -142,6 +149,17 @@ class Master(NodeHandler):
         }
         timeout_s = self.node.script_timeout_s()
         process.run([path, verb], timeout_s=timeout_s, env=env, cwd="/").check()
+
+
+def _address_lock(context: NodeContext) -> FileLock:
+    lock = FileLock(f"{context.paths.lock_dir}/ganeti-master-ip.lock")
+    try:
+        lock.acquire(timeout_s=_ADDRESS_LOCK_S)
+    except LockError as err:
+        raise GenericError(
+            f"node {context.hostname} is setting the master address up or down; try again later"
+        ) from err
+    return lock
 
 
 def _address(verb: str, ip: str, netmask: int, netdev: str) -> None:

@@ -107,3 +107,16 @@ def test_a_candidate_without_a_new_certificate_is_named(cluster: FakeCluster) ->
 def test_nothing_is_not_replaced(cluster: FakeCluster) -> None:
     with pytest.raises(OpPrereqError, match="say what"):
         cluster.execute("OP_CLUSTER_RENEW_CRYPTO")
+
+
+def test_a_new_cluster_has_its_address_or_says_why_not(cluster: FakeCluster) -> None:
+    assert cluster.execute("OP_CLUSTER_POST_INIT") is True
+    [(node, args)] = cluster.rpc.called("node_activate_master_ip")
+    assert (node, args[0]["ip"]) == ("node1", "192.0.2.100")
+    assert not any("activate-master-ip" in text for text in cluster.messages)
+    cluster.rpc.failure = lambda _node, call, _args: (
+        "another machine answers" if call == "node_activate_master_ip" else None
+    )
+    assert cluster.execute("OP_CLUSTER_POST_INIT") is True
+    [told] = [text for text in cluster.messages if "activate-master-ip" in text]
+    assert "another machine answers; 'gnt-cluster activate-master-ip' does it once" in told

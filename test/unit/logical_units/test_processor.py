@@ -364,7 +364,7 @@ def add_master_hook(cluster: FakeCluster, name: str) -> None:
 
 def test_the_master_alone_is_asked_only_if_it_has_scripts(cluster: FakeCluster) -> None:
     assert cluster.execute("OP_CLUSTER_POST_INIT") is True
-    assert not cluster.rpc.calls
+    assert not cluster.rpc.called("hooks_runner")
     add_master_hook(cluster, "cluster-init-post.d")
     cluster.execute("OP_CLUSTER_POST_INIT")
     ((node, args),) = cluster.rpc.called("hooks_runner")

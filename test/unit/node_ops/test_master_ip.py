@@ -55,3 +55,16 @@ def test_an_external_script_does_it_when_asked(context: NodeContext, tmp_path: P
             params("192.0.2.1"), use_external_mip_script=True
         )
     assert log.read_text() == "start 192.0.2.1/32 lo v4\nstop 192.0.2.1/32 lo v4\n"
+
+
+def test_one_after_the_other_sets_the_address_up(
+    context: NodeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(master, "_ADDRESS_LOCK_S", 0.0)
+    with master._address_lock(context), pytest.raises(GenericError, match="up or down; try again"):
+        master.Master(context).node_activate_master_ip(
+            params("127.0.0.77"), use_external_mip_script=False
+        )
+    master.Master(context).node_activate_master_ip(
+        params("127.0.0.77"), use_external_mip_script=False
+    )
