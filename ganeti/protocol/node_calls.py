@@ -30,6 +30,7 @@ from ganeti.protocol.node_rpc_values import (
     NodeFacts,
     PackedText,
     QueueListing,
+    SsconfPatch,
     TokenRequest,
     TransferOptions,
 )
@@ -154,6 +155,23 @@ class FileCalls(Service):
 
         Returns:
             Whether this daemon has that state; else it wants all values.
+        """
+
+    @rpc.changes(rpc.NORMAL_S, rpc.Place.DAEMON)
+    def copies_patch(
+        self,
+        patch: ConfigPatch,
+        mode: int,
+        uid: str,
+        gid: str,
+        atime: float,
+        mtime: float,
+        simple: SsconfPatch,
+    ) -> tuple[bool, bool]:
+        """As `config_patch`, then `ssconf_patch`, which most changes need both.  Ours.
+
+        Returns:
+            What each of them returns; without the first nothing is written.
         """
 
     @rpc.changes(rpc.NORMAL_S, rpc.Place.DAEMON)

@@ -207,6 +207,21 @@ class ConfigPatch(msgspec.Struct, frozen=True):
     parts: Sequence[tuple[int, int] | str]
 
 
+class SsconfPatch(msgspec.Struct, frozen=True):
+    """The next state of the simple configuration, as the values that differ from another.
+
+    Attributes:
+        serial_no: of a configuration that the master has.
+        base: the name of the state before; "" if these are all values.
+        state: the name of the state that comes out.
+    """
+
+    serial_no: int
+    base: str
+    state: str
+    values: Mapping[str, str]
+
+
 class TokenAction(StrEnum):
     """The actions of node_crypto_tokens."""
 
@@ -339,6 +354,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
         patches_config: it knows the calls ``config_patch`` and ``config_append``.
         keeps_ssconf: it knows the call ``ssconf_accept``.
         patches_ssconf: it knows the call ``ssconf_patch``.
+        patches_both: it knows the call ``copies_patch``.
     """
 
     master_name: str
@@ -355,6 +371,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     patches_config: bool = False
     keeps_ssconf: bool = False
     patches_ssconf: bool = False
+    patches_both: bool = False
 
 
 class QueueListing(msgspec.Struct, frozen=True, kw_only=True):

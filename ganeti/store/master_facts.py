@@ -91,6 +91,7 @@ def own_facts(paths: Paths) -> NodeFacts:
         patches_config=True,
         keeps_ssconf=True,
         patches_ssconf=True,
+        patches_both=True,
     )
 
 

@@ -44,7 +44,13 @@ from ganeti.daemon.tally import Histogram, written
 from ganeti.jobs.votes import Answer
 from ganeti.objects.model import Node
 from ganeti.protocol.node_calls import NodeCalls
-from ganeti.protocol.node_rpc_values import CompressedText, ConfigPatch, ConfigVersion, NodeFacts
+from ganeti.protocol.node_rpc_values import (
+    CompressedText,
+    ConfigPatch,
+    ConfigVersion,
+    NodeFacts,
+    SsconfPatch,
+)
 from ganeti.store import lease, ssconf
 from ganeti.store.config_file import FILE_MODE
 from ganeti.system import clock, files
@@ -89,6 +95,7 @@ class SsconfState:
     """A version of the simple configuration; no other process of ours has one of that name."""
 
     name: str
+    version: int
     values: Mapping[str, str]
 
     def changed_since(self, before: SsconfState) -> dict[str, str]:
@@ -260,6 +267,10 @@ class Distributor:
                 del self._recent[next(iter(self._recent))]
         return found
 
+    def _newest_ssconf(self) -> SsconfState:
+        version = self._ssconf_version
+        return SsconfState(f"{self._ssconf_prefix}.{version}", version, self._ssconf.values)
+
     # The interface for the couriers.
 
     def may_send(self, _file: str) -> bool:
@@ -314,7 +325,9 @@ class Distributor:
         if CONFIG in versions or FILE in versions:
             appended = None if FILE in versions else await self._append(courier)
             serial_no, error = (
-                (appended, None) if appended is not None else await self._bring_file(courier)
+                (appended, None)
+                if appended is not None
+                else await self._bring_file(courier, versions, taken)
             )
             if error is not None:
                 if self._watch is not None:
@@ -325,13 +338,12 @@ class Distributor:
                 self._replications.add(clock.monotonic() - due_s)
             if appended is None:
                 taken[FILE] = serial_no
-        if SSCONF in versions:
-            version = self._ssconf_version
-            state = SsconfState(f"{self._ssconf_prefix}.{version}", self._ssconf.values)
+        if SSCONF in versions and SSCONF not in taken:
+            state = self._newest_ssconf()
             error = await self._bring_ssconf(courier, state)
             if error is not None:
                 return Delivery(taken, {SSCONF: error})
-            taken[SSCONF] = version
+            taken[SSCONF] = state.version
         return Delivery(taken)
 
     async def _append(self, courier: Courier) -> int | None:
@@ -351,14 +363,19 @@ class Distributor:
             return None
         return records[-1].change.version.serial_no
 
-    async def _bring_file(self, courier: Courier) -> tuple[int, str | None]:
+    async def _bring_file(
+        self, courier: Courier, versions: Versions, taken: dict[str, int]
+    ) -> tuple[int, str | None]:
         """Send the newest configuration, if possible as the parts that the node has not.
+
+        Args:
+            taken: gets the version of the simple configuration, if that went with it.
 
         Returns:
             The serial number of the version sent, and why the node refused it.
         """
         newest = self._newest()
-        if await self._patch(courier, newest):
+        if await self._patch(courier, newest, versions, taken):
             return newest.version.serial_no, None
         packed = await self._config()
         path = self._keeper.paths.globalize(self._keeper.paths.config_data)
@@ -373,21 +390,48 @@ class Distributor:
             self._file_no[courier.name] = packed.serial_no
         return packed.serial_no, error
 
-    async def _patch(self, courier: Courier, newest: Content) -> bool:
+    async def _patch(
+        self, courier: Courier, newest: Content, versions: Versions, taken: dict[str, int]
+    ) -> bool:
         """Send parts of the file; returns whether the node took them."""
         base = self._recent.get(self._file_no.pop(courier.name, 0))
-        is_known = base is not None and CONFIG in courier.copies.has
-        if base is None or not is_known or not (await self._knows(courier)).patches_config:
+        if base is None or CONFIG not in courier.copies.has:
+            return False
+        facts = await self._knows(courier)
+        if not facts.patches_config:
             return False
         parts = parts_since(base.pieces, newest.pieces)
         patch = ConfigPatch(base.version, newest.version, parts)
+        if SSCONF in versions and facts.patches_both:
+            is_taken = await self._patch_both(courier, patch, taken)
+        else:
+            result = await self._ask(
+                NodeCalls.config_patch, courier.target, patch, *self._file_details()
+            )
+            is_taken = result.error is None and result.payload
+        if is_taken:
+            self._file_no[courier.name] = newest.version.serial_no
+        return is_taken
+
+    async def _patch_both(
+        self, courier: Courier, patch: ConfigPatch, taken: dict[str, int]
+    ) -> bool:
+        """Send parts of the file, with the simple values; returns whether the node took the parts.
+
+        Of a refusal nothing is known but that both are to be sent again, each by itself.
+        """
+        state = self._newest_ssconf()
+        simple = self._ssconf_patches(courier, state)[0]
         result = await self._ask(
-            NodeCalls.config_patch, courier.target, patch, *self._file_details()
+            NodeCalls.copies_patch, courier.target, patch, *self._file_details(), simple
         )
-        if result.error is not None or not result.payload:
+        if result.error is not None:
             return False
-        self._file_no[courier.name] = newest.version.serial_no
-        return True
+        has_file, has_values = result.payload
+        if has_values:
+            self._taken_ssconf[courier.name] = state
+            taken[SSCONF] = state.version
+        return has_file
 
     async def _bring_ssconf(self, courier: Courier, state: SsconfState) -> str | None:
         """Send what a node lacks of the simple configuration; returns why it did not arrive."""
@@ -405,18 +449,11 @@ class Distributor:
 
     async def _patch_ssconf(self, courier: Courier, state: SsconfState) -> str | None:
         """Send the values that changed, or all if the node does not have the others."""
-        before = self._taken_ssconf.pop(courier.name, None)
-        tries = [("", state.values)]
-        if before is not None and SSCONF in courier.copies.has:
-            tries.insert(0, (before.name, state.changed_since(before)))
-        for base, values in tries:
+        for each in self._ssconf_patches(courier, state):
             result = await self._ask(
                 NodeCalls.ssconf_patch,
                 courier.target,
-                self._keeper.state.serial_no,
-                base,
-                state.name,
-                values,
+                *(each.serial_no, each.base, each.state, each.values),
             )
             if result.error is not None:
                 return result.error
@@ -424,6 +461,16 @@ class Distributor:
                 break
         self._taken_ssconf[courier.name] = state
         return None
+
+    def _ssconf_patches(self, courier: Courier, state: SsconfState) -> list[SsconfPatch]:
+        """Return what may be sent: the values that changed, if it is known which, then all."""
+        serial_no = self._keeper.state.serial_no
+        patches = [SsconfPatch(serial_no, "", state.name, state.values)]
+        before = self._taken_ssconf.pop(courier.name, None)
+        if before is not None and SSCONF in courier.copies.has:
+            changed = state.changed_since(before)
+            patches.insert(0, SsconfPatch(serial_no, before.name, state.name, changed))
+        return patches
 
     async def _knows(self, courier: Courier) -> NodeFacts:
         """Return the facts that tell which of our calls a node knows."""

@@ -122,6 +122,9 @@ def test_a_candidate_is_sent_what_changed(cluster: Cluster) -> None:
         client.flush_config()
         wait_until(lambda: config_of(cluster.candidate) == cluster.master.config(), "the copy")
     assert log.read_text().count("upload_file_single") == 1
+    assert "copies_patch" in log.read_text(), "the simple values go with the changes"
+    assert "config_patch" not in log.read_text()
+    assert log.read_text().count("ssconf_patch") == 1
     told = values_on(client.get_metrics())
     assert told["ganeti_wconfd_candidates_behind",] == 0
     assert told["ganeti_wconfd_replication_seconds_count",] == 3
@@ -130,6 +133,7 @@ def test_a_candidate_is_sent_what_changed(cluster: Cluster) -> None:
     client.flush_config()
     wait_until(lambda: config_of(cluster.candidate) == cluster.master.config(), "the whole file")
     assert log.read_text().count("upload_file_single") == 2
+    assert ssconf.read_all(cluster.candidate.paths) == ssconf.read_all(cluster.master.paths)
 
 
 def test_a_node_is_sent_the_simple_values_that_changed(cluster: Cluster) -> None:

@@ -20,7 +20,12 @@ from ganeti.base.text import listed_paths
 from ganeti.node_ops.context import NodeHandler
 from ganeti.node_ops.machine import config_copy
 from ganeti.objects.hypervisors import CONSOLE_PASSWORD_FILES
-from ganeti.protocol.node_rpc_values import CompressedText, ConfigPatch, FileDetails
+from ganeti.protocol.node_rpc_values import (
+    CompressedText,
+    ConfigPatch,
+    FileDetails,
+    SsconfPatch,
+)
 from ganeti.store import ssconf
 from ganeti.store.master_facts import keep_ssconf
 from ganeti.system import files
@@ -112,6 +117,20 @@ class Files(NodeHandler):
             _log_changed(keep_ssconf(self.paths, serial_no=serial_no, values=dict(values)))
             _ssconf_states[self.paths.data_dir] = state
         return True
+
+    def copies_patch(
+        self,
+        patch: ConfigPatch,
+        mode: int,
+        uid: str,
+        gid: str,
+        atime: float,
+        mtime: float,
+        simple: SsconfPatch,
+    ) -> tuple[bool, bool]:
+        if not self.config_patch(patch, mode, uid, gid, atime, mtime):
+            return False, False
+        return True, self.ssconf_patch(simple.serial_no, simple.base, simple.state, simple.values)
 
     def etc_hosts_modify(self, mode: str, name: str, ip: str | None) -> bool:
         path = self.paths.etc_hosts

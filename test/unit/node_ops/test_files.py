@@ -24,6 +24,7 @@ from ganeti.protocol.node_rpc_values import (
     ConfigPatch,
     ConfigVersion,
     FileDetails,
+    SsconfPatch,
     compress,
 )
 from ganeti.store import ssconf
@@ -284,3 +285,22 @@ def test_a_write_of_simple_values_that_failed_ends_the_state(
             node.ssconf_patch(2, "x.1", "x.2", {"master_node": "n1", "cluster_tags": "a"})
     assert not node.ssconf_patch(3, "x.1", "x.3", {"master_node": "n1", "cluster_tags": "b"})
     assert not node.ssconf_patch(3, "x.2", "x.3", {"master_node": "n1", "cluster_tags": "b"})
+
+
+def test_both_are_patched_by_one_call_the_configuration_first(context: NodeContext) -> None:
+    node = files.Files(context)
+
+    def send_both(base: int, version: int, simple: SsconfPatch) -> tuple[bool, bool]:
+        versions = ConfigVersion(base, 0.0), ConfigVersion(version, 0.0)
+        patch = ConfigPatch(*versions, [config(version)])
+        return node.copies_patch(patch, 0o640, "root", "root", 10.0, 20.0, simple)
+
+    change = SsconfPatch(2, "x.1", "x.2", {"master_node": "n1", "cluster_tags": "a"})
+    send(context, config(1))
+    assert node.ssconf_patch(1, "", "x.1", ALL)
+    assert send_both(7, 8, change) == (False, False)
+    assert tags(context) == "", "nothing is written without the configuration"
+    assert send_both(1, 2, change) == (True, True)
+    assert tags(context) == "a"
+    assert send_both(2, 3, change) == (True, False), "another state of the values is here"
+    assert json.loads(Path(context.paths.config_data).read_text())["serial_no"] == 3

@@ -45,6 +45,7 @@ OWN_CALLS = {
         "config_patch",
         "config_read",
         "config_set_aside",
+        "copies_patch",
         "drbd_accept",
         "drbd_outdate",
         "drbd_sides",

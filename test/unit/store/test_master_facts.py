@@ -34,6 +34,7 @@ def test_a_node_of_no_cluster_knows_nothing(paths: Paths) -> None:
         patches_config=True,
         keeps_ssconf=True,
         patches_ssconf=True,
+        patches_both=True,
     )
 
 
@@ -65,6 +66,7 @@ def test_a_candidate_tells_what_it_has(paths: Paths) -> None:
             patches_config=True,
             keeps_ssconf=True,
             patches_ssconf=True,
+            patches_both=True,
             claim_name="n2",
             daemons=("ganeti-luxid",),
             running_jobs=(4,),
@@ -110,6 +112,7 @@ def test_what_cannot_be_read_counts_as_not_there(paths: Paths) -> None:
         patches_config=True,
         keeps_ssconf=True,
         patches_ssconf=True,
+        patches_both=True,
     )
 
 
