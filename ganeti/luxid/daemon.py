@@ -112,6 +112,7 @@ class LuxiDaemon:
             on_quorum=self._on_quorum_changed,
             on_refused=self._watch.prompt,
             confirm=self._confirm,
+            pass_over=lambda job_id: self._submissions.pass_over(job_id),
         )
         self._watch.reporter = CopiesReporter(
             paths, NAME, self._replication.wanted, self._replication.lacking

@@ -125,6 +125,19 @@ def test_ids_that_only_others_know_are_not_given_again(cluster: LuxidCluster) ->
     assert cluster.master.start().submit_job([delay()]) == 71
 
 
+def test_ids_of_a_candidate_that_comes_back_are_not_given_again(cluster: LuxidCluster) -> None:
+    """Found by the campaign, seed 302: the new job's file was archived in place of the old one."""
+    late, _ = cluster.others
+    late.stop()
+    client = cluster.master.start()
+    first = client.submit_job([delay()])
+    job = make_job(JobId(first + 3), [delay()], (1, 1))
+    JobFiles(late.paths).write_durable(job.id, encode_job(job))
+    late.start()
+    wait_until(lambda: archived(late) == [job.id], "what was never accepted is archived")
+    assert client.submit_job([delay()]) == job.id + 1
+
+
 def test_what_is_no_job_file_elsewhere_is_left_out_and_its_id_not_given(
     cluster: LuxidCluster,
 ) -> None:

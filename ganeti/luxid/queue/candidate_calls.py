@@ -162,16 +162,22 @@ class CandidateCalls:
         facts = answer.facts
         return facts is not None and bool(facts.daemons or facts.running_jobs)
 
-    async def compare(self, target: Target, is_new: Callable[[JobId], bool]) -> tuple[JobId, ...]:
+    async def compare(
+        self, target: Target, is_new: Callable[[JobId], bool], pass_over: Callable[[int], None]
+    ) -> tuple[JobId, ...]:
         """Let a candidate archive jobs that have left the queue; returns jobs that it should get.
 
         Args:
             is_new: tells of a job whether it may be on the candidate already, and not yet here.
+            pass_over: has new jobs get higher ids than this one.  A former master may have given
+                some to jobs that it never accepted; a new job of such an id would be archived.
 
         Raises:
             GenericError: it does not answer, or refuses the call.
         """
         result = await self._rpc.call_one(NodeCalls.jobqueue_list, target)
+        if result.error is None:
+            pass_over(max([0, *result.payload.jobs, *result.payload.archived]))
         own = await asyncio.to_thread(list_queue, self._paths)
         if result.error is not None:
             if result.address and not result.error.startswith("HTTP status"):

@@ -68,6 +68,7 @@ class Replication:
         on_quorum: hears whether too few candidates answer, at each change.
         on_refused: hears that a candidate answers, but refuses the call.
         confirm: tells whether this node is still the master.
+        pass_over: has new jobs get higher ids than this one, which a candidate knows.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Replication:
         on_quorum: Callable[[bool], None],
         on_refused: Callable[[], None],
         confirm: Callable[[], Awaitable[bool]],
+        pass_over: Callable[[int], None],
     ) -> None:
         self.is_lost = False
         self._paths = paths
@@ -89,6 +91,7 @@ class Replication:
         self._on_quorum = on_quorum
         self._calls = CandidateCalls(paths, rpc, on_refused)
         self._confirm = confirm
+        self._pass_over = pass_over
         self._own_name = environment.own_hostname()
         self._names: tuple[str, ...] | None = None
         self._is_stale = True
@@ -219,7 +222,9 @@ class Replication:
 
     async def _bring_up_to_date(self, courier: Courier) -> None:
         job_ids = await self._calls.compare(
-            courier.target, is_new=lambda job_id: self._paths.job_file(job_id) in self._writing
+            courier.target,
+            is_new=lambda job_id: self._paths.job_file(job_id) in self._writing,
+            pass_over=self._pass_over,
         )
         paths = [self._paths.job_file(job_id) for job_id in job_ids]
         fixed = (self._paths.queue_version, self._paths.queue_serial)

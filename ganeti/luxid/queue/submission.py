@@ -200,6 +200,10 @@ class Submissions:
                 self._enter_unless_ended(each)
         return answers
 
+    def pass_over(self, job_id: int) -> None:
+        """Give new jobs higher ids than this one."""
+        self.last_id = max(self.last_id, job_id)
+
     def _make(self, submission: Submission, earlier: Sequence[JobId | None]) -> KnownJob:
         """Give a valid job a number, if queue, filters and the jobs it depends on allow."""
         if len(self._known_jobs) + len(self._unsaved) >= QUEUE_LENGTH_MAX:
