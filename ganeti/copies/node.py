@@ -101,6 +101,8 @@ class NodeCopies:
             self.has.pop(file, None)
             self._refused.discard(file)
             self._cut_files.discard(file)
+            if file in self._on_the_way:
+                self.in_doubt.add(file)  # what is acknowledged next was made for what it had
 
     def lacks_any(self, versions: Versions) -> bool:
         """Tell whether the node lacks one of these versions of files that it should have."""

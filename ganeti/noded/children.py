@@ -14,8 +14,8 @@ The same goes for a child that was made ahead and hangs when its call comes.  On
 left to its deadline.
 
 A child whose call only looked is kept for a moment and takes the next such call, as a fork and the
-end of a process cost more than most looks.  Where it has died before it read the call, a fresh
-child takes that.
+end of a process cost more than most looks.  Where it has died before it read the call, or hangs, a
+fresh child takes that, and no other one that was kept is trusted any more.
 """
 
 import asyncio
@@ -60,6 +60,7 @@ _ANSWER_BYTES_MAX: Final = 256 << 20
 # Children are kept for another call: so many, so long, for so many calls, as long as they are slim.
 _KEPT_MAX: Final = 4
 _KEPT_S: Final = 10.0
+_END_S_MAX: Final = 2.0  # for one that is let go
 _CALLS_MAX: Final = 200
 _SLIM_BYTES_MAX: Final = 1 << 20  # of a request and its answer
 
@@ -135,6 +136,11 @@ class _Running:
         """Tell whether it may have another call after this one: it must leave nothing behind."""
         return not call.rules.changes and self.calls_before < _CALLS_MAX
 
+    def stop_waiting(self) -> None:
+        """Drop the limit of the time for which it waits."""
+        if self.let_go is not None:
+            self.let_go.cancel()
+
     def signal_group(self, number: signal.Signals, *, leader_only: bool = False) -> None:
         """Send a signal to the child, or to it and all of its group, unless it has ended."""
         if self.pid is None or self.ended.is_set():
@@ -205,10 +211,11 @@ class Children:
         Never raises for an error of the child: a crash or a deadline is an answer too.
         """
         asked = _Asked(call, head, body, deadline_s, self._loop.time() + deadline_s, gone)
+        running: _Running | None = self._take_kept(call)
         for _ in range(_TRIES):
             replaced = self._replaced
             try:
-                running = self._take_kept(call) or self._new_child()
+                running = running or self._new_child()
             except (OSError, TransportError) as err:
                 return asked.not_run(err, self._hostname)
             try:
@@ -217,6 +224,9 @@ class Children:
                 self._keep_or_forget(running, asked)
             if answer:
                 return answer
+            if running.calls_before:
+                self._let_all_go()
+            running = None
             if answer is not None:
                 continue
             with contextlib.suppress(TimeoutError):
@@ -280,8 +290,7 @@ class Children:
         if call.rules.changes or not self._kept:
             return None
         running = self._kept.pop()
-        assert running.let_go is not None
-        running.let_go.cancel()
+        running.stop_waiting()
         running.received = bytearray()
         self._look_at_child_later(running.number, Patience())
         return running
@@ -294,19 +303,34 @@ class Children:
         has_room = len(self._kept) < _KEPT_MAX
         if running.may_stay_after(asked.call) and is_slim and is_well and is_watched and has_room:
             running.calls_before += 1
-            running.let_go = self._loop.call_later(_KEPT_S, self._forget, running)
+            running.let_go = self._loop.call_later(_KEPT_S, self._let_go, running)
             self._kept.append(running)
         else:
             self._forget(running)
 
     def _forget(self, running: _Running) -> None:
         """Let a child go; its end is nobody's business any more.  May be called again."""
-        if running.let_go is not None:
-            running.let_go.cancel()
+        running.stop_waiting()
         if running in self._kept:
             self._kept.remove(running)
         self._calls.pop(running.number, None)
         running.channel.close()
+
+    def _let_go(self, running: _Running) -> None:
+        """Let a child that waits for a call end; one that hangs is killed."""
+        running.stop_waiting()
+        self._kept.remove(running)
+        running.channel.close()
+        self._loop.call_later(_END_S_MAX, self._end, running)
+
+    def _let_all_go(self) -> None:
+        for running in list(self._kept):
+            self._let_go(running)
+
+    def _end(self, running: _Running) -> None:
+        if running.helper_pid == self._helper.pid:  # else nobody told whether it has ended
+            running.signal_group(signal.SIGKILL, leader_only=True)
+        self._forget(running)
 
     async def _converse(self, running: _Running, request: bytes) -> None:
         """Send the request, then read until the reply is complete or the child has ended."""

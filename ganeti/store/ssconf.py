@@ -129,7 +129,7 @@ def encode_values(values: Mapping[str, str]) -> dict[str, bytes]:
 def write_values(paths: Paths, values: Mapping[str, str]) -> list[str]:
     """Write the files of these keys, under the lock; return the keys with a changed value.
 
-    All values are checked before the first is written.
+    All values are checked before the first is written, and all are durable when this returns.
 
     Raises:
         OpPrereqError: see `encode_values`.
@@ -146,6 +146,8 @@ def write_values(paths: Paths, values: Mapping[str, str]) -> list[str]:
             if files.read_bytes_or_none(path) != data:
                 files.write_durable(path, data, FILE_MODE, syncs_directory=False)
                 changed.append(key)
+        if changed:
+            files.fsync_directory(paths.data_dir)
     finally:
         lock.release()
     return changed

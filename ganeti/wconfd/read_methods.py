@@ -32,7 +32,7 @@ from ganeti.config.ssconf_values import ssconf_values
 from ganeti.config.views import Base, View
 from ganeti.daemon.tally import page
 from ganeti.objects.rpc_instance import secondary_nodes
-from ganeti.wconfd.distribution import Distributor
+from ganeti.wconfd.copies.distribution import Distributor
 from ganeti.wconfd.keeper import Keeper
 
 _CHECKED_AT_ONCE: Final = 100  # objects, 1 to 2 ms; then others get their turn

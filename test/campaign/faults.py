@@ -30,7 +30,10 @@ EVERYWHERE = ("ganeti-noded", "ganeti-confd", "ganeti-mond")
 PREPARED = ("gnt-job-nursery", "gnt-job-warm")
 OF_NODED = ("noded-helper", "noded-spare", "noded-call")
 WRITTEN = {  # by whom
-    "master": ("config.data", "locks.data", "tempres.data", "job-", "serial"),
+    "master": (
+        *("config.data", "locks.data", "tempres.data", "job-", "serial"),
+        *("ssconf_instance_list", "ssconf_cluster_tags"),
+    ),
     "other": ("config.data", "job-", "serial", "ssconf_node_list"),
 }
 JOURNAL = "config.journal"

@@ -345,6 +345,23 @@ def test_a_kept_child_that_died_or_hangs_harms_no_call(
     run(handle, use)
 
 
+def test_of_many_kept_children_that_hang_one_is_waited_for(handle: HelperHandle) -> None:
+    async def use(children: Children) -> None:
+        call = [asyncio.ensure_future(looked(children, b"[1]")) for _ in range(4)]
+        await asyncio.gather(*call)
+        kept = await kept_by(children)
+        assert len(kept) == 4
+        for each in kept:
+            each.send_signal(signal.SIGSTOP)
+        await looked(children)
+        assert not set(kept) & set(await kept_by(children))
+        for each in kept:
+            await ended(each)
+        assert children._helper.pid == handle.pid
+
+    run(handle, use)
+
+
 def test_the_end_of_a_kept_child_is_noted(handle: HelperHandle) -> None:
     async def use(children: Children) -> None:
         await looked(children)
@@ -396,11 +413,13 @@ def test_a_child_is_kept_for_a_while_only(
     monkeypatch.setattr("ganeti.noded.children._KEPT_S", 1.0)
 
     async def use(children: Children) -> None:
-        await looked(children)
-        kept = await kept_by(children)
-        for each in kept:
-            await ended(each)
-        assert children._kept == []
+        for is_stopped in (False, True):
+            await looked(children)
+            [kept] = await kept_by(children)
+            if is_stopped:
+                kept.send_signal(signal.SIGSTOP)
+            await ended(kept)
+            assert children._kept == []
 
     run(handle, use)
 

@@ -48,9 +48,9 @@ from ganeti.transport.unix_server import Connection
 from ganeti.wconfd import signalling
 from ganeti.wconfd.change_methods import OwnChanges, V3Changes
 from ganeti.wconfd.committing import Committer
+from ganeti.wconfd.copies.distribution import Distributor
 from ganeti.wconfd.deaths import DeathWatch
 from ganeti.wconfd.dispatch import Dispatcher
-from ganeti.wconfd.distribution import Distributor
 from ganeti.wconfd.keeper import Keeper, StateFiles
 from ganeti.wconfd.lock_methods import LockMethods
 from ganeti.wconfd.maintenance_methods import MaintenanceMethods

@@ -20,12 +20,7 @@ from ganeti.base.text import listed_paths
 from ganeti.node_ops.context import NodeHandler
 from ganeti.node_ops.machine import config_copy
 from ganeti.objects.hypervisors import CONSOLE_PASSWORD_FILES
-from ganeti.protocol.node_rpc_values import (
-    CompressedText,
-    ConfigPatch,
-    FileDetails,
-    SsconfPatch,
-)
+from ganeti.protocol.node_rpc_values import CompressedText, ConfigPatch, FileDetails, SsconfPatch
 from ganeti.store import ssconf
 from ganeti.store.master_facts import keep_ssconf
 from ganeti.system import files

@@ -91,7 +91,7 @@ class Master(NodeHandler):
     ) -> None:
         # LuxiD asks for it at its start, and others may at the same time: what answers on the
         # address must not be this node itself.
-        with _address_lock(self.node):
+        with _address_lock(self.node, has_script=use_external_mip_script):
             if use_external_mip_script:
                 self._run_external(master_params, "start")
                 return
@@ -111,7 +111,7 @@ class Master(NodeHandler):
     def node_deactivate_master_ip(
         self, master_params: MasterNetworkParameters, *, use_external_mip_script: bool
     ) -> None:
-        with _address_lock(self.node):
+        with _address_lock(self.node, has_script=use_external_mip_script):
             if use_external_mip_script:
                 self._run_external(master_params, "stop")
                 return
@@ -151,10 +151,11 @@ class Master(NodeHandler):
         process.run([path, verb], timeout_s=timeout_s, env=env, cwd="/").check()
 
 
-def _address_lock(context: NodeContext) -> FileLock:
+def _address_lock(context: NodeContext, *, has_script: bool) -> FileLock:
+    """Return the lock of the address, once nobody else has it: the script may take its time."""
     lock = FileLock(f"{context.paths.lock_dir}/ganeti-master-ip.lock")
     try:
-        lock.acquire(timeout_s=_ADDRESS_LOCK_S)
+        lock.acquire(timeout_s=context.script_timeout_s() if has_script else _ADDRESS_LOCK_S)
     except LockError as err:
         raise GenericError(
             f"node {context.hostname} is setting the master address up or down; try again later"

@@ -188,6 +188,19 @@ def test_what_is_forgotten_while_it_is_under_way_is_not_known_to_be_there() -> N
     assert must_begin(copies).versions == {"a": 1}
 
 
+def test_what_is_forgotten_and_wanted_again_while_it_is_under_way_goes_again() -> None:
+    copies = NodeCopies()
+    copies.want("a", 7)
+    trip = must_begin(copies)
+    copies.forget(["a"])
+    copies.want("a", 7)
+    copies.arrived(trip, trip.versions, {}, 0.0)
+    assert not copies.has_version("a", 7), "it was made for what the node had before"
+    again = must_begin(copies)
+    copies.arrived(again, again.versions, {}, 0.0)
+    assert copies.has_version("a", 7)
+
+
 @given(st.integers(1, 5), st.integers(0, 12))
 def test_a_trip_has_so_many_files_at_most(files_max: int, count: int) -> None:
     copies = NodeCopies()

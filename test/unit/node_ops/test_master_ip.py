@@ -1,15 +1,17 @@
 """The master's address on a virtual node."""
 
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from fakes.shell_scripts import write_script
 
-from ganeti.base.errors import CommandError, GenericError
+from ganeti.base.errors import CommandError, GenericError, LockError
 from ganeti.base.ids import NodeUuid
 from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.machine import master
 from ganeti.objects.model import IpFamily, MasterNetworkParameters
+from ganeti.system.filelock import FileLock
 
 
 def params(ip: str) -> MasterNetworkParameters:
@@ -57,14 +59,20 @@ def test_an_external_script_does_it_when_asked(context: NodeContext, tmp_path: P
     assert log.read_text() == "start 192.0.2.1/32 lo v4\nstop 192.0.2.1/32 lo v4\n"
 
 
+@pytest.mark.parametrize("has_script", [False, True])
 def test_one_after_the_other_sets_the_address_up(
-    context: NodeContext, monkeypatch: pytest.MonkeyPatch
+    context: NodeContext, monkeypatch: pytest.MonkeyPatch, has_script: bool
 ) -> None:
-    monkeypatch.setattr(master, "_ADDRESS_LOCK_S", 0.0)
-    with master._address_lock(context), pytest.raises(GenericError, match="up or down; try again"):
-        master.Master(context).node_activate_master_ip(
-            params("127.0.0.77"), use_external_mip_script=False
-        )
-    master.Master(context).node_activate_master_ip(
-        params("127.0.0.77"), use_external_mip_script=False
-    )
+    waited: list[float] = []
+
+    def fail(_lock: FileLock, *, timeout_s: float) -> NoReturn:
+        waited.append(timeout_s)
+        raise LockError("held")
+
+    one = params("127.0.0.77")
+    with monkeypatch.context() as patch:
+        patch.setattr(FileLock, "acquire", fail)
+        with pytest.raises(GenericError, match="up or down; try again"):
+            master.Master(context).node_activate_master_ip(one, use_external_mip_script=has_script)
+    assert (waited[0] > 60) == has_script, "a script may take long"
+    master.Master(context).node_activate_master_ip(one, use_external_mip_script=False)

@@ -10,101 +10,38 @@ Source: ARCHITECTURE, invariants 8 and 9; config.json, "ssconf"; node_rpc.json.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import os
-import uuid
-import weakref
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Concatenate, Final, ParamSpec, TypeVar
+from collections.abc import Iterator
+from typing import Final
 
 from ganeti.base import metrics
 from ganeti.base.errors import GenericError, OpExecError
 from ganeti.clients import master_poll
 from ganeti.clients.async_node_rpc import AsyncNodeRpcClient
-from ganeti.clients.couriers import (
-    GREETING_S_MAX,
-    Courier,
-    Couriers,
-    Delivery,
-    NodeSilentError,
-    Spawn,
-)
-from ganeti.clients.node_rpc import RpcResult, Target
-from ganeti.config.deltas.journal import Record, record_of
+from ganeti.clients.couriers import GREETING_S_MAX, Courier, Couriers, Delivery, Spawn
+from ganeti.clients.node_rpc import Target
+from ganeti.config.deltas.journal import record_of
 from ganeti.config.index import NODES
-from ganeti.config.ssconf_values import SsconfComposer
-from ganeti.config.state import Flush, parts_since
+from ganeti.config.state import Flush
 from ganeti.copies.node import PATIENCE_S, NodeCopies, Versions, Wanted
 from ganeti.copies.quorum import Tally
 from ganeti.daemon.master_watch import MasterWatch
 from ganeti.daemon.tally import Histogram, written
 from ganeti.jobs.votes import Answer
 from ganeti.objects.model import Node
-from ganeti.protocol.node_calls import NodeCalls
-from ganeti.protocol.node_rpc_values import (
-    CompressedText,
-    ConfigPatch,
-    ConfigVersion,
-    NodeFacts,
-    SsconfPatch,
-)
-from ganeti.store import lease, ssconf
-from ganeti.store.config_file import FILE_MODE
-from ganeti.system import clock, files
+from ganeti.store import lease
+from ganeti.system import clock
+from ganeti.wconfd.copies.own import OwnValues
+from ganeti.wconfd.copies.sending import CONFIG, FILE, SSCONF, Sender, SimpleValues
 from ganeti.wconfd.keeper import Keeper
 
 logger = logging.getLogger(__name__)
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-CONFIG: Final = "config"  # its versions are its serial numbers
-FILE: Final = "config.data"  # where a journal is kept: the file as such, which follows later
-SSCONF: Final = "ssconf"
-
 FLUSH_S_MAX: Final = 10.0  # the time for enough candidates
 FINISH_S_MAX: Final = 2.0
 TRIP_S_MAX: Final = 60.0  # a large configuration over a slow line
-RECORDS_MAX: Final = 256  # that a candidate may lack; one that lacks more is sent the file
-RECENT_MAX: Final = 16  # versions that a patch may start from
 _CANDIDATE_DELAY_S_MAX: Final = 1.5  # it is to have everything soon after it is back
 _OTHERS_DELAY_S_MAX: Final = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """A version of the configuration, and the pieces of its file."""
-
-    version: ConfigVersion
-    pieces: list[bytes]
-
-
-@dataclass(frozen=True, slots=True, weakref_slot=True)
-class Packed:
-    """A whole file as the node call takes it; in memory only while it is on its way to somebody."""
-
-    serial_no: int
-    content: CompressedText
-
-
-@dataclass(frozen=True, slots=True)
-class SsconfState:
-    """A version of the simple configuration; no other process of ours has one of that name."""
-
-    name: str
-    version: int
-    values: Mapping[str, str]
-
-    def changed_since(self, before: SsconfState) -> dict[str, str]:
-        """Return the values that differ, and the one by which a node knows its master."""
-        return {
-            key: value
-            for key, value in self.values.items()
-            if key == "master_node" or before.values.get(key) != value
-        }
 
 
 class Distributor:
@@ -129,19 +66,11 @@ class Distributor:
         self._nodes: dict[str, Node] = {}  # by name
         self._strangers: dict[str, int] = {}  # node -> serial number that was told
         self._couriers = Couriers(self, spawn, files_max=3, trip_s_max=TRIP_S_MAX)
-        self._ssconf = SsconfComposer(keeper.durable)
-        self._ssconf_version = 1
-        self._ssconf_prefix = uuid.uuid4().hex
-        self._taken_ssconf: dict[str, SsconfState] = {}  # by node
-        self._packed: Callable[[], Packed | None] = lambda: None
-        self._packing = asyncio.Lock()
-        self._recent: dict[int, Content] = {}  # by serial number
-        self._file_no: dict[str, int] = {}  # node -> serial number of the file that it took last
-        self._records: deque[Record] = deque(maxlen=RECORDS_MAX)
+        self._simple = SimpleValues(keeper)
+        self._own = OwnValues(keeper.paths, self._simple, spawn)
+        self._sender = Sender(keeper, rpc)
         self._due_since: dict[str, float] = {}  # candidate -> the first change that it lacks
         self._replications = Histogram(metrics.WCONFD_REPLICATION_S)
-        self._facts: dict[str, NodeFacts] = {}  # node -> which of our calls it knows
-        self._write_own_ssconf({})
         self._renew_nodes()
         keeper.on_flush(self.changed)
         keeper.on_file(self.start)
@@ -151,11 +80,9 @@ class Distributor:
     def changed(self, flush: Flush) -> None:
         """Note that the configuration was written."""
         if self._keeper.checkpoints is not None:
-            self._records.append(record_of(flush.base, flush.version, flush.changed))
-        before = self._ssconf.values
-        if self._ssconf.follow(flush.changed):
-            self._ssconf_version += 1
-            self._write_own_ssconf(before)
+            self._sender.remember(record_of(flush.base, flush.version, flush.changed))
+        if self._simple.follow(flush):
+            self._own.follow()
         if any(table == NODES for table, _ in flush.changed):
             self._renew_nodes()
         now = clock.monotonic()
@@ -186,7 +113,7 @@ class Distributor:
                 courier.copies.want(CONFIG, self._keeper.state.serial_no)
                 if self._keeper.checkpoints is not None:
                     courier.copies.want(FILE, self._keeper.checkpoints.file_version.serial_no)
-            courier.copies.want(SSCONF, self._ssconf_version)
+            courier.copies.want(SSCONF, self._simple.state.version)
         self._couriers.start_soon()
 
     async def begin_again(self) -> None:
@@ -194,7 +121,7 @@ class Distributor:
 
         Returns when each node that had failed before is back, or has failed again.
         """
-        self._write_own_ssconf({})
+        self._own.write_all_again()
         for courier in self._couriers:
             courier.copies.forget([CONFIG, FILE, SSCONF])
         self._couriers.hurry()
@@ -206,14 +133,7 @@ class Distributor:
             return not any(copies.is_missing and not copies.rests(now) for copies in online)
 
         await self._couriers.wait_until(CONFIG, are_tried, GREETING_S_MAX + PATIENCE_S)
-
-    def _write_own_ssconf(self, before: Mapping[str, str]) -> None:
-        now = self._ssconf.values
-        changed = {key: value for key, value in now.items() if before.get(key) != value}
-        try:
-            ssconf.write_values(self._keeper.paths, changed)
-        except (OSError, GenericError) as err:
-            logger.warning("Cannot write the simple configuration here: %s; going on", err)
+        await self._own.wait(PATIENCE_S)
 
     def _renew_nodes(self) -> None:
         view = self._keeper.durable
@@ -223,6 +143,7 @@ class Distributor:
             before = self._nodes.get(name)
             if before is not None and before.uuid != node.uuid:
                 self._couriers.remove(name)
+                self._sender.forget(name)
                 before = None
             target = Target(name, node.primary_ip, offline=node.offline)
             courier = self._couriers.get(name)
@@ -243,33 +164,8 @@ class Distributor:
         for name in self._nodes.keys() - found.keys():
             self._couriers.remove(name)
             self._due_since.pop(name, None)
-            self._taken_ssconf.pop(name, None)
+            self._sender.forget(name)
         self._nodes = found
-
-    async def _config(self) -> Packed:
-        """Return the newest configuration, packed once for all that get it at the same time."""
-        async with self._packing:
-            serial_no, pieces = self._keeper.state.serial_no, self._keeper.state.pieces
-            packed = self._packed()
-            if packed is None or packed.serial_no != serial_no:
-                packed = Packed(serial_no, await asyncio.to_thread(_pack, pieces))
-                self._packed = weakref.ref(packed)
-            return packed
-
-    def _newest(self) -> Content:
-        """Return the newest configuration; it is remembered, as the base of the next ones."""
-        state = self._keeper.state
-        found = self._recent.get(state.serial_no)
-        if found is None:
-            found = Content(ConfigVersion(state.serial_no, state.mtime), state.pieces)
-            self._recent[state.serial_no] = found
-            while len(self._recent) > RECENT_MAX:
-                del self._recent[next(iter(self._recent))]
-        return found
-
-    def _newest_ssconf(self) -> SsconfState:
-        version = self._ssconf_version
-        return SsconfState(f"{self._ssconf_prefix}.{version}", version, self._ssconf.values)
 
     # The interface for the couriers.
 
@@ -323,192 +219,31 @@ class Distributor:
         if courier.copies.is_missing:
             due_s = None  # it was away
         if CONFIG in versions or FILE in versions:
-            appended = None if FILE in versions else await self._append(courier)
-            serial_no, error = (
-                (appended, None)
-                if appended is not None
-                else await self._bring_file(courier, versions, taken)
-            )
-            if error is not None:
-                if self._watch is not None:
-                    self._watch.prompt()  # it may follow another master
-                return Delivery({}, {CONFIG: error})
-            taken[CONFIG] = serial_no
+            appended = None if FILE in versions else await self._sender.append(courier)
+            if appended is not None:
+                taken[CONFIG] = appended
+            else:
+                simple = self._simple.state if SSCONF in versions else None
+                sent = await self._sender.send_file(courier, simple)
+                if sent.error is not None:
+                    return self._refused(taken, CONFIG, sent.error)
+                taken[CONFIG] = taken[FILE] = sent.serial_no
+                if simple is not None and sent.has_simple:
+                    taken[SSCONF] = simple.version
             if due_s is not None:
                 self._replications.add(clock.monotonic() - due_s)
-            if appended is None:
-                taken[FILE] = serial_no
         if SSCONF in versions and SSCONF not in taken:
-            state = self._newest_ssconf()
-            error = await self._bring_ssconf(courier, state)
+            state = self._simple.state
+            error = await self._sender.send_simple(courier, state)
             if error is not None:
-                return Delivery(taken, {SSCONF: error})
+                return self._refused(taken, SSCONF, error)
             taken[SSCONF] = state.version
         return Delivery(taken)
 
-    async def _append(self, courier: Courier) -> int | None:
-        """Send the changes that a node lacks, for its journal.
-
-        Returns:
-            The serial number that it has now; None if it needs the whole file.
-        """
-        has = courier.copies.has.get(CONFIG)
-        records = list(self._records)
-        first = next((n for n, r in enumerate(records) if r.change.base.serial_no == has), None)
-        if first is None or not (await self._knows(courier)).patches_config:
-            return None
-        lines = b"".join(record.line for record in records[first:]).decode()
-        result = await self._ask(NodeCalls.config_append, courier.target, CompressedText(lines))
-        if result.error is not None or not result.payload:
-            return None
-        return records[-1].change.version.serial_no
-
-    async def _bring_file(
-        self, courier: Courier, versions: Versions, taken: dict[str, int]
-    ) -> tuple[int, str | None]:
-        """Send the newest configuration, if possible as the parts that the node has not.
-
-        Args:
-            taken: gets the version of the simple configuration, if that went with it.
-
-        Returns:
-            The serial number of the version sent, and why the node refused it.
-        """
-        newest = self._newest()
-        if await self._patch(courier, newest, versions, taken):
-            return newest.version.serial_no, None
-        packed = await self._config()
-        path = self._keeper.paths.globalize(self._keeper.paths.config_data)
-        error = await self._call(
-            NodeCalls.upload_file_single,
-            courier.target,
-            path,
-            packed.content,
-            *self._file_details(),
-        )
-        if error is None:
-            self._file_no[courier.name] = packed.serial_no
-        return packed.serial_no, error
-
-    async def _patch(
-        self, courier: Courier, newest: Content, versions: Versions, taken: dict[str, int]
-    ) -> bool:
-        """Send parts of the file; returns whether the node took them."""
-        base = self._recent.get(self._file_no.pop(courier.name, 0))
-        if base is None or CONFIG not in courier.copies.has:
-            return False
-        facts = await self._knows(courier)
-        if not facts.patches_config:
-            return False
-        parts = parts_since(base.pieces, newest.pieces)
-        patch = ConfigPatch(base.version, newest.version, parts)
-        if SSCONF in versions and facts.patches_both:
-            is_taken = await self._patch_both(courier, patch, taken)
-        else:
-            result = await self._ask(
-                NodeCalls.config_patch, courier.target, patch, *self._file_details()
-            )
-            is_taken = result.error is None and result.payload
-        if is_taken:
-            self._file_no[courier.name] = newest.version.serial_no
-        return is_taken
-
-    async def _patch_both(
-        self, courier: Courier, patch: ConfigPatch, taken: dict[str, int]
-    ) -> bool:
-        """Send parts of the file, with the simple values; returns whether the node took the parts.
-
-        Of a refusal nothing is known but that both are to be sent again, each by itself.
-        """
-        state = self._newest_ssconf()
-        simple = self._ssconf_patches(courier, state)[0]
-        result = await self._ask(
-            NodeCalls.copies_patch, courier.target, patch, *self._file_details(), simple
-        )
-        if result.error is not None:
-            return False
-        has_file, has_values = result.payload
-        if has_values:
-            self._taken_ssconf[courier.name] = state
-            taken[SSCONF] = state.version
-        return has_file
-
-    async def _bring_ssconf(self, courier: Courier, state: SsconfState) -> str | None:
-        """Send what a node lacks of the simple configuration; returns why it did not arrive."""
-        facts, target = await self._knows(courier), courier.target
-        if not facts.keeps_ssconf:
-            return await self._call(NodeCalls.write_ssconf_files, target, state.values)
-        if facts.patches_ssconf:
-            error = await self._patch_ssconf(courier, state)
-        else:
-            serial_no = self._keeper.state.serial_no
-            error = await self._call(NodeCalls.ssconf_accept, target, serial_no, state.values)
-        if error is not None and self._watch is not None:
-            self._watch.prompt()  # it may follow another master
-        return error
-
-    async def _patch_ssconf(self, courier: Courier, state: SsconfState) -> str | None:
-        """Send the values that changed, or all if the node does not have the others."""
-        for each in self._ssconf_patches(courier, state):
-            result = await self._ask(
-                NodeCalls.ssconf_patch,
-                courier.target,
-                *(each.serial_no, each.base, each.state, each.values),
-            )
-            if result.error is not None:
-                return result.error
-            if result.payload:
-                break
-        self._taken_ssconf[courier.name] = state
-        return None
-
-    def _ssconf_patches(self, courier: Courier, state: SsconfState) -> list[SsconfPatch]:
-        """Return what may be sent: the values that changed, if it is known which, then all."""
-        serial_no = self._keeper.state.serial_no
-        patches = [SsconfPatch(serial_no, "", state.name, state.values)]
-        before = self._taken_ssconf.pop(courier.name, None)
-        if before is not None and SSCONF in courier.copies.has:
-            changed = state.changed_since(before)
-            patches.insert(0, SsconfPatch(serial_no, before.name, state.name, changed))
-        return patches
-
-    async def _knows(self, courier: Courier) -> NodeFacts:
-        """Return the facts that tell which of our calls a node knows."""
-        known = self._facts.get(courier.name)
-        if known is None:
-            answer = await master_poll.ask_one(self._rpc, courier.target)
-            facts = answer.facts if isinstance(answer, Answer) else None
-            known = self._facts[courier.name] = facts or NodeFacts(master_name="")
-        return known
-
-    def _file_details(self) -> tuple[int, str, str, float, float]:
-        """Return mode, user, group and times of the file."""
-        uid, gid = files.owner_names(os.stat(self._keeper.paths.config_data))
-        now = clock.now()
-        return FILE_MODE, uid, gid, now, now
-
-    async def _call(
-        self,
-        method: Callable[Concatenate[NodeCalls, P], object],
-        target: Target,
-        *args: P.args,
-        **named: P.kwargs,
-    ) -> str | None:
-        """Make a call; returns why the node refused."""
-        return (await self._ask(method, target, *args, **named)).error
-
-    async def _ask(
-        self,
-        method: Callable[Concatenate[NodeCalls, P], R],
-        target: Target,
-        *args: P.args,
-        **named: P.kwargs,
-    ) -> RpcResult[R]:
-        """Make a call on a node that answers."""
-        result = await self._rpc.call_one(method, target, *args, **named)
-        if result.address or result.offline:
-            raise NodeSilentError(result.error)
-        return result
+    def _refused(self, taken: Versions, file: str, error: str) -> Delivery:
+        if self._watch is not None:
+            self._watch.prompt()  # the node may follow another master
+        return Delivery(taken, {file: error})
 
     def on_result(self, courier: Courier, *, was_missing: bool, error_before: str | None) -> None:
         """As declared."""
@@ -520,7 +255,7 @@ class Distributor:
                 "Cannot bring the configuration to node %s: %s; trying again", courier.name, error
             )
         if was_missing:
-            self._facts.pop(courier.name, None)  # another version may run there now
+            self._sender.forget_facts(courier.name)
         if error is None and error_before is not None:
             logger.info("Node %s has the configuration again", courier.name)
 
@@ -553,7 +288,7 @@ class Distributor:
                 "offline": courier.target.offline,
                 "serial_no": courier.copies.has.get(CONFIG, 0),
                 "wanted_serial_no": self._keeper.state.serial_no,
-                "ssconf_is_current": courier.copies.has_version(SSCONF, self._ssconf_version),
+                "ssconf_is_current": courier.copies.has_version(SSCONF, self._simple.state.version),
                 "error": courier.copies.error,
             }
             for courier in self._couriers
@@ -572,7 +307,7 @@ class Distributor:
         Raises:
             OpExecError: not enough candidates could be reached; names the others.
         """
-        serial_no, ssconf_version = self._keeper.state.serial_no, self._ssconf_version
+        serial_no, ssconf_version = self._keeper.state.serial_no, self._simple.state.version
         self.start()
 
         def lacking() -> list[Courier]:
@@ -602,6 +337,7 @@ class Distributor:
         if group is None and not self._tally(serial_no).is_enough:
             raise self._not_enough(serial_no)
         await self._couriers.wait_for_all(CONFIG, lacking)
+        await self._own.wait(PATIENCE_S)
 
     def _is_up_to_date(self, courier: Courier, serial_no: int, ssconf_version: int) -> bool:
         if not courier.copies.has_version(SSCONF, ssconf_version):
@@ -631,10 +367,3 @@ class Distributor:
             f"the configuration is not on enough master candidates; missing are {missing}."
             " Mark nodes that are gone with 'gnt-node modify --offline yes NODE'"
         )
-
-
-def _pack(pieces: list[bytes]) -> CompressedText:
-    """Return the content of the file as the node call takes it."""
-    content = CompressedText(b"".join(pieces))
-    content.to_wire()
-    return content
