@@ -26,6 +26,9 @@ _PREFIXES: Final = {"ovf": _OVF, "rasd": _RASD, "vssd": _VSSD}
 _CPU, _MEMORY, _ETHERNET, _DISK, _CONTROLLER = "3", "4", "10", "17", "5"
 _DISK_RESOURCE: Final = "/disk/"
 _MIB: Final = 1 << 20
+_BYTES_MAX: Final = (1 << 63) - 1  # of a file, and so of a disk
+_DIGITS_MAX: Final = len(str(_BYTES_MAX))
+_SHOWN_MAX: Final = 60  # letters of a value that cannot be used
 _POWER: Final = re.compile(r"byte\s*\*\s*(2|10)\s*\^\s*(\d{1,2})")
 _WORDS: Final = {"": 0, "byte": 0, "bytes": 0, "kilobytes": 10, "megabytes": 20, "gigabytes": 30}
 _MANIFEST_LINE: Final = re.compile(r"(SHA1|SHA256|SHA512)\s?\((.+)\)\s?=\s?([0-9A-Fa-f]+)")
@@ -69,10 +72,8 @@ def read_machine(data: bytes) -> OvfMachine:
     Raises:
         ProtocolError: it is none that can be used; says why.
     """
-    if b"<!DOCTYPE" in data or b"<!ENTITY" in data:
-        raise ProtocolError("it has a document type with entities of its own, which is not taken")
     try:
-        root = ET.fromstring(data)  # noqa: S314 - entities are refused above
+        root = ET.fromstring(data, ET.XMLParser(target=_WithoutDoctype()))  # noqa: S314 - no entities
     except (ET.ParseError, LookupError, ValueError) as err:
         raise ProtocolError(f"it is not XML: {err}") from err
     if root.tag != _q("ovf:Envelope"):
@@ -84,11 +85,23 @@ def read_machine(data: bytes) -> OvfMachine:
     name = systems[0].findtext(_q("ovf:Name")) or systems[0].get(_q("ovf:id")) or ""
     return OvfMachine(
         name=name.strip(),
-        vcpus=sum(_number(i, "VirtualQuantity") for i in items if _type(i) == _CPU) or 1,
+        vcpus=sum(_quantity(i) for i in items if _type(i) == _CPU) or 1,
         memory_mib=sum(_memory_mib(i) for i in items if _type(i) == _MEMORY) or 128,
         disks=list(_disks(root, items)),
         nics=[_nic(item) for item in items if _type(item) == _ETHERNET][:_DEVICES_MAX],
     )
+
+
+class _WithoutDoctype(ET.TreeBuilder):
+    """Refuses documents with a document type, whatever their encoding: only there are entities."""
+
+    def doctype(self, _name: str, _public: str, _system: str) -> None:
+        """Take no document type.
+
+        Raises:
+            ProtocolError: always.
+        """
+        raise ProtocolError("it has a document type with entities of its own, which is not taken")
 
 
 def _values(item: ET.Element) -> dict[str, str]:
@@ -99,16 +112,40 @@ def _type(item: Mapping[str, str]) -> str:
     return item.get("ResourceType", "")
 
 
-def _number(item: Mapping[str, str], name: str) -> int:
-    text = item.get(name, "")
-    if not text.isascii() or not text.isdigit():
-        raise ProtocolError(f"{name} of {item.get('ElementName') or 'an item'} is {text!r}")
+def quantity(text: str, label: str) -> int:
+    """Return the number that a text is.
+
+    Args:
+        label: names it in the error.
+
+    Raises:
+        ProtocolError: it is none, or has too many digits.
+    """
+    if not text.isascii() or not text.isdigit() or len(text) > _DIGITS_MAX:
+        raise ProtocolError(
+            f"{label} is {text[:_SHOWN_MAX]!r}, which is no number that can be used"
+        )
     return int(text)
 
 
+def _quantity(item: Mapping[str, str]) -> int:
+    return quantity(item.get("VirtualQuantity", ""), f"VirtualQuantity of {_label(item)}")
+
+
+def _label(item: Mapping[str, str]) -> str:
+    return item.get("ElementName") or "an item"
+
+
+def _size_bytes(item: Mapping[str, str], unit: str) -> int:
+    """Return a quantity of memory, or of a disk."""
+    size = _quantity(item) * _unit_bytes(unit)
+    if size > _BYTES_MAX:
+        raise ProtocolError(f"the size of {_label(item)} is above {_BYTES_MAX} bytes")
+    return size
+
+
 def _memory_mib(item: Mapping[str, str]) -> int:
-    units = item.get("AllocationUnits") or "MegaBytes"
-    return -(-_number(item, "VirtualQuantity") * _unit_bytes(units) // _MIB)
+    return -(-_size_bytes(item, item.get("AllocationUnits") or "MegaBytes") // _MIB)
 
 
 def _unit_bytes(text: str) -> int:
@@ -119,7 +156,7 @@ def _unit_bytes(text: str) -> int:
         return value
     power = _WORDS.get(text.strip().lower())
     if power is None:
-        raise ProtocolError(f"the unit {text!r} is not known")
+        raise ProtocolError(f"the unit {text[:_SHOWN_MAX]!r} is not known")
     return 1 << power
 
 
@@ -140,14 +177,16 @@ def _disks(root: ET.Element, items: Sequence[Mapping[str, str]]) -> Iterator[Ovf
             raise ProtocolError(f"disk {identity!r} has no file")
         if disk.get(_q("ovf:parentRef")):
             raise ProtocolError(f"disk {identity!r} is the difference to another one")
-        capacity = {"VirtualQuantity": disk.get(_q("ovf:capacity"), "")}
-        unit = _unit_bytes(disk.get(_q("ovf:capacityAllocationUnits"), ""))
+        capacity = {
+            "ElementName": f"disk {identity!r}",
+            "VirtualQuantity": disk.get(_q("ovf:capacity"), ""),
+        }
         compression = file.get(_q("ovf:compression"), "")
         if compression not in ("", "identity", "gzip"):
             raise ProtocolError(f"the compression {compression!r} is not known")
         yield OvfDisk(
             file=unquote(file.get(_q("ovf:href"), "")),
-            size_bytes=_number(capacity, "VirtualQuantity") * unit,
+            size_bytes=_size_bytes(capacity, disk.get(_q("ovf:capacityAllocationUnits"), "")),
             format=disk.get(_q("ovf:format"), ""),
             is_gzip=compression == "gzip",
         )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ganeti.base.errors import ErrorCode, OpPrereqError, ProtocolError, wrong_state
+from ganeti.base.errors import ErrorCode, OpExecError, OpPrereqError, ProtocolError, wrong_state
 from ganeti.cli.ovf import envelope, images
 from ganeti.cli.ovf.envelope import OvfDisk, OvfMachine
 from ganeti.protocol.export_description import (
@@ -100,12 +100,14 @@ def _write(
     say: Callable[[str], None],
 ) -> list[str]:
     """Write all files; returns their names in the order of an archive."""
+    vcpus, memory_mib = _count(found, "vcpus", "1"), _count(found, "maxmem", "128")
     disks, digests = list[OvfDisk](), dict[str, str]()
     for index, disk in enumerate(found.disks):
         file = f"{name}-disk{index}{images.ENDINGS[kind]}"
         written = os.path.join(made, file)
         say(f"Disk {index}: {disk.size_mib} MiB, as {kind}")
         images.from_raw(os.path.join(source, disk.dump), kind, written)
+        os.chmod(written, _FILE_MODE)
         disks.append(
             OvfDisk(
                 file=file,
@@ -117,8 +119,8 @@ def _write(
         digests[file] = images.digest_of(written)
     machine = OvfMachine(
         name=name,
-        vcpus=int(found.beparams.get("vcpus", "1")),
-        memory_mib=int(found.beparams.get("maxmem", "128")),
+        vcpus=vcpus,
+        memory_mib=memory_mib,
         disks=disks,
         nics=[
             {"network": nic.get("network") or nic.get("link") or _NETWORK}
@@ -134,7 +136,27 @@ def _write(
     return [document, manifest, *(disk.file for disk in disks)]
 
 
+def _count(found: ExportDescription, name: str, default: str) -> int:
+    """Return a back-end parameter that is a number."""
+    try:
+        return envelope.quantity(found.beparams.get(name, default), name)
+    except ProtocolError as err:
+        raise OpPrereqError(f"the export cannot be written so: {err.message}") from err
+
+
 def _pack(made: str, names: list[str], path: str) -> None:
-    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as archive:
-        for name in names:
-            archive.add(os.path.join(made, name), arcname=name)
+    """Write an archive.
+
+    Raises:
+        OpExecError: the kind of archive that OVF wants cannot hold a file.
+    """
+    with open(path, "xb") as out:
+        os.fchmod(out.fileno(), _FILE_MODE)  # it has the contents of all disks
+        with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+            for name in names:
+                try:
+                    archive.add(os.path.join(made, name), arcname=name)
+                except ValueError as err:  # too large, or its name too long, for this kind
+                    raise OpExecError(
+                        f"{name} cannot be in an OVA ({err}); leave out --ova"
+                    ) from err

@@ -1,7 +1,8 @@
 """Disks of other programs: what they are, and their conversion by ``qemu-img``.
 
-A file is opened as what its first bytes say.  One that refers to other files of this machine is
-refused, as whoever made it would get to read these.
+A file is opened as what its first bytes say.  Without any such bytes it is a raw disk, unless its
+description says otherwise: every file can be read as a raw disk.  One that refers to other files of
+this machine is refused, as whoever made it would get to read these.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import contextlib
 import gzip
 import hashlib
 import os
+import re
+import zlib
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -21,8 +24,22 @@ QEMU_IMG: Final = "qemu-img"
 INFO_TIMEOUT_S: Final = 120.0
 CONVERT_TIMEOUT_S: Final = 24 * 3600.0
 _CHUNK_BYTES: Final = 1 << 20
-_MAGIC: Final = {b"QFI\xfb": "qcow2", b"KDMV": "vmdk", b"vhdxfile": "vhdx", b"<<< ": "vdi"}
+_MAGIC: Final = {
+    b"QFI\xfb": "qcow2",
+    b"KDMV": "vmdk",
+    b"vhdxfile": "vhdx",
+    b"conectix": "vpc",
+    b"<<< ": "vdi",
+}
+COMPRESSED: Final[Mapping[bytes, str]] = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz"}
+"""The first bytes of compressed files, and the programs for them."""
+_SPARSE_OF_ESX: Final = b"COWD"  # VMDK in files of a kind that OVF does not name
+# In the URIs of formats: one of these has a magic.  A flat VMDK is a raw disk.
+_HAS_MAGIC: Final = re.compile(
+    r"vmdk(?!.*flat)|qcow|vhd|vdi|virtualbox|bb676673|linkid=137171", re.IGNORECASE
+)
 _DESCRIPTOR: Final = b"# Disk DescriptorFile"
+HEAD_BYTES: Final = len(_DESCRIPTOR)  # the longest of these
 _FOOTER: Final = (b"conectix", 512)  # of a VHD, at its end
 # By the words of commands: the format of QEMU, and its options.
 _WRITTEN: Final[Mapping[str, tuple[str, ...]]] = {
@@ -33,24 +50,47 @@ _WRITTEN: Final[Mapping[str, tuple[str, ...]]] = {
 ENDINGS: Final = {"vmdk": ".vmdk", "cow": ".qcow2", "raw": ".raw"}
 
 
-def format_of(path: str) -> str:
-    """Return the format of an image, by its content alone.
+def format_of(path: str, declared: str) -> str:
+    """Return the format of an image, by its content.
+
+    Args:
+        declared: the URI of the format that its description names, or "".
 
     Raises:
-        OpPrereqError: it is only the description of other files.
+        OpPrereqError: it is only the description of other files, is compressed, of a kind that is
+            not taken, or not as it is declared.
     """
+    name = os.path.basename(path)
     with open(path, "rb") as file:
-        head = file.read(len(_DESCRIPTOR))
+        head = file.read(HEAD_BYTES)
         size = os.fstat(file.fileno()).st_size
         file.seek(max(0, size - _FOOTER[1]))
         tail = file.read(len(_FOOTER[0]))
     if head.startswith(_DESCRIPTOR):
         raise OpPrereqError(
-            f"{os.path.basename(path)} only describes other files; disks of VMware have to be"
+            f"{name} only describes other files; disks of VMware have to be stream-optimised"
+        )
+    if head.startswith(_SPARSE_OF_ESX):
+        raise OpPrereqError(
+            f"{name} is a sparse disk of ESX (COWD), which is not taken; disks of VMware have to be"
             " stream-optimised"
         )
-    found = next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
-    return found or ("vpc" if tail == _FOOTER[0] else "raw")
+    if program := begins_as(COMPRESSED, head):
+        raise OpPrereqError(
+            f"{name} is compressed by {program}, which its description does not say"
+        )
+    found = begins_as(_MAGIC, head) or ("vpc" if tail == _FOOTER[0] else "")
+    if not found and _HAS_MAGIC.search(declared):
+        raise OpPrereqError(
+            f"{name} is damaged: it does not begin as a disk of the format that is declared for it,"
+            f" {declared:.100}"
+        )
+    return found or "raw"
+
+
+def begins_as(table: Mapping[bytes, str], head: bytes) -> str:
+    """Return the row of a table of first bytes that fits, or ""."""
+    return next((found for magic, found in table.items() if head.startswith(magic)), "")
 
 
 def size_of(path: str, kind: str) -> int:
@@ -122,7 +162,7 @@ def unpack_gzip(path: str, target: str, *, bytes_max: int) -> None:
                 if left < 0:
                     raise OpPrereqError(f"{name} has more content than the disk that it is")
                 out.write(chunk)
-        except (EOFError, gzip.BadGzipFile, ValueError) as err:
+        except (EOFError, gzip.BadGzipFile, zlib.error) as err:
             raise OpPrereqError(f"{name} is damaged: {err}") from err
 
 

@@ -11,7 +11,7 @@ import re
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,6 +29,7 @@ from ganeti.system import clock, files
 
 _MIB: Final = 1 << 20
 _XML_BYTES_MAX: Final = 16 << 20
+_DOCUMENT: Final = ".ovf"
 _SLACK_BYTES: Final = 64 << 20  # of formats with tables of their own
 _DIRECTORY_MODE: Final = 0o750
 _CONFIG_MODE: Final = 0o600
@@ -94,45 +95,89 @@ def import_ovf(path: str, directory: str, wish: Wish, say: Callable[[str], None]
 
 
 def _open(path: str, work: str) -> Source:
-    """Unpack an OVA, or take the files beside an OVF; everything is there, and as it was."""
+    """Unpack an OVA, or take the files beside an OVF; all of use are there, and as they were."""
+    _check_compression(path)
     if tarfile.is_tarfile(path):
         directory = os.path.join(work, "archive")
         files.ensure_directory(directory, _DIRECTORY_MODE)
-        document = _unpack(path, directory)
+        document, machine = _unpack(path, directory)
     else:
         directory, document = os.path.split(os.path.abspath(path))
-    try:
-        data = files.read_bytes(os.path.join(directory, document), _XML_BYTES_MAX)
-        machine = envelope.read_machine(data)
-        _check_names(machine, directory)
-        _check_manifest(document, directory)
-    except ProtocolError as err:
-        raise OpPrereqError(f"{document} cannot be used: {err.message}") from err
+        machine = _described(document, directory)
+    _check_names(machine, directory)
+    _check_manifest(document, machine, directory)
     return Source(directory, machine)
 
 
-def _unpack(path: str, directory: str) -> str:
-    """Unpack an archive of plain files; returns the name of its first one, which describes it."""
-    names = list[str]()
+def _check_compression(path: str) -> None:
+    """Refuse a compressed archive: nobody knows how much is in it."""
+    with open(path, "rb") as file:
+        head = file.read(images.HEAD_BYTES)
+    if program := images.begins_as(images.COMPRESSED, head):
+        raise OpPrereqError(f"{path} is compressed by {program}, and an OVA is not; decompress it")
+
+
+def _described(document: str, directory: str) -> OvfMachine:
+    """Read the description of a machine."""
     try:
-        with tarfile.open(path) as archive:
+        data = files.read_bytes(os.path.join(directory, document), _XML_BYTES_MAX)
+        return envelope.read_machine(data)
+    except ProtocolError as err:
+        raise OpPrereqError(f"{document} cannot be used: {err.message}") from err
+
+
+def _unpack(path: str, directory: str) -> tuple[str, OvfMachine]:
+    """Unpack the first file of an archive, and those that this one describes.
+
+    Returns:
+        Its name, and the machine that it describes.
+    """
+    document, machine = "", None
+    seen, wanted = set[str](), set[str]()
+    try:
+        with tarfile.open(path, "r:") as archive:
             for member in archive:
                 name = member.name.removeprefix("./")
-                if not member.isfile() or not _is_plain(name) or name in names:
+                if name in seen or not _is_plain(name) or not _is_whole(member):
                     raise OpPrereqError(
                         f"the archive has a member {member.name!r}, which is not a file of its own"
-                        " directory; it is not taken"
+                        " directory with all of its content; it is not taken"
                     )
-                names.append(name)
-                file = archive.extractfile(member)
-                assert file is not None
-                with file, open(os.path.join(directory, name), "xb") as out:
-                    shutil.copyfileobj(file, out)
+                seen.add(name)
+                if machine is None:
+                    _unpack_member(archive, member, os.path.join(directory, name))
+                    document, machine = name, _first(name, directory)
+                    wanted = {_manifest_of(name), *(disk.file for disk in machine.disks)}
+                elif name in wanted:
+                    _unpack_member(archive, member, os.path.join(directory, name))
     except (tarfile.TarError, EOFError) as err:
         raise OpPrereqError(f"the archive is damaged: {err}") from err
-    if not names or not names[0].endswith(".ovf"):
+    if machine is None:
+        raise OpPrereqError("the archive is empty")
+    return document, machine
+
+
+def _is_whole(member: tarfile.TarInfo) -> bool:
+    """Tell whether a member of an archive is a file that takes its whole size there."""
+    return member.isfile() and not member.issparse() and member.size >= 0
+
+
+def _unpack_member(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str) -> None:
+    file = archive.extractfile(member)
+    assert file is not None
+    with file, open(path, "xb") as out:
+        shutil.copyfileobj(file, out)
+
+
+def _first(name: str, directory: str) -> OvfMachine:
+    """Read the description that an archive begins with."""
+    if not name.endswith(_DOCUMENT):
         raise OpPrereqError("the archive does not begin with an .ovf file, so it is no OVA")
-    return names[0]
+    return _described(name, directory)
+
+
+def _manifest_of(document: str) -> str:
+    return f"{document.removesuffix(_DOCUMENT)}.mf"
 
 
 def _is_plain(name: str) -> bool:
@@ -150,19 +195,22 @@ def _check_names(machine: OvfMachine, directory: str) -> None:
             raise OpPrereqError(f"the disk {disk.file!r} is missing", ErrorCode.NOENT)
 
 
-def _check_manifest(document: str, directory: str) -> None:
-    """Compare the digests of a manifest, if there is one."""
-    path = os.path.join(directory, f"{document.removesuffix('.ovf')}.mf")
-    data = files.read_bytes_or_none(path, _XML_BYTES_MAX)
-    digests: Mapping[str, tuple[str, str]] = {}
-    if data is not None:
+def _check_manifest(document: str, machine: OvfMachine, directory: str) -> None:
+    """Compare the digests of the files of use with those of a manifest, if there is one."""
+    name = _manifest_of(document)
+    data = files.read_bytes_or_none(os.path.join(directory, name), _XML_BYTES_MAX)
+    if data is None:
+        return
+    try:
         digests = envelope.read_manifest(data.decode("utf-8", "replace"))
-    for name, (algorithm, wanted) in digests.items():
-        file = os.path.join(directory, name)
-        if not _is_plain(name) or not os.path.isfile(file):
-            raise OpPrereqError(f"the manifest names {name!r}, which is missing")
-        if images.digest_of(file, algorithm) != wanted:
-            raise OpPrereqError(f"{name} is damaged: its checksum is not that of the manifest")
+    except ProtocolError as err:
+        raise OpPrereqError(f"{name} cannot be used: {err.message}") from err
+    for file in (document, *(disk.file for disk in machine.disks)):
+        if file not in digests:
+            continue
+        algorithm, wanted = digests[file]
+        if images.digest_of(os.path.join(directory, file), algorithm) != wanted:
+            raise OpPrereqError(f"{file} is damaged: its checksum is not that of the manifest")
 
 
 def _write(
@@ -208,7 +256,7 @@ def _looked_at(source: Source, disk: OvfDisk, made: str, index: int) -> tuple[st
         unpacked = os.path.join(made, f".{index}")
         images.unpack_gzip(path, unpacked, bytes_max=disk.size_bytes + _SLACK_BYTES)
         path = unpacked
-    kind = images.format_of(path)
+    kind = images.format_of(path, disk.format)
     size = images.size_of(path, kind)
     if size > max(disk.size_bytes, 1) + _MIB:
         raise OpPrereqError(

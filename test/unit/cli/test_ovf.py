@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import hashlib
 import io
+import lzma
 import os
+import re
 import shutil
 import subprocess
 import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from ganeti.base.errors import GenericError
-from ganeti.cli.ovf import envelope
+from ganeti.cli.ovf import envelope, importing
 from ganeti.cli.ovf.exporting import Target, export_ovf
 from ganeti.cli.ovf.images import QEMU_IMG
 from ganeti.cli.ovf.importing import Wish, import_ovf
@@ -25,6 +29,7 @@ if shutil.which(QEMU_IMG) is None:
     pytest.skip("qemu-img is not installed", allow_module_level=True)
 
 MIB = 1 << 20
+VMDK = "http://www.vmware.com/interfaces/specifications/vmdk.html"
 WISH = Wish(name=None, os="cloud", hypervisor="kvm", disk_template="file")
 MACHINE = envelope.OvfMachine(
     name="web1.example.com",
@@ -150,6 +155,14 @@ def less(files: Files, name: str) -> Files:
     return {each: data for each, data in files.items() if each != name}
 
 
+def in_utf_16(files: Files) -> Files:
+    """A name that is an entity, in an encoding in which no words of ASCII are found."""
+    text = files["web1.ovf"].decode().replace("utf-8", "utf-16")
+    text = text.replace("<ovf:Env", '<!DOCTYPE a [<!ENTITY e "web2">]><ovf:Env', 1)
+    text = text.replace("<ovf:Name>web1.example.com<", "<ovf:Name>&e;<")
+    return with_manifest({**less(files, "web1.mf"), "web1.ovf": text.encode("utf-16")})
+
+
 BAD: dict[str, tuple[Callable[[Files], Files], str]] = {
     "traversal": (lambda f: {**f, "../evil": b"x"}, "'../evil', which is not a file of its own"),
     "absolute": (lambda f: {**f, "/tmp/evil": b"x"}, "member '/tmp/evil'"),
@@ -162,11 +175,32 @@ BAD: dict[str, tuple[Callable[[Files], Files], str]] = {
     "no description": (lambda f: less(f, "web1.ovf"), "does not begin with an .ovf file"),
     "no xml": (lambda f: with_manifest({**less(f, "web1.mf"), "web1.ovf": b"<a"}), "is not XML"),
     "entities": (lambda f: replaced(f, b"<ovf:Env", b"<!DOCTYPE a []><ovf:Env"), "document type"),
+    "entities in UTF-16": (in_utf_16, "document type"),
+    "digits": (
+        lambda f: replaced(f, b"Quantity>3<", b"Quantity>%s<" % (b"9" * 5000)),
+        "no number that can be",
+    ),
+    "capacity": (lambda f: replaced(f, b"2097152", b"9" * 30), "of disk 'disk0' is '9999"),
+    "unit of a capacity": (
+        lambda f: replaced(
+            f, b"capacity=", b'capacityAllocationUnits="byte * 10^60" ovf:capacity='
+        ),
+        "the size of disk 'disk0' is above 9223372036854775807 bytes",
+    ),
     "quantity": (lambda f: replaced(f, b">384<", b">-1<"), "VirtualQuantity of Memory is '-1'"),
     "unit": (lambda f: replaced(f, b"byte * 2^20", b"pages"), "the unit 'pages' is not known"),
     "name": (lambda f: replaced(f, b"web1.example.com", b"../web1"), "no name of an instance"),
     "larger": (lambda f: replaced(f, b"2097152", b"1000"), "the description says 1000"),
     "damaged disk": (lambda f: other_disk(f, b"KDMV" + b"\xff" * 600), "cannot be read as vmdk"),
+    "damaged magic": (
+        lambda f: other_disk(f, b"\xff" * 4 + f["web1-0.vmdk"][4:]),
+        "web1-0.vmdk is damaged: it does not begin as a disk of the format that is declared",
+    ),
+    "sparse disk of ESX": (lambda f: other_disk(f, b"COWD" + b"\0" * 600), "(COWD), which is not"),
+    "compressed disk": (
+        lambda f: other_disk(f, gzip.compress(f["web1-0.vmdk"])),
+        "is compressed by gzip, which its description does not say",
+    ),
     "descriptor": (
         lambda f: other_disk(f, b'# Disk DescriptorFile\nRW 1 FLAT "/etc/passwd" 0\n'),
         "only describes other files",
@@ -198,6 +232,59 @@ def test_links_in_an_archive_are_refused(tmp_path: Path, sample: dict[str, bytes
         take(path, tmp_path / "out")
 
 
+def test_sparse_members_are_refused(tmp_path: Path, sample: dict[str, bytes]) -> None:
+    path = pack(tmp_path / "a.ova", {"web1.ovf": sample["web1.ovf"]})
+    with tarfile.open(path, "a", format=tarfile.PAX_FORMAT) as archive:
+        member = tarfile.TarInfo("web1-0.vmdk")
+        member.pax_headers = {
+            "GNU.sparse.major": "0",
+            "GNU.sparse.minor": "1",
+            "GNU.sparse.size": str(80 * MIB),
+            "GNU.sparse.map": f"{80 * MIB},0",
+        }
+        archive.addfile(member)
+    with pytest.raises(GenericError, match="with all of its content"):
+        take(path, tmp_path / "out")
+
+
+@pytest.mark.parametrize("program", [gzip, bz2, lzma])
+def test_compressed_archives_are_refused(
+    tmp_path: Path, sample: dict[str, bytes], program: ModuleType
+) -> None:
+    path = pack(tmp_path / "a.ova", sample)
+    path.write_bytes(program.compress(path.read_bytes()))
+    with pytest.raises(GenericError, match="and an OVA is not; decompress it"):
+        take(path, tmp_path / "out")
+
+
+def test_only_files_of_use_are_unpacked(
+    tmp_path: Path, sample: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unpacked: list[str] = []
+    unpack = importing._unpack_member
+
+    def see(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str) -> None:
+        unpacked.append(member.name)
+        unpack(archive, member, path)
+
+    monkeypatch.setattr(importing, "_unpack_member", see)
+    plain = less(sample, "web1.mf")
+    files = with_manifest({**plain, "tools.iso": b"x"})
+    take(pack(tmp_path / "a.ova", {**files, "other.vmdk": b"y"}), tmp_path / "out")
+    assert unpacked == ["web1.ovf", "web1-0.vmdk", "web1.mf"]
+
+
+@pytest.mark.parametrize("declared", ["", envelope.FORMATS["raw"], f"{VMDK}#monolithicFlat"])
+def test_raw_disks_have_no_magic(
+    tmp_path: Path, sample: dict[str, bytes], content: bytes, declared: str
+) -> None:
+    files = replaced(sample, envelope.FORMATS["vmdk"].encode(), declared.encode())
+    path = pack(tmp_path / "a.ova", other_disk(files, content))
+    made = tmp_path / "out" / take(path, tmp_path / "out")
+    [disk] = parse_description((made / CONFIG_NAME).read_text()).disks
+    assert (made / disk.dump).read_bytes() == content
+
+
 def test_a_disk_that_refers_to_files_of_this_machine_is_refused(
     tmp_path: Path, sample: dict[str, bytes]
 ) -> None:
@@ -222,6 +309,45 @@ def test_a_disk_cannot_fill_the_machine(tmp_path: Path) -> None:
             file.write(b"\0" * MIB)
     with pytest.raises(GenericError, match="more content than the disk"):
         take(tmp_path / "x.ovf", tmp_path / "out")
+
+
+def test_a_damaged_compressed_disk_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "x.ovf").write_text(FOREIGN)
+    data = gzip.compress(content, 1)
+    (tmp_path / "a disk.img").write_bytes(data[:10] + b"\xff" * 100 + data[110:])
+    with pytest.raises(GenericError, match="img is damaged"):
+        take(tmp_path / "x.ovf", tmp_path / "out")
+
+
+@pytest.mark.parametrize("is_archive", [True, False])
+def test_contents_of_disks_are_not_for_everybody(
+    tmp_path: Path, sample: dict[str, bytes], is_archive: bool
+) -> None:
+    name = take(pack(tmp_path / "a.ova", sample), tmp_path)
+    target = Target(str(tmp_path / "out"), "copy", "vmdk", is_archive)
+    path = Path(export_ovf(str(tmp_path / name), target, lambda _text: None))
+    found = {each.stat().st_mode & 0o777 for each in ([path] if is_archive else path.iterdir())}
+    assert found == {0o640}
+
+
+@pytest.mark.parametrize("setting", ["vcpus = auto", "maxmem = 1g", f"vcpus = {'9' * 5000}"])
+def test_settings_that_are_no_numbers(
+    tmp_path: Path, sample: dict[str, bytes], setting: str
+) -> None:
+    name = take(pack(tmp_path / "a.ova", sample), tmp_path)
+    config = tmp_path / name / CONFIG_NAME
+    key, _, value = setting.partition(" = ")
+    config.write_text(re.sub(rf"(?m)^{key} = .*", f"{key} = {value}", config.read_text()))
+    target = Target(str(tmp_path / "out"), None, "raw", is_archive=True)
+    with pytest.raises(GenericError, match=f"{key} is '.*', which is no number"):
+        export_ovf(str(tmp_path / name), target, lambda _text: None)
+
+
+def test_names_that_no_ova_can_hold(tmp_path: Path, sample: dict[str, bytes]) -> None:
+    name = take(pack(tmp_path / "a.ova", sample), tmp_path)
+    target = Target(str(tmp_path / "out"), "n" * 150, "raw", is_archive=True)
+    with pytest.raises(GenericError, match="cannot be in an OVA"):
+        export_ovf(str(tmp_path / name), target, lambda _text: None)
 
 
 def test_damaged_exports_are_refused(tmp_path: Path, sample: dict[str, bytes]) -> None:
