@@ -43,8 +43,8 @@ class Section(NamedTuple):
     entries: Sequence[Entry]
 
 
-def manual_page(program: Program, see_also: Sequence[str]) -> str:
-    """Return the manual page of a program in troff."""
+def manual_page(program: Program, see_also: Sequence[str], sections: Sequence[Section] = ()) -> str:
+    """Return the manual page of a program with commands in troff."""
     lines = [
         *_title(program.name),
         ".SH NAME",
@@ -65,6 +65,8 @@ def manual_page(program: Program, see_also: Sequence[str]) -> str:
         lines += _option(option)
     if program.name.startswith("gnt-"):
         lines += _exit_status()
+    for section in sections:
+        lines += _section(section)
     lines += _see_also([name for name in see_also if name != program.name])
     return "\n".join(lines) + "\n"
 

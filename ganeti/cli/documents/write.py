@@ -67,15 +67,14 @@ def tools() -> list[Program]:
 def documents() -> dict[str, str]:
     """Return {path in the checkout: content} of everything that is generated."""
     names = [*(program.name for program in PROGRAMS), *DAEMONS]
-    found = {
-        f"man/{program.name}.{SECTION}": manual_page(program, names)
-        for program in (*PROGRAMS, *tools())
-        if not program.is_single
-    }
-    for tool in tools():
-        if tool.is_single:
-            see_also, _, sections = _prose(tool.name)
-            found[f"man/{tool.name}.{tool.manual_section}"] = tool_page(tool, sections, see_also)
+    found = dict[str, str]()
+    for program in (*PROGRAMS, *tools()):
+        see_also, _, sections = _prose(program.name)
+        path = f"man/{program.name}.{program.manual_section}"
+        if program.is_single:
+            found[path] = tool_page(program, sections, see_also)
+        else:
+            found[path] = manual_page(program, see_also or names, sections)
     for name, summary in _CONCEPTS.items():
         see_also, prose, sections = _prose(name)
         found[f"man/{name}.{_CONCEPTS_SECTION}"] = daemon_page(

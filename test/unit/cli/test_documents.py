@@ -23,6 +23,15 @@ def test_manual_page_names_every_command_and_option(program) -> None:  # type: i
             assert escape(option.long) in page
 
 
+@pytest.mark.parametrize("program", [*PROGRAMS, *tools()], ids=lambda p: p.name)
+def test_the_page_has_the_text_of_the_program(program) -> None:  # type: ignore[no-untyped-def]
+    page = documents()[f"man/{program.name}.{program.manual_section}"]
+    prose = Path(__file__).parents[3] / "doc" / "manual" / f"{program.name}.txt"
+    text = prose.read_text() if prose.exists() else ""
+    for title in re.findall(r"^# (.+)$", text, re.MULTILINE):
+        assert f".SH {title}\n" in page
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
 def test_no_line_is_taken_for_an_unknown_request(program) -> None:  # type: ignore[no-untyped-def]
     for line in manual_page(program, []).splitlines():
