@@ -6,9 +6,12 @@ Source: cli.json, "move-instance".
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
+from queue import SimpleQueue
+from threading import Thread
+from types import FrameType
 from typing import Any, Final
 
 from ganeti.base.errors import GenericError, OpPrereqError
@@ -84,21 +87,26 @@ _EXAMPLE = (
     " --dest-primary-node=node7 old.example.com new.example.com web1.example.com"
 )
 PARALLEL_MAX: Final = 32
+_ENDINGS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Ctrl-C, and ends of the session
 
 
 def move(context: Context, options: Options, args: Sequence[str]) -> int:
     """Move instances, so that an end of the session leaves no half of a move."""
-    for ending in (signal.SIGTERM, signal.SIGHUP):
+    for ending in _ENDINGS:
         signal.signal(ending, signal.default_int_handler)
     try:
-        return _move(context, options, args)
+        status, moves = _prepare(context, options, args)
     except KeyboardInterrupt:
         context.terminal.error(f"{NAME}: interrupted; nothing was touched")
         return EXIT_INTERRUPTED
+    return run_all(context, moves, options.parallel) if moves else status
 
 
-def _move(context: Context, options: Options, args: Sequence[str]) -> int:
-    """Move instances from one cluster to another.
+def _prepare(context: Context, options: Options, args: Sequence[str]) -> tuple[int, list[Move]]:
+    """Look whether the moves can go through.
+
+    Returns:
+        The moves; if there are none to be made, the exit status beside.
 
     Raises:
         OpPrereqError: the options contradict.
@@ -115,20 +123,19 @@ def _move(context: Context, options: Options, args: Sequence[str]) -> int:
         context.terminal.error("Nothing was touched, because the move could not go through:")
         for problem in dict.fromkeys(preflight.problems):
             context.terminal.error(f"  - {problem}")
-        return EXIT_FAILURE
+        return EXIT_FAILURE, []
     if options.dry_run:
         context.write("Nothing is missing.")
-        return EXIT_SUCCESS
+        return EXIT_SUCCESS, []
     manner = Manner(
         keeps_source=options.keep_source,
         opportunistic_tries=options.opportunistic_tries,
         opportunistic_delay_s=options.opportunistic_delay,
     )
-    moves = [
+    return EXIT_SUCCESS, [
         Move(each, source, destination, manner, partial(_say, context, each.wish.source.name))
         for each in ready
     ]
-    return _run_all(context, moves, options.parallel)
 
 
 def _check_options(options: Options, names: Sequence[str]) -> None:
@@ -175,43 +182,71 @@ def _say(context: Context, name: str, text: str) -> None:
     context.write(f"{name}: {text}")
 
 
-def _run_all(context: Context, moves: Sequence[Move], parallel: int) -> int:
-    """Run the moves, so many at a time; an interruption ends all of them in good order."""
-    with ThreadPoolExecutor(parallel, "move") as threads:
-        futures = {threads.submit(each.run): each for each in moves}
-        while not all(future.done() for future in futures):
-            try:
-                wait(futures)
-            except KeyboardInterrupt:
-                context.terminal.error("Interrupted; moves begun are brought to a good end...")
-                _cancel(context, futures)
-        failed = 0
-        for future, each in futures.items():
-            failed += _failed(context, each.name, future)
-    return EXIT_FAILURE if failed else EXIT_SUCCESS
+def run_all(context: Context, moves: Sequence[Move], parallel: int) -> int:
+    """Run the moves, so many at a time; returns the exit status.
+
+    An interruption breaks nothing off: it asks the moves for their end, as often as there is one.
+    """
+    interruptions = SimpleQueue[bool]()
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        interruptions.put(True)  # which may itself be interrupted
+
+    before = {ending: signal.signal(ending, interrupt) for ending in _ENDINGS}
+    try:
+        with ThreadPoolExecutor(parallel, "move") as threads:
+            futures = {threads.submit(each.run): each for each in moves}
+            canceler = Thread(target=_cancel_when_asked, args=(context, futures, interruptions))
+            canceler.start()
+            wait(futures)
+            interruptions.put(False)
+            canceler.join()
+        return _report(context, futures)
+    finally:
+        for ending, handler in before.items():
+            signal.signal(ending, handler)
 
 
-def _cancel(context: Context, futures: dict[Future[None], Move]) -> None:
+def _cancel_when_asked(
+    context: Context, futures: Mapping[Future[None], Move], interruptions: SimpleQueue[bool]
+) -> None:
+    """Ask the moves for their end after each interruption; False ends this."""
+    while interruptions.get():
+        context.terminal.error("Interrupted; moves begun are brought to a good end...")
+        _cancel(context, futures)
+
+
+def _cancel(context: Context, futures: Mapping[Future[None], Move]) -> None:
+    """Let no move begin, and ask those that have begun for their end."""
+    begun = [future for future in futures if not future.cancel()]
+    for future in begun:
+        futures[future].stop()
+    for future in begun:
+        if future.done():
+            continue
+        try:
+            futures[future].cancel()  # may take long, if the cluster does not answer
+        except GenericError as err:
+            context.terminal.error(f"{futures[future].name}: {err.message}")
+
+
+def _report(context: Context, futures: Mapping[Future[None], Move]) -> int:
+    """Tell which moves failed, and why; returns the exit status."""
+    status, unforeseen = EXIT_SUCCESS, list[BaseException]()
     for future, each in futures.items():
-        if not future.cancel() and not future.done():
-            try:
-                each.cancel()
-            except GenericError as err:
-                context.terminal.error(f"{each.name}: {err.message}")
-
-
-def _failed(context: Context, name: str, future: Future[None]) -> bool:
-    """Tell why a move failed; returns whether it did."""
-    if future.cancelled():
-        context.terminal.error(f"{name}: canceled before it began")
-        return True
-    error = future.exception()
-    if error is None:
-        return False
-    if not isinstance(error, GenericError):
-        raise error
-    context.terminal.error(f"{name}: not moved: {error.message}")
-    return True
+        error = None if future.cancelled() else future.exception()
+        if future.cancelled():
+            context.terminal.error(f"{each.name}: canceled before it began")
+        elif isinstance(error, GenericError):
+            context.terminal.error(f"{each.name}: not moved: {error.message}")
+        elif error is not None:
+            unforeseen.append(error)
+        else:
+            continue
+        status = EXIT_FAILURE
+    for mistake in unforeseen:  # of ours: the first is shown, after all the others were told
+        raise mistake
+    return status
 
 
 PROGRAM: Final = single_program(

@@ -88,9 +88,13 @@ class Move:
 
     # Methods that another thread may call.
 
+    def stop(self) -> None:
+        """Ask for the end at once: no further step is begun."""
+        self._stop.set()
+
     def cancel(self) -> None:
         """Ask for the end: the jobs are canceled, and `run` sees them end."""
-        self._stop.set()
+        self.stop()
         for where, job_id in list(self._jobs.items()):
             with self._clusters[where].client() as client:
                 self._cancel_job(client, job_id)

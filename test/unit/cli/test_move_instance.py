@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import io
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from threading import Event
+from typing import Any, cast
 
 import pytest
+from fakes.waiting import wait_until
 
-from ganeti.base.errors import GenericError, OpPrereqError, ProtocolError, TransportError
-from ganeti.cli.moving import clusters, preflight
+from ganeti.base.errors import (
+    GenericError,
+    OpExecError,
+    OpPrereqError,
+    ProtocolError,
+    TransportError,
+)
+from ganeti.cli.command import Context, Options
+from ganeti.cli.moving import clusters, command, preflight
 from ganeti.cli.moving.clusters import Cluster
 from ganeti.cli.moving.move import Manner, Move
 from ganeti.cli.moving.preflight import Destination, Ready
 from ganeti.cli.moving.wish import Overrides, Source, Wish, plan
+from ganeti.cli.run.context import Terminal
 from ganeti.clients.rapi import EndedJob, JobFailedError, LogEntry, RapiRefusedError
 from ganeti.opcodes.opcode import OpCode
 
+DEADLINE_S = 20.0
 NAME = "web1.example.com"
 FACTS: dict[str, Any] = {
     "pnode": "node1.example.com",
@@ -453,6 +468,100 @@ def test_resources_that_are_short_for_the_moment_are_tried_again() -> None:
     destination.ends[CREATE] = FAILED
     run_move(Server(), destination, manner=manner)
     assert destination.asked.count("OpInstanceCreate") == 4, "nothing else is tried again"
+
+
+# Interruptions.
+
+
+class PlayedMove:
+    """A move that goes on until it is canceled, and whose cluster is slow to cancel its job."""
+
+    def __init__(self, name: str, error: Exception | None = None) -> None:
+        self.name = name
+        self.error = error
+        self.has_begun, self.is_canceled = Event(), Event()
+        self.answers = Event()  # the cluster
+        self.asked: list[str] = []
+
+    def run(self) -> None:
+        self.asked.append("run")
+        self.has_begun.set()
+        assert self.is_canceled.wait(DEADLINE_S)
+        if self.error is not None:
+            raise self.error
+
+    def stop(self) -> None:
+        self.asked.append("stop")
+
+    def cancel(self) -> None:
+        self.asked.append("cancel")
+        assert self.answers.wait(DEADLINE_S)
+        self.is_canceled.set()
+
+
+def played_context() -> tuple[Context, io.StringIO]:
+    """Return a context, and its terminal's output."""
+    said = io.StringIO()
+    terminal = Terminal(said, said, io.StringIO())
+    return Context("move-instance", command.PROGRAM.own[0], Options({}), terminal), said
+
+
+def interrupted(
+    moves: list[PlayedMove], parallel: int, interrupt: Callable[[], None]
+) -> tuple[int, list[str]]:
+    """Run moves that somebody interrupts; returns the exit status, and what was said."""
+    context, said = played_context()
+    with ThreadPoolExecutor(1) as somebody:
+        done = somebody.submit(interrupt)
+        status = command.run_all(context, cast("list[Move]", moves), parallel)
+        done.result()
+    return status, said.getvalue().splitlines()
+
+
+def test_a_second_interruption_lets_nothing_begin() -> None:
+    moves = [PlayedMove(f"web{number}") for number in (1, 2, 3)]
+
+    def interrupt() -> None:
+        assert moves[0].has_begun.wait(DEADLINE_S)
+        os.kill(os.getpid(), signal.SIGINT)
+        wait_until(lambda: "cancel" in moves[0].asked, "the request")
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
+        moves[0].answers.set()
+
+    before = signal.getsignal(signal.SIGINT)
+    status, said = interrupted(moves, 1, interrupt)
+    assert status == 1
+    assert signal.getsignal(signal.SIGINT) is before
+    assert [each.asked[:1] for each in moves] == [["run"], [], []]
+    canceled = [f"{name}: canceled before it began" for name in ("web2", "web3")]
+    assert said[-2:] == canceled
+    assert "nothing was touched" not in "".join(said)
+
+
+def test_no_cluster_that_is_silent_keeps_others_from_the_end() -> None:
+    moves = [PlayedMove(f"web{number}", OpExecError(f"no {number}")) for number in (1, 2)]
+
+    def interrupt() -> None:
+        assert all(each.has_begun.wait(DEADLINE_S) for each in moves)
+        os.kill(os.getpid(), signal.SIGHUP)
+        wait_until(lambda: "stop" in moves[1].asked, "the request")
+        assert not moves[0].is_canceled.is_set()
+        for each in moves:
+            each.answers.set()
+
+    status, said = interrupted(moves, 2, interrupt)
+    assert (status, said[-2:]) == (1, ["web1: not moved: no 1", "web2: not moved: no 2"])
+
+
+def test_a_mistake_of_ours_hides_no_failure() -> None:
+    mistaken, failed = PlayedMove("web1", KeyError("x")), PlayedMove("web2", OpExecError("no"))
+    for each in (mistaken, failed):
+        each.is_canceled.set()
+    context, said = played_context()
+    with pytest.raises(KeyError):
+        command.run_all(context, cast("list[Move]", [mistaken, failed]), 2)
+    assert said.getvalue() == "web2: not moved: no\n"
 
 
 # How clusters are reached.
