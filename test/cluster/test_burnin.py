@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from fakes.virtual_cluster import Outcome, TestCluster, own_cluster
+from fakes.waiting import wait_until
 
 from ganeti.base.daemons import FACES
+from ganeti.bootstrap.virtual import lifecycle
+from ganeti.cli.run.failures import EXIT_INTERRUPTED
+from ganeti.cli.run.jobs import FINAL_STATUSES
+from ganeti.system import process
 
 NAMES = ("life1.example.com", "life2.example.com")
+NAMED = "life3.example.com"
+LEFT_OUT = ("importexport", "reinstall", "reboot", "renamesame", "add-disks", "add-nics")
 WITHOUT = tuple(face for face in FACES if face != "ganeti-confd")
 TIMEOUT_S = 300.0
 COMMON = ("--no-name-check", "--disk-size=1m,2m", "--disk-growth=1m", "--mem-size=4")
@@ -53,8 +63,48 @@ def test_whole_lives_side_by_side(cluster: TestCluster) -> None:
     assert cluster.gnt("cluster verify").status == 0
 
 
+def test_short_names_and_exports_of_others(cluster: TestCluster) -> None:
+    hosts = Path(cluster.paths.etc_hosts)
+    hosts.write_text(f"{hosts.read_text()}127.9.9.9 {NAMED} life3\n")
+    words = ["-t", "file", *COMMON[1:], *(f"--no-{name}" for name in ("move", *LEFT_OUT))]
+    outcome = cluster.run(["burnin", "-o", "test", *words, "life3"], timeout_s=TIMEOUT_S)
+    assert outcome.status == 0, outcome
+    assert "Removing 1 instances" in outcome.out
+    assert cluster.instance_names() == []
+    cluster.gnt(
+        f"instance add --no-name-check --no-ip-check -t file -s 1m -o test --no-start"
+        f" -n {cluster.master} {NAMED}"
+    )
+    cluster.gnt(f"backup export -n {cluster.master} {NAMED}")
+    cluster.gnt(f"instance remove -f {NAMED}")
+    refused = burnin(cluster, "-t", "file", NAMED)
+    assert refused.status == 1
+    assert f"there are exports of {NAMED} already" in refused.err
+    assert NAMED in cluster.gnt("backup list").out
+    cluster.gnt(f"backup remove {NAMED}")
+
+
+def test_an_interruption_leaves_nothing(cluster: TestCluster, tmp_path: Path) -> None:
+    environment = lifecycle.command_environment(cluster.layout, cluster.master)
+    argv = [lifecycle.find_program("burnin", environment), "-o", "test", *COMMON]
+    argv += ["-t", "file", "-p", "--no-confd", *NAMES]
+    said = tmp_path / "said"
+    with said.open("wb") as output:
+        child = process.spawn(argv, env=environment, stdout=output.fileno(), stderr=output.fileno())
+    with cluster.client() as client:
+        wait_until(
+            lambda: [1 for [s] in client.query_jobs(None, ["status"]) if s == "running"], "a job"
+        )
+    os.kill(child.pid, signal.SIGINT)
+    assert child.wait(TIMEOUT_S) == EXIT_INTERRUPTED, said.read_text()
+    assert "Interrupted; what was begun is ended" in said.read_text()
+    with cluster.client() as client:
+        states = [status for [status] in client.query_jobs(None, ["status"])]
+    assert set(states) <= FINAL_STATUSES
+    assert cluster.instance_names() == []
+
+
 def test_stages_are_left_out_and_a_name_is_changed(cluster: TestCluster) -> None:
-    left_out = ("importexport", "reinstall", "reboot", "renamesame", "add-disks", "add-nics")
     outcome = burnin(
         cluster,
         "--disk-template=file",
@@ -62,7 +112,7 @@ def test_stages_are_left_out_and_a_name_is_changed(cluster: TestCluster) -> None
         "--no-activate-disks",
         "--rename=other.example.com",
         "-K",
-        *(f"--no-{name}" for name in left_out),
+        *(f"--no-{name}" for name in LEFT_OUT),
         NAMES[0],
     )
     assert outcome.status == 0, outcome

@@ -7,23 +7,28 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-from collections.abc import Mapping, Sequence
+import signal
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
+from ganeti.base.errors import GenericError, JobLost, OpExecError, OpPrereqError
 from ganeti.base.ids import JobId
-from ganeti.cli.burnin.stages import STAGES, Guest, Stage, Trial, removal
+from ganeti.cli.burnin.stages import EXPORTING, STAGES, Guest, Stage, Trial, export_removal, removal
 from ganeti.cli.command import EXIT_SUCCESS, ArgKind, Context, Options, opt
 from ganeti.cli.declaration.program import DEBUG, VERSION, single_program
 from ganeti.cli.declaration.values import Int, parse_size
 from ganeti.cli.instance.devices import DISK_TEMPLATES
-from ganeti.cli.run.jobs import changes, encode, follow, results_of
+from ganeti.cli.run.jobs import changes, encode, format_entry, results_of
 from ganeti.clients.confd import ConfdClient
+from ganeti.logical_units import lookup
 from ganeti.objects.disk_templates import DiskTemplate
 from ganeti.objects.model import NodeRole
-from ganeti.opcodes.opcode import OpCode
+from ganeti.opcodes.backup import OpBackupExport, OpBackupRemove
+from ganeti.opcodes.instance import OpInstanceCreate
+from ganeti.opcodes.opcode import InstanceOpCode, OpCode
 from ganeti.protocol.confd_queries import NodeRole as ConfdRole
 from ganeti.protocol.confd_queries import QueryType
+from ganeti.protocol.export_description import PARTIAL_SUFFIX
 from ganeti.system import clock
 
 NAME: Final = "burnin"
@@ -37,34 +42,61 @@ _ROLES: Final = {each.value: getattr(ConfdRole, each.name).value for each in Nod
 
 
 class Burnin:
-    """One run: all instances go through the stages together."""
+    """One run: all instances go through the stages together.
 
-    def __init__(self, context: Context, options: Options, names: Sequence[str]) -> None:
+    The jobs that the context waits for were submitted, and nobody has seen them end.
+    """
+
+    def __init__(
+        self, context: Context, options: Options, trial: Trial, names: Sequence[str]
+    ) -> None:
         self._context = context
         self._options = options
         self._names = names
-        self._trial = _trial(context, options)
+        self._trial = trial
         self._made: set[str] = set()
+        self._exported: set[str] = set()
 
     def run(self) -> None:
-        """Go through all stages; the instances are removed even after a failure.
+        """Go through all stages; everything made is removed, even after a failure or Ctrl-C.
 
         Raises:
             OpExecError: a stage failed; the text says which, and for which instances.
         """
-        stages = [stage for stage in STAGES if stage.is_wanted(self._trial)]
         begun = clock.monotonic()
         try:
-            if self._options.confd:
-                self._check_confd()
-            for number, stage in enumerate(stages, 1):
-                self._say(f"[{number}/{len(stages)}] {stage.text}")
-                self._play(stage, is_first=number == 1)
-                if self._options.http_check:
-                    self._check_http()
-        finally:
+            self._live()
             self._remove()
+        except BaseException as err:
+            self._give_up(err)
+            raise
         self._say(f"All is well, after {clock.monotonic() - begun:.0f} s.")
+
+    def _live(self) -> None:
+        stages = [stage for stage in STAGES if stage.is_wanted(self._trial)]
+        if self._options.confd:
+            self._check_confd()
+        for number, stage in enumerate(stages, 1):
+            self._say(f"[{number}/{len(stages)}] {stage.text}")
+            self._play(stage, is_first=number == 1)
+            if self._options.http_check:
+                self._check_http()
+
+    def _give_up(self, error: BaseException) -> None:
+        """Remove everything all the same; another failure to do so is only told."""
+        terminal = self._context.terminal
+        if isinstance(error, KeyboardInterrupt):
+            terminal.error(
+                "Interrupted; what was begun is ended (another Ctrl-C leaves it as it is)"
+            )
+        try:
+            self._remove()
+        except GenericError as err:
+            terminal.error(f"Not all was removed: {err.message}")
+        except KeyboardInterrupt:
+            names = ", ".join(sorted(self._made | self._exported))
+            terminal.error(f"Instances and exports of these names may be left: {names}")
+            raise
 
     def _say(self, text: str) -> None:
         self._context.write(text)
@@ -75,8 +107,6 @@ class Burnin:
         """Play a stage for all instances, side by side if that is wanted."""
         guests = self._planned() if is_first else self._present()
         plans = {guest.name: list(stage.jobs(self._trial, guest)) for guest in guests}
-        if is_first:
-            self._made |= plans.keys()
         if not any(plans.values()):
             self._say("  there are not enough nodes or settings for it; left out")
             return
@@ -97,28 +127,56 @@ class Burnin:
         Raises:
             OpExecError: some failed; the text has their errors.
         """
-        context, failed = self._context, list[str]()
-        wire = [[encode(context, self._options, op) for op in job] for job in jobs.values()]
-        answers = context.client.submit_many_jobs(wire)
-        for name, (accepted, said) in zip(jobs, answers, strict=True):
-            if not accepted or not isinstance(said, int):
+        failed = list[str]()
+        for opcodes, (name, said) in zip(jobs.values(), self._submit(jobs), strict=True):
+            if not isinstance(said, int):
                 failed.append(f"{name}: the job was not accepted: {said}")
                 continue
             try:
-                self._follow(JobId(said))
+                self._wait(said)
+                results_of(self._context, said)
             except GenericError as err:
                 failed.append(f"{name}: job {said}: {err.message}")
+            else:
+                self._exported -= _instances_of(OpBackupRemove, opcodes)
         if failed:
             raise OpExecError("; ".join(failed))
 
-    def _follow(self, job_id: JobId) -> None:
-        """Wait for a job; its messages are shown if that is wanted."""
-        if self._options.verbose:
-            follow(self._context, job_id)
+    def _submit(self, jobs: Mapping[str, Sequence[OpCode]]) -> list[tuple[str, JobId | str]]:
+        """Submit jobs, and remember them; returns the number of each, or why it has none."""
+        context = self._context
+        for opcodes in jobs.values():
+            self._made |= _instances_of(OpInstanceCreate, opcodes)
+            self._exported |= _instances_of(OpBackupExport, opcodes)
+        wire = [[encode(context, self._options, op) for op in job] for job in jobs.values()]
+        with _uninterrupted():
+            answers = context.client.submit_many_jobs(wire)
+            found = [said if accepted else str(said) for accepted, said in answers]
+            context.waiting_for += [JobId(said) for said in found if isinstance(said, int)]
+        return list(zip(jobs, found, strict=True))
+
+    def _wait(self, job_id: JobId) -> None:
+        """Wait for the end of a job; its messages are shown if that is wanted."""
+        for change in changes(self._context, job_id):
+            if self._options.verbose:
+                for entry in change.log_entries:
+                    self._context.terminal.write_lines(format_entry(entry))
+        self._context.waiting_for.remove(job_id)
+
+    def _end_jobs(self) -> None:
+        """Cancel the jobs that nobody has seen end, and wait until they have: they make things."""
+        context = self._context
+        if not context.waiting_for:
             return
-        for _change in changes(self._context, job_id):
-            pass
-        results_of(self._context, job_id)
+        numbers = " ".join(map(str, context.waiting_for))
+        self._say(f"Canceling jobs {numbers}, and waiting for those that run already")
+        for job_id in context.waiting_for:
+            context.client.cancel_job(job_id)
+        for job_id in [*context.waiting_for]:
+            try:
+                self._wait(job_id)
+            except JobLost:  # it has ended, and is archived
+                context.waiting_for.remove(job_id)
 
     # Instances.
 
@@ -137,18 +195,28 @@ class Burnin:
         ]
 
     def _remove(self) -> None:
-        """Remove what was made, also under the other name."""
+        """Remove the instances that were made, also under the other name, and their exports."""
+        self._end_jobs()
         if not self._made:
             return
         if self._options.keep_instances:
-            self._say(f"The instances are kept: {', '.join(sorted(self._made))}")
+            for what, names in ("instances", self._made), ("exports", self._exported):
+                if names:
+                    self._say(f"The {what} are kept: {', '.join(sorted(names))}")
             return
-        wanted = {*self._made, *([self._options.rename] if self._options.rename else [])}
-        rows = self._context.client.query_instances([], ["name"])
-        left = [str(name) for [name] in rows if name in wanted]
-        if left:
-            self._say(f"Removing {len(left)} instances")
-            self._run({name: [removal(Guest(name))] for name in left})
+        instances = _instances(self._context) & {*self._made, self._trial.other_name}
+        exports = {
+            name
+            for name in (_exports(self._context) if self._exported else ())
+            if name.removesuffix(PARTIAL_SUFFIX) in self._exported
+        }
+        jobs = {name: [removal(Guest(name))] for name in sorted(instances)}
+        jobs |= {f"export {name}": [export_removal(Guest(name))] for name in sorted(exports)}
+        for what, names in ("instances", instances), ("exports", exports):
+            if names:
+                self._say(f"Removing {len(names)} {what}")
+        if jobs:
+            self._run(jobs)
 
     # Checks.
 
@@ -173,6 +241,32 @@ class Burnin:
                     raise OpExecError(f"RConfD tells of node {name} another role: {found}")
 
 
+def _instances_of(
+    kind: type[InstanceOpCode | OpInstanceCreate], opcodes: Sequence[OpCode]
+) -> set[str]:
+    """Return the names of the instances that opcodes of a kind are about."""
+    return {op.instance_name for op in opcodes if isinstance(op, kind)}
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait: between the submission of a job and its number in our list."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _instances(context: Context) -> set[str]:
+    return {str(name) for [name] in context.client.query_instances([], ["name"])}
+
+
+def _exports(context: Context) -> set[str]:
+    """Return the names of the exports on all nodes that answer."""
+    return {str(name) for _node, name in context.client.query_exports([]) if name}
+
+
 def _trial(context: Context, options: Options) -> Trial:
     """Check the options, and choose the nodes.
 
@@ -193,7 +287,20 @@ def _trial(context: Context, options: Options) -> Trial:
     nodes = _nodes(context, options.nodes)
     if template.traits.mirrored and len(nodes) < 2:
         raise OpPrereqError(f"disk template {template} needs two nodes")
-    return Trial(options, nodes, sizes, growth, _beparams(options))
+    other = _full_names(context, options, [options.rename])[0] if options.rename else ""
+    return Trial(options, nodes, sizes, growth, _beparams(options), other)
+
+
+def _full_names(context: Context, options: Options, names: Sequence[str]) -> list[str]:
+    """Return names as instances get them.
+
+    Raises:
+        OpPrereqError: one does not resolve, or is no name.
+    """
+    if not options.name_check:
+        return [lookup.normal_name("instance", name) for name in names]
+    hint = "; use --no-name-check if names need not resolve"
+    return [lookup.resolve("instance", name, context.paths, hint)[0] for name in names]
 
 
 def _beparams(options: Options) -> dict[str, object]:
@@ -236,16 +343,30 @@ def burnin(context: Context, options: Options, args: list[str]) -> int:
     """Let instances live through everything that an instance can."""
     if options.os is None:
         raise OpPrereqError("name an operating system with -o (gnt-os list shows them)")
-    if len(set(args)) < len(args):
-        raise OpPrereqError("an instance is named twice")
     if options.rename and len(args) > 1:
         raise OpPrereqError("--rename is for one instance, several are named")
-    taken = {*args, *([options.rename] if options.rename else [])}
-    present = {str(name) for [name] in context.client.query_instances([], ["name"])}
-    if same := sorted(taken & present):
-        raise OpPrereqError(f"there are instances {', '.join(same)} already; they would be removed")
-    Burnin(context, options, args).run()
+    names = _full_names(context, options, args)
+    if len(set(names)) < len(names):
+        raise OpPrereqError("an instance is named twice")
+    trial = _trial(context, options)
+    _check_free(context, trial, names)
+    Burnin(context, options, trial, names).run()
     return EXIT_SUCCESS
+
+
+def _check_free(context: Context, trial: Trial, names: Sequence[str]) -> None:
+    """Refuse names of things that are there, because they would be removed at the end.
+
+    Raises:
+        OpPrereqError: there is an instance or export of such a name.
+    """
+    if same := sorted({*names, trial.other_name} & _instances(context)):
+        raise OpPrereqError(f"there are instances {', '.join(same)} already; they would be removed")
+    if EXPORTING.is_wanted(trial) and (same := sorted({*names} & _exports(context))):
+        raise OpPrereqError(
+            f"there are exports of {', '.join(same)} already, which would be overwritten and"
+            " removed; take other names, or leave out exports with --no-importexport"
+        )
 
 
 def _leave_out(name: str, what: str, dest: str = "") -> opt.Option:

@@ -51,6 +51,7 @@ class Trial:
 
     Attributes:
         nodes: in the order in which instances are spread over them.
+        other_name: the full name that an instance is given for a while, or "".
     """
 
     options: Options
@@ -58,6 +59,7 @@ class Trial:
     disk_sizes_mib: Sequence[int]
     disk_growth_mib: Sequence[int]
     beparams: Mapping[str, object] = field(default_factory=dict)
+    other_name: str = ""
 
     @property
     def traits(self) -> Traits:
@@ -187,7 +189,7 @@ def _export_and_import(trial: Trial, guest: Guest) -> list[list[OpCode]]:
         [_op(OpBackupExport, guest, target_node=node, mode="local", shutdown=True)],
         [_op(OpInstanceRemove, guest)],
         [again, _op(OpInstanceStartup, guest)],
-        [_op(OpBackupRemove, guest)],
+        [export_removal(guest)],
     ]
 
 
@@ -227,7 +229,7 @@ def _rename(trial: Trial, guest: Guest, name: str) -> list[list[OpCode]]:
 
 
 def _rename_to_other(trial: Trial, guest: Guest) -> list[list[OpCode]]:
-    return _rename(trial, guest, trial.options.rename)
+    return _rename(trial, guest, trial.other_name)
 
 
 def _rename_to_same(trial: Trial, guest: Guest) -> list[list[OpCode]]:
@@ -269,6 +271,11 @@ def removal(guest: Guest) -> OpCode:
     return _op(OpInstanceRemove, guest, ignore_failures=True)
 
 
+def export_removal(guest: Guest) -> OpCode:
+    """Return the opcode that removes the exports of an instance."""
+    return _op(OpBackupRemove, guest)
+
+
 def _has_other_node(traits: Traits) -> bool:
     return traits.mirrored or traits.shared
 
@@ -281,6 +288,7 @@ def _has_disks(traits: Traits) -> bool:
     return traits.has_disks
 
 
+EXPORTING: Final = Stage("Exporting and importing", _export_and_import, "importexport", _has_disks)
 STAGES: Final = (
     Stage("Creating", _create),
     Stage("Replacing disks on the same nodes", _replace_on_both, "replace1", _is_mirrored),
@@ -289,7 +297,7 @@ STAGES: Final = (
     Stage("Migrating", _migrate, "migrate", _has_other_node),
     Stage("Moving", _move, "move", lambda traits: traits.can_copy),
     Stage("Growing disks", _grow, fits=lambda traits: traits.has_disks and traits.can_grow),
-    Stage("Exporting and importing", _export_and_import, "importexport", _has_disks),
+    EXPORTING,
     Stage("Reinstalling", _reinstall, "reinstall", _has_disks),
     Stage("Rebooting", _reboot, "reboot"),
     Stage("Renaming to the same name", _rename_to_same, "renamesame"),
