@@ -50,7 +50,7 @@ class SshTransport:
 
     Attributes:
         password: of root there, if no key opens it.
-        identity: the file of a private key that is tried before those of the user.
+        identity: the file of a private key that is tried before those of root.
     """
 
     node_name: str

@@ -24,6 +24,8 @@ SSH_USER: Final = "root"  # SSH_LOGIN_USER
 CONNECT_TIMEOUT_S: Final = 10
 HOST_KEY: Final = "/etc/ssh/ssh_host_{}_key"  # SSH_DAEMON_KEYFILES
 KEY_KINDS: Final = ("dsa", "ecdsa", "rsa")  # SSHK_ALL
+USER_KEY_KINDS: Final = (*KEY_KINDS, "ed25519")
+"""The kinds of root's own keys, which an administrator may have made."""
 KEYGEN_TIMEOUT_S: Final = 60.0
 RELOAD_TIMEOUT_S: Final = 30.0
 _PASSWORD: Final = "GANETI_SSH_PASSWORD"  # noqa: S105 - the name of a variable
@@ -56,7 +58,7 @@ def command_line(
 
     Args:
         asks: the password is asked for, once; `answering` answers.
-        identity: the file of a private key that is tried before those of the user.
+        identity: the file of a private key that is tried before those of root.
         known_hosts: the cluster's own file, where all its nodes share the entry of the alias; the
             user's files are left out then.  Without it the user's files are read.
         alias: under which name the host key is looked for.
@@ -72,14 +74,22 @@ def command_line(
     }
     if asks:
         options |= {"NumberOfPasswordPrompts": "1", "PubkeyAuthentication": "no"}
-    if identity:
-        options["IdentityFile"] = identity
     if known_hosts:
         options |= {"GlobalKnownHostsFile": known_hosts, "HostKeyAlias": alias}
     if known_hosts or not check_host_key:
         options["UserKnownHostsFile"] = "/dev/null"
-    settings = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+    # One that is named replaces those that SSH tries by itself, so these are named, too.
+    tried = [identity, *_own_keys()] if identity else []
+    named = [*options.items(), *(("IdentityFile", path) for path in tried)]
+    settings = [word for name, value in named for word in ("-o", f"{name}={value}")]
     return [ssh, *settings, f"{SSH_USER}@{node_name}", "--", shlex.join(argv)]
+
+
+def _own_keys() -> list[str]:
+    """Return the files of root's private keys on this machine."""
+    directory = directory_of(Paths(""))
+    found = (os.path.join(directory, f"id_{kind}") for kind in USER_KEY_KINDS)
+    return [path for path in found if os.path.exists(path)]
 
 
 @contextlib.contextmanager
@@ -184,14 +194,25 @@ def change_authorized_keys(
     directory: str, *, add: Collection[str] = (), remove: Collection[str] = ()
 ) -> bool:
     """Let owners of keys log in as root, or not any more; tells whether that changed anything."""
-    path = os.path.join(directory, "authorized_keys")
+    path, before = _authorized_keys(directory)
     files.ensure_directory(directory, _DIRECTORY_MODE)
-    content = files.read_bytes_or_none(path, _BYTES_MAX) or b""
-    before = content.decode("utf-8", "surrogateescape")
     after = with_keys(before, add=add, remove=remove)
     if after != before:
         files.write_durable(path, after.encode("utf-8", "surrogateescape"), _SECRET_MODE)
     return after != before
+
+
+def lets_in(directory: str, key: str) -> bool:
+    """Tell whether the owner of a public key may log in as root."""
+    _path, text = _authorized_keys(directory)
+    return key_of(key) in map(key_of, text.splitlines())
+
+
+def _authorized_keys(directory: str) -> tuple[str, str]:
+    """Return the file of the keys that may log in, and its text, "" without one."""
+    path = os.path.join(directory, "authorized_keys")
+    content = files.read_bytes_or_none(path, _BYTES_MAX) or b""
+    return path, content.decode("utf-8", "surrogateescape")
 
 
 def with_keys(text: str, *, add: Collection[str] = (), remove: Collection[str] = ()) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ganeti.system import ssh
@@ -13,6 +15,27 @@ def test_a_machine_that_is_no_node_yet_is_known_as_the_user_knows_it() -> None:
     assert not [word for word in argv if "KnownHostsFile" in word or "Alias" in word]
     careless = ssh.command_line("node9", ["true"], check_host_key=False)
     assert "UserKnownHostsFile=/dev/null" in careless
+
+
+def test_a_key_is_tried_before_those_of_root_not_in_their_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssh, "directory_of", lambda _: str(tmp_path))
+    for name in ("id_rsa", "id_rsa.pub", "id_ed25519"):
+        (tmp_path / name).touch()
+    line = ssh.command_line("n", ["true"], identity="/key")
+    own = [str(tmp_path / name) for name in ("id_rsa", "id_ed25519")]
+    assert [word for word in line if "Identity" in word] == [
+        f"IdentityFile={path}" for path in ("/key", *own)
+    ]
+    assert "Identity" not in " ".join(ssh.command_line("n", ["true"])), "SSH finds them by itself"
+
+
+def test_a_key_lets_in_whatever_its_comment(tmp_path: Path) -> None:
+    assert not ssh.lets_in(str(tmp_path), "ssh-rsa AA")
+    assert ssh.change_authorized_keys(str(tmp_path), add=["ssh-rsa AA old"])
+    assert ssh.lets_in(str(tmp_path), "ssh-rsa AA new")
+    assert not ssh.lets_in(str(tmp_path), "ssh-rsa BB old")
 
 
 @pytest.mark.parametrize(
