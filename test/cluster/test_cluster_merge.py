@@ -141,15 +141,27 @@ def test_cut_before_a_node_is_taken_in_it_is_taken_back(pair: Pair) -> None:
 def test_a_failure_before_that_takes_it_back_at_once(pair: Pair) -> None:
     own, other = pair
     before = [config_of(cluster) for cluster in pair]
-    blocked = Path(other.paths_of(other.nodes[1]).watcher_pause)
-    blocked.mkdir()  # no node's files can be written always
+    refusal = json.dumps([["opcode", ["=", "OP_ID", "OP_INSTANCE_SHUTDOWN"]]])
+    other.gnt(["filter", "add", f"--predicates={refusal}", "--action=REJECT"])
     try:
         outcome = merge(own, "--groups=rename", OTHER)
     finally:
+        [uuid] = other.gnt("filter list --no-headers -o uuid").lines
+        other.gnt(f"filter delete {uuid}")
+    refused(outcome, "stop-instances on node3.example.com", "both clusters are as before")
+    check_as_before(pair, before)
+
+
+def test_a_node_that_cannot_be_asked_is_told_before_anything_is_touched(pair: Pair) -> None:
+    own, other = pair
+    before = [config_of(cluster) for cluster in pair]
+    blocked = Path(other.paths_of(other.nodes[1]).watcher_pause)
+    blocked.mkdir()  # its state cannot be told
+    try:
+        outcome = merge(own, "--dry-run", "--groups=rename", OTHER)
+    finally:
         blocked.rmdir()
-    refused(outcome, "pause on node4.example.com")
-    if "--rollback" in outcome.err:  # taking it back needs the same file
-        assert merge(own, "--rollback").status == 0
+    refused(outcome, "Nothing was touched", "node node4.example.com is not reached")
     check_as_before(pair, before)
 
 

@@ -5,6 +5,9 @@ Source: cli.json, "cluster-merge"; design-2.1, "Automated Ganeti Cluster Merger"
 
 from __future__ import annotations
 
+import os
+import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,8 +16,8 @@ from ganeti.base.paths import Paths
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, ArgKind, Context, Options, opt
 from ganeti.cli.declaration.program import DEBUG, single_program
 from ganeti.cli.merging import journal as note
-from ganeti.cli.merging.journal import Journal, OtherNode
-from ganeti.cli.merging.reach import Contact, Reach, contact, write_known_hosts
+from ganeti.cli.merging.journal import NAME, Journal, OtherNode
+from ganeti.cli.merging.reach import Contact, Reach, contact, unreached, write_keys
 from ganeti.cli.merging.steps import Merge, taken_back
 from ganeti.config.config_data import split_config
 from ganeti.config.index import INSTANCES, NODES
@@ -28,9 +31,7 @@ from ganeti.store import config_file, renewal, ssconf
 from ganeti.system import clock, files, ssh
 from ganeti.system.environment import own_hostname
 
-NAME: Final = "cluster-merge"
 PAUSE_S: Final = 1800
-_KEY_MODE: Final = 0o600
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ def _roll_back(context: Context, options: Options, journal: Journal | None, args
     if args and args != [journal.given]:
         raise OpPrereqError(f"the merge that was cut off is that of {journal.given}")
     at_work = _resume(context, options, journal)
-    if not at_work.is_undoable:
+    if not journal.is_undoable:
         raise wrong_state(
             f"nodes of {journal.cluster} have been taken in already, so it cannot be taken back"
             f" any more; {NAME} {journal.given} goes on"
@@ -120,7 +121,10 @@ def _look(context: Context, options: Options, args: list[str]) -> list[Other] | 
         reached = contact(context, given, check_host_key=options.ssh_key_check)
         found = merging.merge(config, reached.answer.config_text, wishes, now=clock.now())
         others.append(Other(given, reached, found))
-        problems += [f"{given}: {each}" for each in found.problems]
+        in_the_way = list(found.problems)
+        if found.is_comparable:
+            in_the_way += _unreached(context, options, reached)
+        problems += [f"{given}: {each}" for each in in_the_way]
         config = found.config or config
         for line in found.notes:
             context.write(f"{given}: {line}")
@@ -130,6 +134,19 @@ def _look(context: Context, options: Options, args: list[str]) -> list[Other] | 
             context.terminal.error(f"  - {problem}")
         return None
     return others
+
+
+def _unreached(context: Context, options: Options, found: Contact) -> list[str]:
+    """Try all nodes as a merge would reach them; returns a sentence for each that fails."""
+    with tempfile.TemporaryDirectory(prefix=f"{NAME}-") as directory:
+        keys = write_keys(f"{directory}/peer", found, _own_host_keys(context.paths))
+        nodes = _nodes(found.answer.config_text)
+        reach = _reach(context, found.answer.cluster, keys, nodes, options.ssh_key_check)
+        return list(unreached(reach, [each.name for each in nodes]))
+
+
+def _own_host_keys(paths: Paths) -> bytes:
+    return files.read_bytes_or_none(paths.known_hosts) or b""
 
 
 def _wishes(options: Options) -> Wishes:
@@ -148,12 +165,7 @@ def _begin(context: Context, options: Options, other: Other) -> Journal:
     key = ssh.ensure_user_key(
         ssh.directory_of(paths), cluster.ssh_key_type, cluster.ssh_key_bits, host=own_hostname()
     )
-    own_hosts = files.read_bytes_or_none(paths.known_hosts) or b""
-    known_hosts = write_known_hosts(f"{note.path_of(paths)}.known_hosts", answer, own_hosts)
-    identity = ""
-    for private_key in other.contact.private_keys:
-        identity = f"{note.path_of(paths)}.key"
-        files.write_durable(identity, private_key, _KEY_MODE)
+    known_hosts, identity = write_keys(note.path_of(paths), other.contact, _own_host_keys(paths))
     found = Journal(
         given=other.given,
         cluster=answer.cluster,
@@ -198,15 +210,23 @@ def _names(config: bytes, where: str) -> dict[str, list[str]]:
 
 
 def _resume(context: Context, options: Options, journal: Journal) -> Merge:
-    reach = Reach(
-        context.paths,
-        journal.cluster,
-        journal.known_hosts,
-        journal.identity,
-        journal.check_host_key,
-        {each.name: each.port for each in journal.nodes},
-    )
+    # It is removed once all nodes let this one in, before that is noted.
+    identity = journal.identity if os.path.exists(journal.identity) else ""
+    keys = (journal.known_hosts, identity)
+    reach = _reach(context, journal.cluster, keys, journal.nodes, journal.check_host_key)
     return Merge(context, options, journal, reach)
+
+
+def _reach(
+    context: Context,
+    cluster: str,
+    keys: tuple[str, str],
+    nodes: Sequence[OtherNode],
+    check_host_key: bool,
+) -> Reach:
+    """Return the way to the nodes of a cluster, by the files that `write_keys` has written."""
+    ports = {each.name: each.port for each in nodes}
+    return Reach(context.paths, cluster, *keys, check_host_key=check_host_key, ports=ports)
 
 
 def _finish(context: Context, options: Options, journal: Journal) -> int:

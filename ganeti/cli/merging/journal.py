@@ -16,6 +16,9 @@ from ganeti.base.paths import Paths
 from ganeti.config.merging.merge import Wishes
 from ganeti.system import files
 
+NAME: Final = "cluster-merge"
+JOIN: Final = "join"
+"""How the steps after which nothing is taken back begin."""
 _MODE: Final = 0o600
 _BYTES_MAX: Final = 64 << 20
 
@@ -35,7 +38,7 @@ class Journal(msgspec.Struct, kw_only=True):
         given: the name by which the other cluster was given.
         nodes: those of the other cluster that are not offline.
         own_key: the public key that they let in.
-        let_in: the nodes that did not let it in before.
+        let_in: the nodes that did not let it in before, and may do so now.
         running: the instances that ran there.
         expected: all names of nodes and instances afterwards.
         until: when the pauses of the watchers end.
@@ -67,10 +70,20 @@ class Journal(msgspec.Struct, kw_only=True):
     done: list[str] = []
     is_undoing: bool = False
 
+    @property
+    def begun_or_done(self) -> set[str]:
+        """The steps that may have changed something."""
+        return {*self.done, self.begun}
+
+    @property
+    def is_undoable(self) -> bool:
+        """Whether everything can be taken back."""
+        return not any(name.partition(":")[0] == JOIN for name in self.begun_or_done)
+
 
 def path_of(paths: Paths) -> str:
     """Return the file of the note."""
-    return f"{paths.data_dir}/cluster-merge"
+    return f"{paths.data_dir}/{NAME}"
 
 
 def load(paths: Paths) -> Journal | None:

@@ -68,8 +68,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         master: the name of the master, as this node knows it.
         config: the configuration, packed.
         running: the names of the instances that run.
-        changed: whether anything had to be done.
-        until: of the watcher's pause before.
+        keys: those of the question that log in already.
+        until: of the watcher's pause.
     """
 
     cluster: str = ""
@@ -78,7 +78,6 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     known_hosts: str = ""
     running: list[str] = []
     keys: list[str] = []
-    changed: bool = False
     until: float | None = None
 
     @property
@@ -130,14 +129,23 @@ def _read_config(context: Context, _options: Options, _ask: Ask) -> Answer:
     return Answer(config=_config(context.paths))
 
 
-def _let_in(context: Context, _options: Options, ask: Ask) -> Answer:
+def _settings(context: Context, _options: Options, ask: Ask) -> Answer:
+    """Tell of the settings that a merge is about to change; needs no daemon."""
     directory = ssh.directory_of(context.paths)
-    return Answer(changed=ssh.change_authorized_keys(directory, add=ask.keys))
+    return Answer(
+        keys=[key for key in ask.keys if ssh.lets_in(directory, key)],
+        until=watcher_pause.read(context.paths),
+    )
+
+
+def _let_in(context: Context, _options: Options, ask: Ask) -> Answer:
+    ssh.change_authorized_keys(ssh.directory_of(context.paths), add=ask.keys)
+    return Answer()
 
 
 def _lock_out(context: Context, _options: Options, ask: Ask) -> Answer:
-    directory = ssh.directory_of(context.paths)
-    return Answer(changed=ssh.change_authorized_keys(directory, remove=ask.keys))
+    ssh.change_authorized_keys(ssh.directory_of(context.paths), remove=ask.keys)
+    return Answer()
 
 
 def _pause(context: Context, _options: Options, ask: Ask) -> Answer:
@@ -165,11 +173,13 @@ def _start_instances(context: Context, options: Options, ask: Ask) -> Answer:
 
 
 def _drain(context: Context, _options: Options, _ask: Ask) -> Answer:
-    return Answer(changed=drain(context))
+    drain(context)
+    return Answer()
 
 
 def _undrain(context: Context, _options: Options, _ask: Ask) -> Answer:
-    return Answer(changed=undrain(context))
+    undrain(context)
+    return Answer()
 
 
 def _stop_daemons(context: Context, _options: Options, ask: Ask) -> Answer:
@@ -226,8 +236,8 @@ def _run(context: Context, options: Options, opcodes: Sequence[OpCode]) -> None:
 # The queue, of this cluster or of the other.
 
 
-def drain(context: Context) -> bool:
-    """Close the queue, and wait until all jobs have ended; returns whether it was open.
+def drain(context: Context) -> None:
+    """Close the queue, and wait until all jobs have ended.
 
     Raises:
         OpPrereqError: jobs do not end in time; the queue is as it was.
@@ -245,7 +255,6 @@ def drain(context: Context) -> bool:
                 " cancel them"
             )
         clock.pause(_LOOK_AGAIN_S)
-    return not by_operator
 
 
 def _busy(context: Context) -> list[str]:
@@ -253,12 +262,10 @@ def _busy(context: Context) -> list[str]:
     return [str(job_id) for job_id, status in rows if status not in FINAL_STATUSES]
 
 
-def undrain(context: Context) -> bool:
+def undrain(context: Context) -> None:
     """Open the queue that a merge has closed; an operator's wish stays."""
-    is_ours = JobFiles(context.paths).drained_by() is DrainedBy.MERGE
-    if is_ours:
+    if JobFiles(context.paths).drained_by() is DrainedBy.MERGE:
         context.client.set_drain_flag(False)
-    return is_ours
 
 
 # The program.
@@ -266,6 +273,7 @@ def undrain(context: Context) -> bool:
 ACTIONS: Final[Mapping[str, Callable[[Context, Options, Ask], Answer]]] = {
     "look": _look,
     "read-config": _read_config,
+    "settings": _settings,
     "let-in": _let_in,
     "lock-out": _lock_out,
     "pause": _pause,

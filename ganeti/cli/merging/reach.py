@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -37,12 +37,18 @@ STEP_TIMEOUT_S: Final = 1800.0  # stopping all instances
 _SSH_FAILED: Final = 255
 _KEY_BYTES_MAX: Final = 1 << 16
 _REFUSED: Final = "permission denied"
+_SECRET_MODE: Final = 0o600
+
+
+class KeyRefusedError(OpExecError):
+    """A machine lets none of root's keys in."""
 
 
 def ask(transport: NodeTransport, name: str, action: str, **data: Any) -> Answer:
     """Have an action done on a node; returns its answer.
 
     Raises:
+        KeyRefusedError: it was reached, and no key opens it.
         OpExecError: it was not reached, or the action failed; its output is in the text.
     """
     argv = daemon_control.command(peer.NAME, [action])
@@ -53,8 +59,13 @@ def ask(transport: NodeTransport, name: str, action: str, **data: Any) -> Answer
         ).check()
     except CommandError as err:
         said = err.output.removeprefix(f"{peer.NAME}: ") or err.message
-        raise OpExecError(f"{action} on {name} ({transport.describe()}): {said}") from err
+        kind = KeyRefusedError if _is_refusal(err.status, said) else OpExecError
+        raise kind(f"{action} on {name} ({transport.describe()}): {said}") from err
     return peer.decode_answer(result.stdout)
+
+
+def _is_refusal(status: int | None, said: str) -> bool:
+    return status == _SSH_FAILED and _REFUSED in said.lower()
 
 
 @dataclass(slots=True)
@@ -169,7 +180,7 @@ def _opens(transport: SshTransport) -> bool:
     result = transport.run(["true"], stdin=b"", timeout_s=TRY_TIMEOUT_S)
     if result.status == 0:
         return True
-    if _REFUSED in result.output.lower():
+    if _is_refusal(result.status, result.output):
         return False
     said = result.output_tail() or process.describe_end(result)
     raise OpPrereqError(
@@ -192,22 +203,47 @@ def _password(context: Context, given: str) -> str:
 
 def _read_keys(transport: SshTransport) -> list[bytes]:
     """Return root's private keys on a machine; its nodes let these in."""
-    names = " ".join(f"~/.ssh/id_{kind}" for kind in (*ssh.KEY_KINDS, "ed25519"))
+    names = " ".join(f"~/.ssh/id_{kind}" for kind in ssh.USER_KEY_KINDS)
     script = f"for key in {names}; do if [ -e $key ]; then cat $key; exit; fi; done"
     result = transport.run(["sh", "-c", script], stdin=b"", timeout_s=TRY_TIMEOUT_S)
     return [result.stdout] if result.status == 0 and result.stdout else []
 
 
-def write_known_hosts(path: str, answer: Answer, own: bytes) -> str:
-    """Write the host keys by which the other's nodes are known, before and after the merge.
+def unreached(reach: Reach, names: Iterable[str]) -> Iterator[str]:
+    """Yield a sentence for each node that cannot be asked."""
+    for name in names:
+        try:
+            ask(reach.to(name), name, "settings")
+        except GenericError as err:
+            yield (
+                f"node {name} is not reached ({err.message}); mend that, or, if it is down, run"
+                f" 'gnt-node modify --offline=yes {name}' there"
+            )
+
+
+def write_keys(prefix: str, found: Contact, own: bytes) -> tuple[str, str]:
+    """Write the files by which the other's nodes are reached; returns two of `Reach`.
+
+    Args:
+        prefix: the beginning of their paths.
+        own: the host keys that they have after the merge.
 
     Returns:
-        The path, "" if their cluster tells of no host key.
+        `known_hosts`, "" if their cluster tells of no host key, and `identity`.
     """
+    known_hosts = _write_known_hosts(f"{prefix}.known_hosts", found.answer, own)
+    identity = ""
+    for private_key in found.private_keys:
+        identity = f"{prefix}.key"
+        files.write_durable(identity, private_key, _SECRET_MODE)
+    return known_hosts, identity
+
+
+def _write_known_hosts(path: str, answer: Answer, own: bytes) -> str:
     lines = [line for line in answer.known_hosts.splitlines() if line.strip()]
     if not lines:
         return ""
     words = [line.split(maxsplit=1) for line in own.decode().splitlines()]
     lines += [f"{answer.cluster} {each[1]}" for each in words if len(each) > 1]
-    files.write_durable(path, "".join(f"{line}\n" for line in lines).encode(), 0o600)
+    files.write_durable(path, "".join(f"{line}\n" for line in lines).encode(), _SECRET_MODE)
     return path

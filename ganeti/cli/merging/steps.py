@@ -10,7 +10,7 @@ Source: design-2.1, "Automated Ganeti Cluster Merger".
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,9 +21,9 @@ from ganeti.base.text import shown
 from ganeti.bootstrap import node_setup
 from ganeti.cli.command import Context, Options
 from ganeti.cli.merging import journal as note
-from ganeti.cli.merging.journal import Journal, OtherNode
+from ganeti.cli.merging.journal import JOIN, NAME, Journal, OtherNode
 from ganeti.cli.merging.peer import Answer, drain, undrain
-from ganeti.cli.merging.reach import Reach, ask
+from ganeti.cli.merging.reach import KeyRefusedError, Reach, ask
 from ganeti.cli.run.jobs import execute, make_opcode
 from ganeti.config.merging import merge as merging
 from ganeti.config.merging.merge import Restart
@@ -39,8 +39,6 @@ _MASTER: Final = frozenset({Place.MASTER})
 _NO_VOTING: Final = ("--no-voting", "--yes-do-it")
 VERIFY_TIMEOUT_S: Final = 3600.0
 _COPY_MODE: Final = 0o600
-JOIN: Final = "join"
-"""How the steps after which nothing is taken back begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +54,6 @@ class Step:
     text: str
     do: Callable[[], None]
     undo: Callable[[], None] | None = None
-
-    @property
-    def is_final(self) -> bool:
-        """Whether it cannot be taken back."""
-        return self.name.partition(":")[0] == JOIN
 
 
 @dataclass(slots=True)
@@ -122,12 +115,6 @@ class Merge:
             step.do()
             self._note(begun="", done=[*self.journal.done, step.name])
 
-    @property
-    def is_undoable(self) -> bool:
-        """Whether everything can be taken back."""
-        begun = {*self.journal.done, self.journal.begun}
-        return not any(step.is_final and step.name in begun for step in self.plan())
-
     def undo(self) -> None:
         """Take back what was done or begun, the last first.
 
@@ -135,7 +122,7 @@ class Merge:
             GenericError: a step could not be undone; those before it are left to be undone.
         """
         self._note(is_undoing=True)
-        begun = {*self.journal.done, self.journal.begun}
+        begun = self.journal.begun_or_done
         for step in reversed(self.plan()):
             if step.name not in begun:
                 continue
@@ -160,32 +147,34 @@ class Merge:
         return self._ask(self.journal.master, action, **data)
 
     def _keys(self) -> tuple[Callable[[], None], Callable[[], None]]:
+        keys = [self.journal.own_key]
+
         def let_in() -> None:
             for each in self.journal.nodes:
-                # Noted first: after a cut a key that is there might be one from before.
                 if each.name not in self.journal.let_in:
+                    if self._ask(each.name, "settings", keys=keys).keys:
+                        continue
+                    # Noted first: after a cut a key that is there might be one from before.
                     self._note(let_in=[*self.journal.let_in, each.name])
-                    if not self._ask(each.name, "let-in", keys=[self.journal.own_key]).changed:
-                        left = [name for name in self.journal.let_in if name != each.name]
-                        self._note(let_in=left)
-                else:
-                    self._ask(each.name, "let-in", keys=[self.journal.own_key])
+                self._ask(each.name, "let-in", keys=keys)
             if self.journal.identity:
                 files.remove_if_exists(self.journal.identity)
                 self.reach.identity = ""
+                self._note(identity="")
 
-        def lock_out() -> None:
-            for name in self.journal.let_in:
-                self._ask(name, "lock-out", keys=[self.journal.own_key])
+        def lock_out_of(name: str) -> None:
+            with contextlib.suppress(KeyRefusedError):  # done, and cut off before it was noted
+                self._ask(name, "lock-out", keys=keys)
+            self._note(let_in=[each for each in self.journal.let_in if each != name])
 
-        return let_in, lock_out
+        return let_in, lambda: _on_all(self.journal.let_in, lock_out_of)
 
     def _pause(self) -> None:
         until, own = self.journal.until, watcher_pause.read(self.paths)
         before = dict(self.journal.pauses)
         if "" not in before:
             self._note(pauses={**before, "": own})
-        self.context.client.set_watcher_pause(until)
+        self._pause_here(until)
         for each in self.journal.nodes:
             found = self._ask(each.name, "pause", until=until).until
             if each.name not in self.journal.pauses and found != until:
@@ -197,7 +186,14 @@ class Merge:
         self._resume_here()
 
     def _resume_here(self) -> None:
-        self.context.client.set_watcher_pause(self.journal.pauses.get(""))
+        self._pause_here(self.journal.pauses.get(""))
+
+    def _pause_here(self, until: float | None) -> None:
+        """Pause the own watchers, or let them go on; LuxiD, while it runs, tells candidates."""
+        if daemon_control.running_pid(self.paths, "ganeti-luxid") is None:
+            watcher_pause.write(self.paths, until)
+        else:
+            self.context.client.set_watcher_pause(until)
 
     def _instances(self) -> tuple[Callable[[], None], Callable[[], None]]:
         def stop() -> None:
@@ -383,6 +379,22 @@ def _cleaned(name: str) -> str:
     return f"cleaned:{name}"
 
 
+def _on_all(names: Iterable[str], action: Callable[[str], object]) -> None:
+    """Do something on nodes, on each of them whatever becomes of the others.
+
+    Raises:
+        OpExecError: it failed on some, whose reasons are the text.
+    """
+    failed = []
+    for name in names:
+        try:
+            action(name)
+        except GenericError as err:
+            failed.append(err.message)
+    if failed:
+        raise OpExecError("\n".join(failed))
+
+
 @contextlib.contextmanager
 def taken_back(merge: Merge) -> Iterator[None]:
     """Take the merge back if it fails while that can be done.
@@ -394,20 +406,20 @@ def taken_back(merge: Merge) -> Iterator[None]:
         yield
     except (GenericError, OSError) as err:
         said = err.message if isinstance(err, GenericError) else str(err)
-        if not merge.is_undoable:
+        if not merge.journal.is_undoable:
             raise OpExecError(
                 f"{said}\nNodes have been taken in already, so it cannot be taken back any more:"
-                " put that right and run cluster-merge again, which goes on.  The files of"
+                f" put that right and run {NAME} again, which goes on.  The files of"
                 f" {merge.journal.cluster} are on its nodes, in /var/backups, its configuration"
                 f" is {merge.journal.other}, and your own was {merge.journal.before}"
             ) from err
-        merge.context.terminal.error(f"cluster-merge: {said}")
+        merge.context.terminal.error(f"{NAME}: {said}")
         try:
             merge.undo()
         except (GenericError, OSError) as second:
             more = second.message if isinstance(second, GenericError) else str(second)
             raise OpExecError(
                 f"it could not be taken back either: {more}; put that right and run"
-                " 'cluster-merge --rollback'"
+                f" '{NAME} --rollback'"
             ) from err
         raise OpExecError("the merge was taken back; both clusters are as before") from err

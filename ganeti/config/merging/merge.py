@@ -86,11 +86,13 @@ class Merged:
         config: the merged configuration; not to be used while there are problems.
         problems: all that forbids it, a sentence each.
         notes: what was decided, and what is lost.
+        is_comparable: they are of one version, and of two clusters.
     """
 
     config: bytes = b""
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    is_comparable: bool = False
 
 
 def merge(own: bytes, other: bytes, wishes: Wishes, *, now: float) -> Merged:
@@ -107,6 +109,7 @@ def merge(own: bytes, other: bytes, wishes: Wishes, *, now: float) -> Merged:
     found.problems += identities(here, there)
     if found.problems:  # the rest would be misleading
         return found
+    found.is_comparable = True
     found.problems += same_names(here, there)
     found.problems += needs(here, there)
     conflicts = list(differences(here, there))

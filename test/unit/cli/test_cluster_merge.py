@@ -37,7 +37,8 @@ if {needs_password!r}:
     if options["BatchMode"] == "no":
         said = subprocess.run([os.environ["SSH_ASKPASS"]], capture_output=True, text=True).stdout
     if said.rstrip("\\n") != "tiger $HOME":
-        sys.exit("root@x: Permission denied (publickey,password).")
+        print("root@x: Permission denied (publickey,password).", file=sys.stderr)
+        sys.exit(255)
 if "{unknown}":
     sys.exit("Host key verification failed.")
 command = sys.argv[-1]
@@ -106,15 +107,18 @@ def test_an_unknown_machine_is_no_reason_for_a_password(
 
 
 def test_the_other_nodes_are_known_by_both_host_keys(tmp_path: Path) -> None:
-    path = str(tmp_path / "known")
-    answer = Answer(**ANSWER)  # type: ignore[arg-type]
-    assert reach.write_known_hosts(path, answer, b"cluster.example.com ssh-rsa BBBB\n") == path
+    prefix = str(tmp_path / "way")
+    path, key = f"{prefix}.known_hosts", f"{prefix}.key"
+    found = reach.Contact(Answer(**ANSWER), [b"PRIVATE KEY\n"])  # type: ignore[arg-type]
+    own = b"cluster.example.com ssh-rsa BBBB\n"
+    assert reach.write_keys(prefix, found, own) == (path, key)
     assert Path(path).read_text().splitlines() == [
         "other.example.com ssh-rsa AAAA",
         "other.example.com ssh-rsa BBBB",
     ]
-    assert stat.S_IMODE(Path(path).stat().st_mode) == 0o600
-    assert reach.write_known_hosts(path, Answer(), b"") == ""
+    assert Path(key).read_text() == "PRIVATE KEY\n"
+    assert {stat.S_IMODE(Path(each).stat().st_mode) for each in (path, key)} == {0o600}
+    assert reach.write_keys(prefix, reach.Contact(Answer()), b"") == ("", "")
     way = reach.Reach(Paths(""), "other.example.com", path, "/key", ports={"n": 2222}).to("n")
     line = " ".join(way.command_line(["true"]))  # type: ignore[attr-defined]
     for word in ("IdentityFile=/key", "HostKeyAlias=other.example.com", "Port=2222"):

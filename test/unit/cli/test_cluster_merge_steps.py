@@ -1,0 +1,257 @@
+"""The steps of a merge on the nodes of the other cluster: cut off, refused, and taken back.
+
+The nodes are played, each by a directory: the actions that need no daemon are the real ones.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ganeti.base import json
+from ganeti.base.errors import GenericError, OpExecError
+from ganeti.base.paths import Paths
+from ganeti.bootstrap.node_transport import SshTransport
+from ganeti.cli.command import Context, Options
+from ganeti.cli.merging import command, peer
+from ganeti.cli.merging import journal as note
+from ganeti.cli.merging.journal import Journal, OtherNode
+from ganeti.cli.merging.peer import Answer, Ask
+from ganeti.cli.merging.reach import Reach, unreached
+from ganeti.cli.merging.steps import Merge, taken_back
+from ganeti.cli.run.context import Terminal
+from ganeti.config.merging.merge import Wishes
+from ganeti.store import watcher_pause
+from ganeti.system import clock, ssh
+from ganeti.system.process import CommandResult
+
+NODES = ("n1.example.com", "n2.example.com", "n3.example.com")
+OWN_KEY, THEIR_KEY = "ssh-rsa OWN root@here", "ssh-rsa THEIRS root@n1"
+NOW = 1_000_000.0
+REAL = ("settings", "let-in", "lock-out", "pause")
+Act = Callable[[Ask], Answer]
+
+
+def no_answer(_ask: Ask) -> Answer:
+    raise OpExecError("it is not played")
+
+
+@dataclass
+class Site:
+    """The nodes of the other cluster; `acts` are what they do if that needs a daemon."""
+
+    directory: Path
+    down: set[str] = field(default_factory=set)
+    acts: dict[str, Act] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in NODES:
+            os.makedirs(os.path.dirname(self.paths_of(name).watcher_pause))
+
+    def paths_of(self, name: str) -> Paths:
+        return Paths(str(self.directory / name))
+
+    def keys_of(self, name: str) -> list[str]:
+        path = Path(ssh.directory_of(self.paths_of(name))) / "authorized_keys"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def let_in(self, key: str, *names: str) -> None:
+        for name in names:
+            ssh.change_authorized_keys(ssh.directory_of(self.paths_of(name)), add=[key])
+
+    def pause_of(self, name: str) -> float | None:
+        return watcher_pause.read(self.paths_of(name))
+
+    def act(self, name: str, action: str, ask: Ask) -> Answer:
+        if action not in REAL:
+            return self.acts.get(action, no_answer)(ask)
+        return peer.ACTIONS[action](context_at(self.paths_of(name)), Options({}), ask)
+
+
+@dataclass
+class Line:
+    """SSH to a node, which opens to the keys that its command line has SSH offer."""
+
+    site: Site
+    transport: SshTransport
+
+    def run(self, argv: Sequence[str], *, stdin: bytes, **_limits: Any) -> CommandResult:
+        name, line = self.transport.node_name, self.transport.command_line(argv)
+        files = [word.removeprefix("IdentityFile=") for word in line if "IdentityFile=" in word]
+        # Files that are named replace root's own; in such a file is its public key here.
+        offered = [Path(path).read_text() for path in files if os.path.exists(path)]
+        if name in self.site.down:
+            return self.failed(255, f"ssh: connect to host {name} port 22: No route to host")
+        if not set(offered if files else [OWN_KEY]) & set(self.site.keys_of(name)):
+            return self.failed(255, f"root@{name}: Permission denied (publickey).")
+        try:
+            answer = self.site.act(name, argv[-1], json.loads_as(Ask, stdin))
+        except GenericError as err:
+            return self.failed(1, f"{peer.NAME}: {err.message}")
+        return CommandResult((), 0, json.dumps(answer), b"")
+
+    def failed(self, status: int, said: str) -> CommandResult:
+        return CommandResult((), status, b"", said.encode())
+
+    def describe(self) -> str:
+        return self.transport.describe()
+
+
+@dataclass
+class PlayedReach(Reach):
+    site: Site = field(kw_only=True)
+
+    def to(self, name: str) -> Line:
+        found = Reach.to(self, name)
+        assert isinstance(found, SshTransport)
+        return Line(self.site, found)
+
+
+def context_at(paths: Paths) -> Context:
+    terminal = Terminal(io.StringIO(), io.StringIO(), io.StringIO())
+    context = Context("cluster-merge", command.PROGRAM.commands[0], Options({}), terminal)
+    context.paths = paths
+    return context
+
+
+def errors_of(context: Context) -> str:
+    err = context.terminal._err
+    assert isinstance(err, io.StringIO)
+    return err.getvalue()
+
+
+def options(**given: object) -> Options:
+    return Options({"verbose": False, "dry_run": False, "rollback": False, **given})
+
+
+@dataclass
+class World:
+    """A site, and the master that merges it."""
+
+    site: Site
+    context: Context
+
+    def journal(self, **values: Any) -> Journal:
+        return Journal(
+            given="other",
+            cluster="other.example.com",
+            master=NODES[0],
+            nodes=[OtherNode(name=name, port=22) for name in NODES],
+            own_key=OWN_KEY,
+            wishes=Wishes(),
+            expected={},
+            until=NOW + 1800,
+            **values,
+        )
+
+    def merge(self, journal: Journal | None = None) -> Merge:
+        """Return a merge; that of the note, as a new process finds it, without a journal."""
+        journal = journal or note.load(self.context.paths)
+        assert journal is not None
+        reach = PlayedReach(Paths(""), journal.cluster, identity=journal.identity, site=self.site)
+        return Merge(self.context, options(), journal, reach)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    # Root's own keys on this machine have no part in it.
+    monkeypatch.setattr(ssh, "_own_keys", list)
+    monkeypatch.setattr(clock, "now", lambda: NOW)
+    own = Paths(str(tmp_path / "own"))
+    os.makedirs(own.data_dir)
+    return World(Site(tmp_path), context_at(own))
+
+
+def saved(world: World, **values: Any) -> Journal:
+    journal = world.journal(**values)
+    note.save(world.context.paths, journal)
+    return journal
+
+
+def fail(merge: Merge) -> str:
+    with pytest.raises(OpExecError) as caught:
+        merge.run()
+    return caught.value.message
+
+
+# Keys.
+
+
+def test_a_merge_by_password_goes_on_after_a_cut_and_is_taken_back(world: World) -> None:
+    world.site.let_in(THEIR_KEY, *NODES)
+    identity = Path(f"{note.path_of(world.context.paths)}.key")
+    identity.write_text(THEIR_KEY)
+    assert "stop-instances on n1" in fail(world.merge(world.journal(identity=str(identity))))
+    assert not identity.exists()
+    assert all(OWN_KEY in world.site.keys_of(name) for name in NODES)
+    # A new process reaches them, by the own key.
+    assert "it is not played" in fail(world.merge())
+    world.site.acts["start-instances"] = lambda _ask: Answer()
+    world.merge().undo()
+    assert [world.site.keys_of(name) for name in NODES] == [[THEIR_KEY]] * 3
+    assert note.load(world.context.paths) is None
+
+
+def test_a_key_that_is_not_there_any_more_is_not_used(world: World) -> None:
+    world.context.paths = Paths("")
+    journal = world.journal(identity="/nonexistent/key")
+    assert command._resume(world.context, options(), journal).reach.identity == ""
+
+
+def test_a_rollback_locks_out_of_all_nodes_and_comes_back_for_the_rest(world: World) -> None:
+    world.site.let_in(OWN_KEY, *NODES)
+    saved(world, done=["keys"], let_in=list(NODES))
+    world.site.down = {NODES[1]}
+    with pytest.raises(OpExecError, match=r"lock-out on n2.*No route to host"):
+        world.merge().undo()
+    assert [world.site.keys_of(name) for name in NODES] == [[], [OWN_KEY], []]
+    assert world.merge().journal.let_in == [NODES[1]]
+    world.site.down = set()
+    world.merge().undo()
+    assert world.site.keys_of(NODES[1]) == []
+    assert note.load(world.context.paths) is None
+
+
+def test_a_node_that_refuses_the_key_is_locked_out_of(world: World) -> None:
+    world.site.let_in(OWN_KEY, NODES[1])
+    saved(world, done=["keys"], let_in=list(NODES))  # cut off before the first was noted
+    world.merge().undo()
+    assert world.site.keys_of(NODES[1]) == []
+    assert note.load(world.context.paths) is None
+
+
+def test_a_node_that_was_not_reached_has_nothing_to_be_taken_back(world: World) -> None:
+    world.site.let_in(THEIR_KEY, *NODES)
+    world.site.down = {NODES[1]}
+    identity = Path(f"{note.path_of(world.context.paths)}.key")
+    identity.write_text(THEIR_KEY)
+    merge = world.merge(world.journal(identity=str(identity)))
+    with pytest.raises(OpExecError, match="the merge was taken back"), taken_back(merge):
+        merge.run()
+    assert "settings on n2" in errors_of(world.context)
+    assert world.site.keys_of(NODES[0]) == [THEIR_KEY]
+    assert not identity.exists()
+    assert note.load(world.context.paths) is None
+
+
+def test_a_key_that_was_there_before_stays(world: World) -> None:
+    world.site.let_in(OWN_KEY, *NODES)
+    fail(world.merge(world.journal()))
+    world.site.acts["start-instances"] = lambda _ask: Answer()
+    world.merge().undo()
+    assert all(world.site.keys_of(name) == [OWN_KEY] for name in NODES)
+
+
+def test_nodes_that_are_not_reached_are_told_before_anything_is_touched(world: World) -> None:
+    world.site.let_in(OWN_KEY, *NODES[:2])
+    world.site.down = {NODES[1]}
+    first, second = unreached(world.merge(world.journal()).reach, NODES)
+    assert first.startswith("node n2.example.com is not reached")
+    assert "gnt-node modify --offline=yes n2.example.com" in first
+    assert "Permission denied" in second
