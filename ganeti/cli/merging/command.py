@@ -16,7 +16,7 @@ from ganeti.base.paths import Paths
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, ArgKind, Context, Options, opt
 from ganeti.cli.declaration.program import DEBUG, single_program
 from ganeti.cli.merging import journal as note
-from ganeti.cli.merging.journal import NAME, Journal, OtherNode
+from ganeti.cli.merging.journal import NAME, PAUSE_S, Journal, OtherNode
 from ganeti.cli.merging.reach import Contact, Reach, contact, unreached, write_keys
 from ganeti.cli.merging.steps import Merge, taken_back
 from ganeti.config.config_data import split_config
@@ -30,8 +30,6 @@ from ganeti.objects.model import Cluster
 from ganeti.store import config_file, renewal, ssconf
 from ganeti.system import clock, files, ssh
 from ganeti.system.environment import own_hostname
-
-PAUSE_S: Final = 1800
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +171,7 @@ def _begin(context: Context, options: Options, other: Other) -> Journal:
         nodes=_nodes(other.config),
         own_key=key,
         wishes=_wishes(options),
-        until=clock.now() + options.watcher_pause_period,
+        pause_s=options.watcher_pause_period,
         check_host_key=options.ssh_key_check,
         known_hosts=known_hosts,
         identity=identity,
@@ -259,7 +257,7 @@ of the cluster that stays.""",
         opt.flag("-v --verbose", "tell more"),
         opt.number(
             "-p --watcher-pause-period=PAUSE_PERIOD",
-            "seconds that the watchers pause at most",
+            "seconds that the watchers pause beyond the longest step",
             default=PAUSE_S,
         ),
         opt.option(

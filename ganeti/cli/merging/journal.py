@@ -16,6 +16,7 @@ from ganeti.base.paths import Paths
 from ganeti.config.merging.merge import Wishes
 from ganeti.system import files
 
+PAUSE_S: Final = 1800
 NAME: Final = "cluster-merge"
 JOIN: Final = "join"
 """How the steps after which nothing is taken back begin."""
@@ -41,8 +42,8 @@ class Journal(msgspec.Struct, kw_only=True):
         let_in: the nodes that did not let it in before, and may do so now.
         running: the instances that ran there.
         expected: all names of nodes and instances afterwards.
-        until: when the pauses of the watchers end.
-        pauses: those that there were before, by node.
+        pause_s: how long the watchers pause beyond the longest step.
+        pauses: the ends of those that there were before, by node; "" is this one.
         before: the file with the own configuration as it was.
         other: the file with that of the other cluster.
         known_hosts, identity: see `Reach`.
@@ -56,7 +57,7 @@ class Journal(msgspec.Struct, kw_only=True):
     nodes: list[OtherNode]
     own_key: str
     wishes: Wishes
-    until: float
+    pause_s: float = PAUSE_S
     check_host_key: bool = True
     known_hosts: str = ""
     identity: str = ""

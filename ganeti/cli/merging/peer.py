@@ -150,9 +150,8 @@ def _lock_out(context: Context, _options: Options, ask: Ask) -> Answer:
 
 def _pause(context: Context, _options: Options, ask: Ask) -> Answer:
     """Pause the watcher until a time, or let it go on."""
-    before = watcher_pause.read(context.paths)
     watcher_pause.write(context.paths, ask.until)
-    return Answer(until=before)
+    return Answer()
 
 
 def _stop_instances(context: Context, options: Options, _ask: Ask) -> Answer:

@@ -23,7 +23,7 @@ from ganeti.cli.command import Context, Options
 from ganeti.cli.merging import journal as note
 from ganeti.cli.merging.journal import JOIN, NAME, Journal, OtherNode
 from ganeti.cli.merging.peer import Answer, drain, undrain
-from ganeti.cli.merging.reach import KeyRefusedError, Reach, ask
+from ganeti.cli.merging.reach import STEP_TIMEOUT_S, KeyRefusedError, Reach, ask
 from ganeti.cli.run.jobs import execute, make_opcode
 from ganeti.config.merging import merge as merging
 from ganeti.config.merging.merge import Restart
@@ -58,12 +58,17 @@ class Step:
 
 @dataclass(slots=True)
 class Merge:
-    """A merge that goes on."""
+    """A merge that goes on.
+
+    Attributes:
+        paused_until: when the pauses of the watchers end that this process has made.
+    """
 
     context: Context
     options: Options
     journal: Journal
     reach: Reach
+    paused_until: float = 0.0
 
     @property
     def paths(self) -> Paths:
@@ -107,9 +112,12 @@ class Merge:
         Raises:
             GenericError: one failed; the note says which.
         """
+        if self.journal.done:
+            self._look_again()
         for step in self.plan():
             if step.name in self.journal.done:
                 continue
+            self._keep_paused()
             self.say(step.text)
             self._note(begun=step.name)
             step.do()
@@ -126,6 +134,10 @@ class Merge:
         for step in reversed(self.plan()):
             if step.name not in begun:
                 continue
+            try:
+                self._keep_paused()
+            except GenericError as err:  # a node that is down is in no way until its own turn
+                self.context.terminal.error(f"{NAME}: {err.message}; ignoring")
             if step.undo is not None:
                 self.say(f"Taking back: {step.text[:1].lower()}{step.text[1:]}")
                 step.undo()
@@ -170,23 +182,56 @@ class Merge:
         return let_in, lambda: _on_all(self.journal.let_in, lock_out_of)
 
     def _pause(self) -> None:
-        until, own = self.journal.until, watcher_pause.read(self.paths)
-        before = dict(self.journal.pauses)
-        if "" not in before:
-            self._note(pauses={**before, "": own})
-        self._pause_here(until)
+        if "" not in self.journal.pauses:
+            self._note(pauses={"": watcher_pause.read(self.paths), **self.journal.pauses})
         for each in self.journal.nodes:
-            found = self._ask(each.name, "pause", until=until).until
-            if each.name not in self.journal.pauses and found != until:
+            if each.name not in self.journal.pauses:
+                found = self._ask(each.name, "settings").until
                 self._note(pauses={**self.journal.pauses, each.name: found})
+        self._pause_longer()
+
+    def _look_again(self) -> None:
+        """Make sure, after a cut, that the other cluster has not come to life meanwhile.
+
+        Raises:
+            OpExecError: it has; what it did since its configuration was fetched would be lost.
+        """
+        self._keep_paused()
+        if "fetch" in self.journal.done and self.journal.is_undoable:
+            there = self._ask_master("read-config").config_text
+            if there != files.read_bytes(self.journal.other):
+                raise OpExecError(f"the configuration of {self.journal.cluster} has changed")
+
+    def _keep_paused(self) -> None:
+        """Pause the watchers for longer, if the next step might outlast their pause.
+
+        After a cut it may have ended long ago.
+        """
+        done = self.journal.done
+        if "watchers" not in done or "go-on" in done:
+            return
+        if self.paused_until < clock.now() + STEP_TIMEOUT_S:
+            self._pause_longer()
+
+    def _pause_longer(self) -> None:
+        until = clock.now() + STEP_TIMEOUT_S + self.journal.pause_s
+        self._pause_here(until)
+        self.paused_until = until
+        # A node that was cleaned belongs to no cluster, or to this one.
+        others = [each.name for each in self.journal.nodes if self._is_new(each.name)]
+        _on_all(others, lambda name: self._ask(name, "pause", until=until))
 
     def _resume(self) -> None:
-        for each in self.journal.nodes:
-            self._ask(each.name, "pause", until=self.journal.pauses.get(each.name))
         self._resume_here()
+        others = [name for name in self.journal.pauses if name]
+        _on_all(others, lambda name: self._ask(name, "pause", until=self._paused_before(name)))
 
     def _resume_here(self) -> None:
-        self._pause_here(self.journal.pauses.get(""))
+        self._pause_here(self._paused_before(""))
+
+    def _paused_before(self, name: str) -> float | None:
+        until = self.journal.pauses.get(name)
+        return until if until is not None and until > clock.now() else None
 
     def _pause_here(self, until: float | None) -> None:
         """Pause the own watchers, or let them go on; LuxiD, while it runs, tells candidates."""
@@ -230,8 +275,10 @@ class Merge:
                 self._ask(name, "stop-daemons", is_master=name == master)
 
         def start() -> None:
-            for name in (*others, master):
-                self._ask(name, "start-daemons", is_master=name == master)
+            _on_all(
+                (*others, master),
+                lambda name: self._ask(name, "start-daemons", is_master=name == master),
+            )
 
         return stop, start
 
@@ -276,6 +323,7 @@ class Merge:
 
     def _write(self) -> None:
         """Replace the configuration; the one before is kept, and is the start after a cut."""
+        self._stop()  # once more: the watcher may have gone on after a cut
         if not self.journal.before:
             own = config_file.read_config(self.paths)
             path = config_file.free_name(self.paths.config_data, "before-merge", clock.now())
@@ -287,6 +335,7 @@ class Merge:
     def _restore(self) -> None:
         if not self.journal.before:
             return  # cut off before it was replaced
+        self._stop()  # as in `_write`
         before = files.read_bytes(self.journal.before)
         present = config_file.read_config(self.paths)
         restored = merging.beyond(before, present, now=clock.now())

@@ -23,10 +23,11 @@ from ganeti.cli.merging import command, peer
 from ganeti.cli.merging import journal as note
 from ganeti.cli.merging.journal import Journal, OtherNode
 from ganeti.cli.merging.peer import Answer, Ask
-from ganeti.cli.merging.reach import Reach, unreached
+from ganeti.cli.merging.reach import STEP_TIMEOUT_S, Reach, unreached
 from ganeti.cli.merging.steps import Merge, taken_back
 from ganeti.cli.run.context import Terminal
 from ganeti.config.merging.merge import Wishes
+from ganeti.protocol.node_rpc_values import CompressedText
 from ganeti.store import watcher_pause
 from ganeti.system import clock, ssh
 from ganeti.system.process import CommandResult
@@ -146,7 +147,6 @@ class World:
             own_key=OWN_KEY,
             wishes=Wishes(),
             expected={},
-            until=NOW + 1800,
             **values,
         )
 
@@ -255,3 +255,87 @@ def test_nodes_that_are_not_reached_are_told_before_anything_is_touched(world: W
     assert first.startswith("node n2.example.com is not reached")
     assert "gnt-node modify --offline=yes n2.example.com" in first
     assert "Permission denied" in second
+
+
+# Watchers.
+
+
+def advance(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    now = clock.now() + seconds
+    monkeypatch.setattr(clock, "now", lambda: now)
+
+
+def test_the_watchers_pause_again_when_it_goes_on_after_a_cut(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.site.let_in(OWN_KEY, *NODES)
+    watcher_pause.write(world.site.paths_of(NODES[1]), NOW + 1e6)  # an administrator's
+    fail(world.merge(world.journal()))
+    advance(monkeypatch, 90_000)
+    assert world.site.pause_of(NODES[0]) is None
+    merge = world.merge()
+    merge.journal.done.append(f"cleaned:{NODES[2]}")
+    fail(merge)
+    until = NOW + 90_000 + STEP_TIMEOUT_S + merge.journal.pause_s
+    assert [world.site.pause_of(name) for name in NODES] == [until, until, None]
+    assert watcher_pause.read(world.context.paths) == until, "LuxiD does not run"
+    world.site.acts["start-instances"] = lambda _ask: Answer()
+    world.merge().undo()
+    assert [world.site.pause_of(name) for name in NODES] == [None, NOW + 1e6, None]
+    assert watcher_pause.read(world.context.paths) is None
+
+
+def test_they_pause_beyond_steps_that_take_long(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.site.let_in(OWN_KEY, *NODES)
+
+    def stop_slowly(_ask: Ask) -> Answer:
+        assert world.site.pause_of(NODES[1]) >= clock.now() + STEP_TIMEOUT_S
+        advance(monkeypatch, STEP_TIMEOUT_S)
+        return Answer()
+
+    world.site.acts["stop-instances"] = stop_slowly
+    assert "drain on n1" in fail(world.merge(world.journal(pause_s=60)))
+    assert world.site.pause_of(NODES[1]) == clock.now() + STEP_TIMEOUT_S + 60
+
+
+def test_a_pause_that_has_ended_meanwhile_is_not_put_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.site.let_in(OWN_KEY, *NODES)
+    paths = [world.context.paths, world.site.paths_of(NODES[0])]
+    for each in paths:
+        watcher_pause.write(each, NOW + 60)
+    fail(world.merge(world.journal()))
+    advance(monkeypatch, 61)
+    world.site.acts["start-instances"] = lambda _ask: Answer()
+    world.merge().undo()
+    assert not any(os.path.exists(each.watcher_pause) for each in paths)
+
+
+def test_a_node_that_is_down_does_not_keep_the_others_from_being_taken_back(world: World) -> None:
+    world.site.let_in(OWN_KEY, *NODES)
+    fail(world.merge(world.journal(running=["guest1"])))
+    started = []
+    world.site.acts["start-instances"] = lambda ask: started.extend(ask.names) or Answer()
+    world.site.down = {NODES[1]}
+    with pytest.raises(OpExecError, match="pause on n2"):
+        world.merge().undo()
+    assert started == ["guest1"]
+    assert world.site.pause_of(NODES[2]) is None
+    assert "ignoring" in errors_of(world.context)
+
+
+def test_a_cluster_that_has_come_to_life_after_a_cut_is_not_merged(
+    world: World, tmp_path: Path
+) -> None:
+    world.site.let_in(OWN_KEY, *NODES)
+    other = tmp_path / "of-other"
+    other.write_bytes(b"fetched")
+    done = ["keys", "watchers", "instances", "queue", "daemons", "fetch"]
+    config = json.loads(json.dumps(CompressedText(b"changed").to_wire()))
+    world.site.acts["read-config"] = lambda _ask: Answer(config=config)
+    merge = world.merge(saved(world, done=done, other=str(other)))
+    assert "the configuration of other.example.com has changed" in fail(merge)
+    assert merge.journal.begun == ""
