@@ -132,7 +132,9 @@ def test_cut_before_a_node_is_taken_in_it_is_taken_back(pair: Pair) -> None:
     before = [config_of(cluster) for cluster in pair]
     for step in TAKEN_BACK:
         merge(pair[0], "--groups=rename", OTHER, cut=step)
-        refused(merge(pair[0], "--dry-run", "elsewhere"), "was cut off")
+        refused(merge(pair[0], "elsewhere"), "was cut off")
+        for words in ([OTHER], ["--rollback"], []):
+            refused(merge(pair[0], "--dry-run", *words), "was cut off", "; --dry-run is for")
         outcome = merge(pair[0], "--rollback")
         assert outcome.status == 0, (step, outcome)
         check_as_before(pair, before)

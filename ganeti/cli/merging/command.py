@@ -18,7 +18,7 @@ from ganeti.cli.declaration.program import DEBUG, single_program
 from ganeti.cli.merging import journal as note
 from ganeti.cli.merging.journal import NAME, PAUSE_S, Journal, OtherNode
 from ganeti.cli.merging.reach import Contact, Reach, contact, unreached, write_keys
-from ganeti.cli.merging.steps import Merge, taken_back
+from ganeti.cli.merging.steps import Merge, taken_back, told_if_interrupted
 from ganeti.config.config_data import split_config
 from ganeti.config.index import INSTANCES, NODES
 from ganeti.config.merging import merge as merging
@@ -51,22 +51,18 @@ def merge(context: Context, options: Options, args: list[str]) -> int:
     paths = context.paths
     _check_here(paths)
     at_work = note.load(paths)
+    if options.dry_run:
+        _check_dry_run(options, at_work)
     if options.rollback:
         return _roll_back(context, options, at_work, args)
-    status = EXIT_SUCCESS
+    status, merged = EXIT_SUCCESS, list[str]()
     if at_work is not None:
-        if args and at_work.given not in args:
-            raise wrong_state(
-                f"the merge of {at_work.given} was cut off; run {NAME} {at_work.given} to go on, or"
-                f" {NAME} --rollback"
-            )
-        if at_work.is_undoing:
-            raise wrong_state(
-                f"the merge of {at_work.given} was being taken back; {NAME} --rollback goes on"
-            )
+        if at_work.is_undoing or (args and at_work.given not in args):
+            raise wrong_state(at_work.way_out)
         context.write(f"Going on with the merge of {at_work.given}")
         status = _finish(context, options, at_work)
-        args = args[args.index(at_work.given) + 1 :] if args else []
+        merged = [*at_work.earlier, at_work.given]
+        args = [given for given in args if given not in merged]
     elif not args:
         raise OpPrereqError("name the clusters that are to be merged into this one")
     others = _look(context, options, args)
@@ -76,9 +72,18 @@ def merge(context: Context, options: Options, args: list[str]) -> int:
         context.write("Nothing is in the way.")
         return status
     for other in others:
-        journal = _begin(context, options, other)
+        journal = _begin(context, options, other, merged)
         status = max(status, _finish(context, options, journal))
+        merged.append(other.given)
     return status
+
+
+def _check_dry_run(options: Options, at_work: Journal | None) -> None:
+    """Refuse --dry-run where there is nothing that it could look at."""
+    if at_work is not None:
+        raise wrong_state(f"{at_work.way_out}; --dry-run is for a merge that has not begun")
+    if options.rollback:
+        raise OpPrereqError("give either --dry-run or --rollback, not both")
 
 
 def _check_here(paths: Paths) -> None:
@@ -104,7 +109,8 @@ def _roll_back(context: Context, options: Options, journal: Journal | None, args
             f"nodes of {journal.cluster} have been taken in already, so it cannot be taken back"
             f" any more; {NAME} {journal.given} goes on"
         )
-    at_work.undo()
+    with told_if_interrupted(at_work):
+        at_work.undo()
     context.write("The merge was taken back; both clusters are as before.")
     return EXIT_SUCCESS
 
@@ -156,8 +162,12 @@ def _wishes(options: Options) -> Wishes:
     )
 
 
-def _begin(context: Context, options: Options, other: Other) -> Journal:
-    """Write the note of a merge; nothing else is touched but this node's own files."""
+def _begin(context: Context, options: Options, other: Other, merged: list[str]) -> Journal:
+    """Write the note of a merge; nothing else is touched but this node's own files.
+
+    Args:
+        merged: the clusters that this command has merged before.
+    """
     paths, answer = context.paths, other.contact.answer
     cluster = decode_record(split_config(config_file.read_config(paths)).cluster, Cluster)
     key = ssh.ensure_user_key(
@@ -175,6 +185,7 @@ def _begin(context: Context, options: Options, other: Other) -> Journal:
         check_host_key=options.ssh_key_check,
         known_hosts=known_hosts,
         identity=identity,
+        earlier=list(merged),
         running=answer.running,
         expected={
             **_names(config_file.read_config(paths), "here"),
@@ -234,9 +245,10 @@ def _finish(context: Context, options: Options, journal: Journal) -> int:
         OpExecError: it failed; the text says what has become of it.
     """
     at_work = _resume(context, options, journal)
-    with taken_back(at_work):
-        at_work.run()
-    is_well = at_work.check()
+    with told_if_interrupted(at_work):
+        with taken_back(at_work):
+            at_work.run()
+        is_well = at_work.check()
     note.forget(context.paths, journal)
     if not is_well:
         context.terminal.error(f"{journal.cluster} is merged, but not all is well; see above")

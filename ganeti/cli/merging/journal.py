@@ -39,6 +39,7 @@ class Journal(msgspec.Struct, kw_only=True):
         given: the name by which the other cluster was given.
         nodes: those of the other cluster that are not offline.
         own_key: the public key that they let in.
+        earlier: the clusters that the same command has merged before, as they were given.
         let_in: the nodes that did not let it in before, and may do so now.
         running: the instances that ran there.
         expected: all names of nodes and instances afterwards.
@@ -62,6 +63,7 @@ class Journal(msgspec.Struct, kw_only=True):
     known_hosts: str = ""
     identity: str = ""
     expected: dict[str, list[str]]
+    earlier: list[str] = []
     running: list[str] = []
     let_in: list[str] = []
     pauses: dict[str, float | None] = {}
@@ -80,6 +82,20 @@ class Journal(msgspec.Struct, kw_only=True):
     def is_undoable(self) -> bool:
         """Whether everything can be taken back."""
         return not any(name.partition(":")[0] == JOIN for name in self.begun_or_done)
+
+    @property
+    def way_out(self) -> str:
+        """What became of a merge that was cut off, and the next command, for people."""
+        touched, stopped = self.begun_or_done, ""
+        are_stopped = "instances" in touched and "up" not in touched
+        if self.running and are_stopped and not self.wishes.keeps_running:
+            stopped = f", and the instances of {self.cluster} are stopped"
+        if self.is_undoing:
+            state, command = "being taken back", f"{NAME} --rollback to go on with that"
+        else:
+            state, command = "cut off", f"{NAME} {self.given} to go on"
+            command += f", or {NAME} --rollback" if self.is_undoable else ""
+        return f"the merge of {self.given} was {state}{stopped}; run {command}"
 
 
 def path_of(paths: Paths) -> str:

@@ -371,7 +371,9 @@ class Merge:
         return _cleaned(name) not in self.journal.done
 
     def _job(self, kind: type[Any], **params: Any) -> None:
-        execute(self.context, self.options, make_opcode(kind, **params))
+        # Of the options for jobs only this one is meant for all of them.
+        options = Options({"debug": self.options.get("debug")})
+        execute(self.context, options, make_opcode(kind, **params))
 
     def _distribute(self) -> None:
         self._job(OpClusterRedistConf)
@@ -442,6 +444,16 @@ def _on_all(names: Iterable[str], action: Callable[[str], object]) -> None:
             failed.append(err.message)
     if failed:
         raise OpExecError("\n".join(failed))
+
+
+@contextlib.contextmanager
+def told_if_interrupted(merge: Merge) -> Iterator[None]:
+    """Tell a user who presses Ctrl-C what is left, and how it goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        merge.context.terminal.error(f"{NAME}: {merge.journal.way_out}")
+        raise
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ganeti.base import json
-from ganeti.base.errors import GenericError, OpExecError
+from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.node_transport import SshTransport
 from ganeti.cli.command import Context, Options
@@ -24,12 +24,12 @@ from ganeti.cli.merging import journal as note
 from ganeti.cli.merging.journal import Journal, OtherNode
 from ganeti.cli.merging.peer import Answer, Ask
 from ganeti.cli.merging.reach import STEP_TIMEOUT_S, Reach, unreached
-from ganeti.cli.merging.steps import Merge, taken_back
+from ganeti.cli.merging.steps import Merge, taken_back, told_if_interrupted
 from ganeti.cli.run.context import Terminal
 from ganeti.config.merging.merge import Wishes
 from ganeti.protocol.node_rpc_values import CompressedText
-from ganeti.store import watcher_pause
-from ganeti.system import clock, ssh
+from ganeti.store import ssconf, watcher_pause
+from ganeti.system import clock, environment, ssh
 from ganeti.system.process import CommandResult
 
 NODES = ("n1.example.com", "n2.example.com", "n3.example.com")
@@ -339,3 +339,78 @@ def test_a_cluster_that_has_come_to_life_after_a_cut_is_not_merged(
     merge = world.merge(saved(world, done=done, other=str(other)))
     assert "the configuration of other.example.com has changed" in fail(merge)
     assert merge.journal.begun == ""
+
+
+# What a cut leaves.
+
+
+def test_an_interruption_tells_what_is_left_and_how_it_goes_on(world: World) -> None:
+    world.site.let_in(OWN_KEY, *NODES)
+
+    def interrupted(_ask: Ask) -> Answer:
+        raise KeyboardInterrupt
+
+    world.site.acts["stop-instances"] = interrupted
+    merge = world.merge(world.journal(running=["guest1"]))
+    with pytest.raises(KeyboardInterrupt), told_if_interrupted(merge), taken_back(merge):
+        merge.run()
+    assert errors_of(world.context) == (
+        "cluster-merge: the merge of other was cut off, and the instances of other.example.com are"
+        " stopped; run cluster-merge other to go on, or cluster-merge --rollback\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"done": ["keys"]}, "cut off; run cluster-merge other to go on, or cluster-merge --roll"),
+        ({"done": ["start"], "begun": "join:n1"}, "cut off; run cluster-merge other to go on"),
+        ({"is_undoing": True}, "being taken back; run cluster-merge --rollback to go on with that"),
+        ({"done": ["instances"], "running": ["a"]}, "are stopped; run"),
+        ({"done": ["instances", "up"], "running": ["a"]}, "cut off; run"),
+    ],
+)
+def test_the_way_out_of_a_merge_that_was_cut_off(
+    world: World, values: dict[str, Any], text: str
+) -> None:
+    assert text in world.journal(**values).way_out
+    assert ("--rollback" in world.journal(**values).way_out) != ("start" in values.get("done", []))
+
+
+@pytest.fixture
+def master(world: World) -> World:
+    """The world, in which this node is the master of a cluster."""
+    os.makedirs(world.context.paths.lock_dir)
+    ssconf.write_values(world.context.paths, {"master_node": environment.own_hostname()})
+    return world
+
+
+@pytest.mark.parametrize("wish", [{}, {"rollback": True}])
+@pytest.mark.parametrize("args", [[], ["other"], ["elsewhere"]])
+def test_a_dry_run_leaves_a_merge_that_was_cut_off_alone(
+    master: World, wish: dict[str, bool], args: list[str]
+) -> None:
+    saved(master, done=["keys"])
+    with pytest.raises(OpPrereqError, match=r"other was cut off.*--rollback; --dry-run is"):
+        command.merge(master.context, options(dry_run=True, **wish), args)
+    assert note.load(master.context.paths) == master.journal(done=["keys"])
+
+
+def test_nothing_is_taken_back_as_a_dry_run(master: World) -> None:
+    with pytest.raises(OpPrereqError, match="either --dry-run or --rollback"):
+        command.merge(master.context, options(dry_run=True, rollback=True), [])
+
+
+def test_after_a_cut_all_clusters_are_merged_that_are_not_yet(
+    master: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at = []
+
+    def look(_context: Context, _options: Options, args: list[str]) -> None:
+        looked_at.extend(args)
+
+    monkeypatch.setattr(command, "_finish", lambda *_: 0)
+    monkeypatch.setattr(command, "_look", look)
+    saved(master, earlier=["first"])
+    command.merge(master.context, options(), ["first", "second", "other", "third"])
+    assert looked_at == ["second", "third"]
