@@ -15,7 +15,7 @@ from fakes.virtual_cluster import Outcome
 
 from ganeti.bootstrap.virtual import lifecycle
 from ganeti.store import watcher_pause
-from ganeti.system import process, ssh
+from ganeti.system import daemon_control, process, ssh
 
 GUESTS = ("guest1.example.com", "guest2.example.com")
 STEPS = (
@@ -138,6 +138,28 @@ def test_cut_before_a_node_is_taken_in_it_is_taken_back(pair: Pair) -> None:
         outcome = merge(pair[0], "--rollback")
         assert outcome.status == 0, (step, outcome)
         check_as_before(pair, before)
+
+
+def test_daemons_that_a_watcher_has_started_after_a_cut_are_stopped_again(pair: Pair) -> None:
+    own, _other = pair
+    before = [config_of(cluster) for cluster in pair]
+
+    def start() -> int | None:
+        words = ["--no-voting", "--yes-do-it"]  # the new nodes have no votes yet
+        daemon_control.start_daemon(own.paths, "ganeti-wconfd", words, hostname=own.master)
+        return running()
+
+    def running() -> int | None:
+        return daemon_control.running_pid(own.paths, "ganeti-wconfd")
+
+    merge(own, "--groups=rename", OTHER, cut="config")
+    assert start() is not None
+    merge(own, OTHER, cut="config")
+    assert running() is None, "nobody else writes the configuration"
+    started = start()
+    assert merge(own, "--rollback").status == 0
+    assert running() != started
+    check_as_before(pair, before)
 
 
 def test_a_failure_before_that_takes_it_back_at_once(pair: Pair) -> None:

@@ -341,6 +341,22 @@ def test_a_cluster_that_has_come_to_life_after_a_cut_is_not_merged(
     assert merge.journal.begun == ""
 
 
+def test_its_jobs_are_never_dry_runs(world: World) -> None:
+    submitted = []
+
+    class Queue:
+        def submit_job(self, wire: list[dict[str, object]]) -> int:
+            submitted.extend(wire)
+            raise OpExecError("no more")
+
+    world.context._client = Queue()
+    merge = world.merge(world.journal())
+    merge.options = options(dry_run=True)
+    with pytest.raises(OpExecError):
+        merge._distribute()
+    assert "dry_run" not in submitted[0]
+
+
 # What a cut leaves.
 
 
