@@ -112,7 +112,7 @@ class LuxiDaemon:
             on_quorum=self._on_quorum_changed,
             on_refused=self._watch.prompt,
             confirm=self._confirm,
-            pass_over=lambda job_id: self._submissions.pass_over(job_id),
+            pass_over=self._pass_over,
         )
         self._watch.reporter = CopiesReporter(
             paths, NAME, self._replication.wanted, self._replication.lacking
@@ -218,6 +218,9 @@ class LuxiDaemon:
             return  # locks.data changes with every job
         self._view.on_file_event(name, kind)
         asyncio.get_running_loop().call_later(_CONFIG_DELAY_S, self._view.refresh)
+
+    def _pass_over(self, job_id: int) -> None:
+        self._submissions.pass_over(job_id)
 
     async def _confirm(self) -> bool:
         return self._context.options_as(Options).no_voting or await self._watch.check()

@@ -14,7 +14,7 @@ from ganeti.cli.run.jobs import FINAL_STATUSES, execute, make_opcode
 from ganeti.cli.run.listing import rows_of_nodes
 from ganeti.opcodes.cluster import OpClusterRedistConf, OpClusterRenewCrypto
 from ganeti.protocol.luxi import DrainedBy
-from ganeti.store import availability, lease, master_facts, ssconf
+from ganeti.store import availability, master_facts, ssconf
 from ganeti.store import renewal as note
 from ganeti.store.job_files import JobFiles
 from ganeti.system import certificates, files, ssh
@@ -44,7 +44,7 @@ def renew_crypto(context: Context, options: Options, _args: list[str]) -> int:
     if not (contents or stops or options.new_ssh_keys or options.new_etcd_certificates):
         raise OpPrereqError("say with --new-... or a file what is to be replaced")
     if stops:
-        _check_paused(context)
+        availability.check_paused(context.paths)
     if not options.force:
         what = " and all daemons are stopped for a while" if stops else ""
         confirm(context, f"Keys or certificates of all nodes are replaced{what}.  Go on?")
@@ -73,23 +73,6 @@ def _renew_others(context: Context, options: Options) -> None:
     if options.new_ssh_keys:
         kind = {"ssh_key_type": options.ssh_key_type, "ssh_key_bits": options.ssh_key_bits}
         _renew(context, options, renew_ssh_keys=True, **kind)
-
-
-def _check_paused(context: Context) -> None:
-    """Let nobody take daemons that are stopped for nodes that are lost.
-
-    Raises:
-        OpPrereqError: high availability is on, and not paused.
-    """
-    if not lease.is_on(context.paths):
-        return
-    state = availability.read_state(context.paths)
-    if state is None or not state.pause:
-        raise OpPrereqError(
-            "the daemons of all nodes are stopped for a while, which high availability would take"
-            " for losses; pause it first: gnt-cluster ha-pause --for=1h --reason=...",
-            ErrorCode.STATE,
-        )
 
 
 def _renew_candidates(context: Context, options: Options) -> None:

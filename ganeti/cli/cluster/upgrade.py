@@ -7,6 +7,7 @@ daemons and commands of the new version are started as programs.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Sequence
 from typing import Final
 
@@ -18,9 +19,9 @@ from ganeti.bootstrap.node_transport import transport_to
 from ganeti.cli.cluster import upgrade_plan
 from ganeti.cli.cluster.remote import RECEIVE, Destination, on_each, read_file
 from ganeti.cli.cluster.upgrade_plan import Member, Step, Target, Upgrade, Where
-from ganeti.cli.command import Context, Options, command, opt
+from ganeti.cli.command import Context, Options, command, confirm, opt
 from ganeti.cli.run.listing import rows_of_nodes
-from ganeti.store import ssconf
+from ganeti.store import availability, lease, ssconf
 from ganeti.system import clock, files, process
 from ganeti.system.environment import own_hostname
 from ganeti.system.process import CommandResult
@@ -37,21 +38,50 @@ def upgrade(context: Context, options: Options, _args: list[str]) -> None:
         raise OpPrereqError("give either --to with a version, or --resume")
     if context.paths.root:
         raise OpPrereqError("a virtual cluster has no packages of its own that could be changed")
-    if options.resume:
-        _resume(context)
+    for ending in (signal.SIGTERM, signal.SIGHUP):  # the end of the session, for example
+        signal.signal(ending, signal.default_int_handler)
+    record = read(context)
+    if record is not None:
+        _go_on(context, options, record)
+    elif options.without:
+        raise OpPrereqError("--without leaves nodes out of an upgrade that is under way; none is")
+    elif options.resume:
+        context.write("No upgrade is under way.")
     else:
         _begin(context, options)
 
 
-def _resume(context: Context) -> None:
-    record = read(context)
-    if record is None:
-        context.write("No upgrade is under way.")
-        return
+def _go_on(context: Context, options: Options, record: Upgrade) -> None:
+    """Do the rest of an upgrade, or change to another version after all.
+
+    Raises:
+        NotMasterError: it was begun on another node.
+        OpPrereqError: a node cannot be left out; or high availability is on, and not paused.
+        NotConfirmed: nobody said that another version is wanted.
+    """
     if record.master != own_hostname():
         raise NotMasterError(f"the upgrade was begun on {record.master}", record.master)
+    record = upgrade_plan.without(record, _names(options.without))
+    if upgrade_plan.stops_daemons(record, anew=bool(options.to)):
+        availability.check_paused(context.paths)
+    if options.to:
+        before, target = record.wanted, _target(options)
+        record = msgspec.structs.replace(
+            record, package=target.package, wanted=target.wanted, began=int(clock.now()), done=()
+        )
+        question = f"The upgrade to {before} was begun; change all nodes to {target.wanted} now?"
+        if not options.force:
+            confirm(context, question)
+        _do(context, upgrade_plan.MEND, record)
+        _prepare(context, target, record)
     context.write(f"Going on with the upgrade to {record.wanted}.")
+    _tell_left_out(context, record)
+    _write(context, record)
     carry_out(context, record)
+
+
+def _names(text: str | None) -> list[str]:
+    return [name for name in (text or "").split(",") if name]
 
 
 def read(context: Context) -> Upgrade | None:
@@ -61,26 +91,44 @@ def read(context: Context) -> Upgrade | None:
 
 
 def _begin(context: Context, options: Options) -> None:
-    if read(context) is not None:
-        raise wrong_state("an upgrade is under way; 'gnt-cluster upgrade --resume' goes on with it")
     own_name = own_hostname()
     master = ssconf.read_key_or_none(context.paths, "master_node")
     if master != own_name:
         raise NotMasterError(f"this node ({own_name}) is not the master", master)
+    availability.check_paused(context.paths)
+    target = _target(options)
+    _prepare(context, target, _record(context, target, own_name))
+    carry_out(context, _close(context, target, own_name))
+
+
+def _target(options: Options) -> Target:
     madison = process.run(
         ["apt-cache", "madison", *upgrade_plan.PACKAGES], timeout_s=STEP_TIMEOUT_S
     )
     known = upgrade_plan.known_packages(madison.stdout.decode("utf-8", "replace"))
-    target = upgrade_plan.target_of(str(options.to), known)
-    record = _record(context, target, own_name)
+    return upgrade_plan.target_of(str(options.to), known)
+
+
+def _prepare(context: Context, target: Target, record: Upgrade) -> None:
+    """Give all nodes the package, and look whether they can install it.
+
+    Raises:
+        OpPrereqError: high availability is on, which Ganeti 3.0 does not have.
+        OpExecError: a node cannot, or does not answer.
+    """
+    if target.package == upgrade_plan.OF_3_0 and lease.is_on(context.paths):
+        raise wrong_state(
+            "Ganeti 3.0 has no high availability; switch it off first: gnt-cluster ha-disable"
+        )
     if target.is_file:
         _send(context, target, record)
     for step in upgrade_plan.checks(target):
         _do(context, step, record)
+
+
+def _tell_left_out(context: Context, record: Upgrade) -> None:
     for name in record.left_out:
-        context.write(f"Node {name} is offline: install {target.wanted} there before its return.")
-    _close(context, record)
-    carry_out(context, record)
+        context.write(f"Node {name} is left out: install {record.wanted} there before its return.")
 
 
 def _record(context: Context, target: Target, master: str) -> Upgrade:
@@ -106,21 +154,32 @@ def _send(context: Context, target: Target, record: Upgrade) -> None:
     _do(context, step, record, data)
 
 
-def _close(context: Context, record: Upgrade) -> None:
-    """Let the jobs come to their end, and no new ones in.
+def _close(context: Context, target: Target, own_name: str) -> Upgrade:
+    """Let the jobs come to their end, and no new ones in; returns what is to be done then.
+
+    The jobs may have taken hours, and have changed the nodes: everything is looked at once more.
 
     Raises:
-        OpExecError: they did not end; the cluster is as it was.
+        GenericError: they did not end, or a node cannot go on; the cluster is as it was.
     """
-    drain, pause = upgrade_plan.CLOSE
+    record = _record(context, target, own_name)
+    (drain, pause), (undrain, go_on) = upgrade_plan.CLOSE, upgrade_plan.OPEN
     _do(context, drain, record)
+    taken_back = [undrain]
     try:
         _wait_for_jobs(context)
+        record = _record(context, target, own_name)
+        availability.check_paused(context.paths)
+        _prepare(context, target, record)
+        _tell_left_out(context, record)
         _do(context, pause, record)
+        taken_back.append(go_on)
+        _write(context, record)
     except BaseException:
-        _do(context, upgrade_plan.OPEN[0], record)
+        for step in taken_back:
+            _do(context, step, record)
         raise
-    _write(context, record)
+    return record
 
 
 def _wait_for_jobs(context: Context) -> None:
@@ -225,18 +284,27 @@ COMMANDS: Final = (
         upgrade,
         opt.flag("--resume", "go on with an upgrade that was interrupted"),
         opt.option("--to", "the version, PACKAGE=VERSION, or the file of a package"),
+        opt.option(
+            "--without",
+            "nodes that an upgrade under way is to leave out, separated by commas",
+            metavar="NODES",
+        ),
+        opt.flag("-f --force", "do not ask before an upgrade under way gets another version"),
         description="""Installs another version of the Debian package on all nodes that are not
 offline, while instances run on: another version of ganeti-python, or ganeti, which is Ganeti 3.0.
 First it looks whether each node can install it, and whether 3.0 could use the configuration.  Then
 no more jobs are accepted, those that are there come to their end, and all daemons are stopped; the
 state of each node is kept in /var/backups.  The other nodes are changed before the master.  An
-upgrade that failed or was interrupted is gone on with by --resume, on the same node.
+upgrade that failed or was interrupted is gone on with by --resume, on the same node; --without
+leaves out nodes that are lost meanwhile, and --to gives all nodes another version after all, as the
+one before if the new one does not start.  Where high availability is on, it has to be paused.
 
 The programs of an unpacked package change a cluster of Ganeti 3.0 to this version: see
 doc/upgrade.md.""",
         examples="""
 gnt-cluster upgrade --to 3.0.2+py2  # that version of ganeti-python, from where apt gets it
 gnt-cluster upgrade --to /root/ganeti-python_3.0.2+py2_amd64.deb  # a file, copied to all nodes
-gnt-cluster upgrade --to ganeti=3.0.2-3  # back to Ganeti 3.0""",
+gnt-cluster upgrade --to ganeti=3.0.2-3  # back to Ganeti 3.0
+gnt-cluster upgrade --resume --without=node3.example.com  # that has burnt down meanwhile""",
     ),
 )

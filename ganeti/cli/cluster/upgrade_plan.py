@@ -20,15 +20,23 @@ PACKAGES: Final = (OURS, OF_3_0)
 DAEMON_UTIL: Final = "/usr/lib/ganeti/daemon-util"
 CFGUPGRADE: Final = "/usr/lib/ganeti/tools/cfgupgrade"
 PAUSE: Final = "4h"
+_STOP: Final = "stop the daemons"
+_LAST_INSTALL: Final = "install on the master"
 _START: Final = (DAEMON_UTIL, "start-all")
 # That of 3.0 fails if a daemon runs already, and its package has started some.
 _START_3_0: Final = ("sh", "-c", f"{DAEMON_UTIL} stop-all; exec {DAEMON_UTIL} start-all")
+_NOBODY_ASKED: Final = ("env", "DEBIAN_FRONTEND=noninteractive")
 _APT: Final = (
-    *("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "--quiet", "--yes"),
-    *("--no-install-recommends", "--allow-downgrades"),
+    *("apt-get", "--quiet", "--yes", "--no-install-recommends", "--allow-downgrades"),
     *("--option", "Dpkg::Options::=--force-confdef", "--option", "Dpkg::Options::=--force-confold"),
     *("--option", "DPkg::Lock::Timeout=600"),
 )
+# What an earlier try left half done: apt refuses to begin beside it.
+_MEND: Final = (
+    'if [ -n "$(ls -A /var/lib/dpkg/updates; dpkg --audit)" ]; then'
+    " dpkg --force-confdef --force-confold --configure --pending; fi"
+)
+_INSTALL: Final = (*_NOBODY_ASKED, "sh", "-c", f'{_MEND} && exec "$@"', "sh", *_APT, "install")
 # Jobs that have an end before them; the others have ended.
 _UNFINISHED: Final = frozenset({"queued", "waiting", "canceling", "running"})
 
@@ -134,9 +142,14 @@ def is_idle(statuses: Iterable[str]) -> bool:
     return _UNFINISHED.isdisjoint(statuses)
 
 
+MEND: Final = Step(
+    "end installations that were cut off", Where.ALL, (*_NOBODY_ASKED, "sh", "-c", _MEND)
+)
+
+
 def checks(target: Target) -> tuple[Step, ...]:
     """Return the steps that only look: all of them have to succeed before anything is changed."""
-    wanted = (*_APT, "--simulate", "install", target.wanted)
+    wanted = (*_NOBODY_ASKED, *_APT, "--simulate", "install", target.wanted)
     found = (
         Step("scripts of the package are there", Where.ALL, ("test", "-x", DAEMON_UTIL)),
         Step("the package can be installed", Where.ALL, wanted),
@@ -154,13 +167,13 @@ def steps(upgrade: Upgrade) -> tuple[Step, ...]:
         f"umask 077; tar --create --gzip --file={backup}"
         " --exclude=./export --directory=/var/lib/ganeti ."
     )
-    install = (*_APT, "install", upgrade.wanted)
+    install = (*_INSTALL, upgrade.wanted)
     start = _START if upgrade.package == OURS else _START_3_0
     return (
-        Step("stop the daemons", Where.ALL, (DAEMON_UTIL, "stop-all")),
+        Step(_STOP, Where.ALL, (DAEMON_UTIL, "stop-all")),
         Step("keep the state", Where.ALL, ("sh", "-c", save)),
         Step("install on the other nodes", Where.OTHERS, install),
-        Step("install on the master", Where.MASTER, install),
+        Step(_LAST_INSTALL, Where.MASTER, install),
         Step("start the daemons of the other nodes", Where.OTHERS, start),
         Step("start the daemons of the master", Where.MASTER, start),
         Step("send the configuration", Where.MASTER, ("gnt-cluster", "redist-conf")),
@@ -187,12 +200,42 @@ def arranged(upgrade: Upgrade) -> tuple[Step, ...]:
     return (*begin, OPEN[0], redistribute, OPEN[1], verify)
 
 
+def stops_daemons(upgrade: Upgrade, *, anew: bool) -> bool:
+    """Tell whether the rest of an upgrade stops daemons that may run.
+
+    Args:
+        anew: all of it is done, not only what is left.
+    """
+    return _STOP not in upgrade.done or (anew and _LAST_INSTALL in upgrade.done)
+
+
+def without(upgrade: Upgrade, names: Sequence[str]) -> Upgrade:
+    """Return an upgrade that leaves out more nodes.
+
+    Raises:
+        OpPrereqError: one takes no part in it, or is the master.
+    """
+    for name in names:
+        if name == upgrade.master:
+            raise _refusal(f"{name} is the master, and cannot be left out")
+        if name not in {*upgrade.left_out, *(node.name for node in upgrade.nodes)}:
+            raise _refusal(f"node {name!r} takes no part in the upgrade")
+    return msgspec.structs.replace(
+        upgrade,
+        nodes=tuple(node for node in upgrade.nodes if node.name not in names),
+        left_out=tuple(sorted({*upgrade.left_out, *names})),
+    )
+
+
 def hint(upgrade: Upgrade) -> str:
     """Return how to go on once a step has failed."""
-    resume = "mend that, then run 'gnt-cluster upgrade --resume'"
+    resume = (
+        "mend that, then run 'gnt-cluster upgrade --resume'; --without=NODE leaves out a node that"
+        " is lost, and --to changes to another version after all, the one before too"
+    )
     if upgrade.package == OURS:
         return resume
-    return f"{resume} with the programs of an unpacked {OURS}, if it is not installed any more"
+    return f"{resume}; use the programs of an unpacked {OURS}, if it is not installed any more"
 
 
 def to_do(upgrade: Upgrade) -> tuple[Step, ...]:

@@ -16,6 +16,8 @@ from ganeti.cli.cluster.remote import Destination
 from ganeti.cli.cluster.upgrade_plan import Member, Target, Upgrade, Where
 from ganeti.cli.declaration.parser import Options
 from ganeti.cli.run.context import Context, Terminal
+from ganeti.store.availability import State, write_state
+from ganeti.system import clock
 
 MADISON = """\
 ganeti-python | 3.0.2+py2 | https://example.com bookworm/main amd64 Packages
@@ -111,6 +113,8 @@ class Nodes:
     def __init__(self) -> None:
         self.broken = ""
         self.ran: list[tuple[str, ...]] = []
+        self.asked: list[list[str]] = []  # for each of these
+        self.rows: list[list[object]] = []  # of the nodes: name, whether offline, address, port
 
     def run_on(
         self,
@@ -121,6 +125,7 @@ class Nodes:
         _stdin: bytes,
     ) -> list[tuple[Destination, object]]:
         self.ran.append(tuple(argv))
+        self.asked.append([node.name for node in nodes])
         error = CommandError("no space left", [*argv]) if self.broken in argv else None
         return [(Destination(node.name, None), error) for node in nodes]  # type: ignore[arg-type]
 
@@ -159,3 +164,103 @@ def test_a_verification_with_findings_is_told_and_the_upgrade_is_over(
     monkeypatch.setattr(command, "_run_on", nodes.run_on)
     command.carry_out(context, under_way("ganeti", "ganeti=3.0.2-3"))
     assert command.read(context) is None
+
+
+@pytest.fixture
+def nodes(context: Context, monkeypatch: pytest.MonkeyPatch) -> Nodes:
+    """This node is the master of a cluster of three, whose jobs have ended."""
+    made = Nodes()
+    rows = [[node.name, False, node.address, node.port] for node in NODES]
+    monkeypatch.setattr(command, "_run_on", made.run_on)
+    monkeypatch.setattr(command, "own_hostname", lambda: "node2")
+    monkeypatch.setattr(command, "rows_of_nodes", lambda *_args: [list(row) for row in rows])
+    monkeypatch.setattr(command, "_statuses", lambda: ["success"])
+    monkeypatch.setattr(
+        command, "_target", lambda options: upgrade_plan.target_of(options.to, KNOWN)
+    )
+    made.rows = rows
+    Path(context.paths.ssconf_file("master_node")).write_text("node2\n")
+    return made
+
+
+def given(**options: object) -> Options:
+    return Options({"to": None, "resume": False, "without": None, "force": True, **options})
+
+
+def play(context: Context, monkeypatch: pytest.MonkeyPatch, **options: object) -> None:
+    """Call the command, which refuses virtual nodes, as if this were a real one."""
+    record = command.read(context)
+    if record is not None:
+        command._go_on(context, given(**options), record)
+    else:
+        command._begin(context, given(**options))
+
+
+def test_nodes_that_jobs_change_meanwhile_are_looked_at_again(
+    context: Context, nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def last_job() -> list[str]:
+        nodes.rows[0][1] = True  # it sets node1 offline
+        return []
+
+    monkeypatch.setattr(command, "_statuses", last_job)
+    play(context, monkeypatch, to="3.0.2+py2")
+    simulations = [argv for argv in nodes.ran if "--simulate" in argv]
+    assert len(simulations) == 2
+    assert {"node1", "node3"} == {*nodes.asked[nodes.ran.index(simulations[0])]} - {"node2"}
+    stop = nodes.ran.index(upgrade_plan.steps(under_way())[0].argv)
+    assert nodes.asked[stop] == ["node3", "node2"]
+
+
+def test_a_queue_that_was_closed_is_opened_again_after_a_refusal(
+    context: Context, nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted() -> list[str]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "_statuses", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        play(context, monkeypatch, to="3.0.2+py2")
+    assert nodes.ran[-1] == upgrade_plan.OPEN[0].argv
+    assert command.read(context) is None
+
+
+def test_a_lost_node_is_left_out_and_another_version_may_be_taken_after_all(
+    context: Context, nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install = upgrade_plan.steps(under_way())[2].argv
+    nodes.broken = next(word for word in install if "exec" in word)  # that of no simulation
+    with pytest.raises(OpExecError, match="--without=NODE"):
+        play(context, monkeypatch, to="3.0.2+py2")
+    for name, reason in (("node2", "is the master"), ("node9", "takes no part")):
+        with pytest.raises(OpPrereqError, match=reason):
+            play(context, monkeypatch, resume=True, without=name)
+    with pytest.raises(OpExecError):
+        play(context, monkeypatch, resume=True, without="node3")
+    record = command.read(context)
+    assert record is not None
+    assert record.left_out == ("node3",)
+    assert record.done == ("stop the daemons", "keep the state")
+    nodes.broken, nodes.ran, nodes.asked = "", [], []
+    play(context, monkeypatch, to="3.0.2+py1")
+    installed = [argv for argv in nodes.ran if argv[-1] == "ganeti-python=3.0.2+py1"]
+    assert len(installed) == 3, "simulated, on the other node, on the master"
+    assert nodes.ran[0] == upgrade_plan.MEND.argv
+    assert upgrade_plan.steps(under_way())[0].argv in nodes.ran, "stopped once more"
+    assert all("node3" not in names for names in nodes.asked)
+    assert command.read(context) is None
+
+
+def test_high_availability_has_to_be_paused_and_is_none_of_3_0s(
+    context: Context, nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path(context.paths.high_availability).write_text("{}")
+    with pytest.raises(OpPrereqError, match="gnt-cluster ha-pause"):
+        play(context, monkeypatch, to="3.0.2+py2")
+    assert nodes.ran == []
+    Path(context.paths.ha_state).parent.mkdir(parents=True)
+    write_state(context.paths, State(time=clock.monotonic(), pause="upgrade"))
+    with pytest.raises(OpPrereqError, match="gnt-cluster ha-disable"):
+        play(context, monkeypatch, to="ganeti=3.0.2-3")
+    assert nodes.ran == []
+    play(context, monkeypatch, to="3.0.2+py2")

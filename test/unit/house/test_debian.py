@@ -56,6 +56,17 @@ def test_scripts_have_no_mistakes_of_grammar(path: Path) -> None:
     subprocess.run(["sh", "-n", path], check=True)
 
 
+@pytest.mark.parametrize(
+    ("script", "name", "suffixes"),
+    [("prerm", "UNITS", {".target", ".timer", ".service"}), ("postinst", "SERVICES", {".service"})],
+)
+def test_scripts_name_each_unit(script: str, name: str, suffixes: set[str]) -> None:
+    text = (DEBIAN / f"{OURS}.{script}").read_text()
+    [named] = re.findall(rf'^{name}="([^"]*)"', text, re.MULTILINE)
+    units = [path.name for path in (ROOT / "systemd").iterdir() if path.suffix in suffixes]
+    assert sorted(named.split()) == sorted(units)
+
+
 def test_the_package_makes_each_user_and_group_that_owns_something() -> None:
     users = {row[1] for row in rows("sysusers") if row[0] == "u"}
     groups = {row[1] for row in rows("sysusers") if row[0] in "gu"}
