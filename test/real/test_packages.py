@@ -135,6 +135,23 @@ def test_an_upgrade_of_the_package_restarts_daemons_and_no_guest(fresh: Machine)
     assert_healthy(fresh)
 
 
+def test_a_removal_that_is_given_up_leaves_all_at_work(fresh: Machine) -> None:
+    guest, before = fresh.run(QEMU), active(fresh)
+    rotation = "/etc/logrotate.d/ganeti-python"
+    fresh.run(f"rm {rotation} && {APT} install --reinstall {FILE} && ! test -e {rotation}")
+    # The package's own script fails, when all daemons are stopped and settings are back.
+    fresh.run("echo false >> /var/lib/dpkg/info/ganeti-python.prerm")
+    fresh.run(f"! {APT} remove ganeti-python")
+    fresh.run("sed -i '$d' /var/lib/dpkg/info/ganeti-python.prerm")
+    assert "install ok installed" in fresh.run(
+        "dpkg-query --show --showformat='${Status}' ganeti-python"
+    )
+    all_healthy(fresh)
+    assert active(fresh) == before
+    assert fresh.run(QEMU) == guest
+    assert_healthy(fresh)
+
+
 def test_a_purge_keeps_the_state_of_a_cluster(fresh: Machine) -> None:
     guest = fresh.run(QEMU)
     fresh.run(f"{APT} purge ganeti-python")
@@ -142,6 +159,7 @@ def test_a_purge_keeps_the_state_of_a_cluster(fresh: Machine) -> None:
     fresh.run("test -s /var/lib/ganeti/config.data")
     fresh.run("! test -e /usr/lib/ganeti-python && ! test -e /usr/sbin/gnt-cluster")
     fresh.run(f"{APT} install {FILE}")
+    fresh.run("test -e /etc/logrotate.d/ganeti-python")
     fresh.wait_until("gnt-instance list --no-headers -o status | grep running")
 
 
