@@ -5,6 +5,7 @@ The terminal of the user takes lines, and asks before something is done that can
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from ganeti.system.environment import current_paths
 
 if TYPE_CHECKING:
     from ganeti.clients.luxi import LuxiClient
-from ganeti.cli.run.failures import NotConfirmed
+from ganeti.cli.run.failures import CannotWrite, NotConfirmed
 
 WIDTH_WHEN_UNKNOWN = 80
 
@@ -34,6 +35,34 @@ def _width() -> int:
         return os.get_terminal_size(sys.stdout.fileno()).columns or WIDTH_WHEN_UNKNOWN
     except (AttributeError, ValueError, OSError):
         return WIDTH_WHEN_UNKNOWN
+
+
+def _complete_streams() -> None:
+    """Have all standard streams: one that the process was started without is the null device.
+
+    A character that the encoding of the output lacks is written as its number.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - for good
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _put(stream: IO[str], text: str) -> None:
+    """Write a text at once.
+
+    Raises:
+        BrokenPipeError: the reader has left.
+        CannotWrite: with the reason of the system.
+    """
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as err:
+        raise CannotWrite(err.strerror) from err
 
 
 class Terminal:
@@ -59,41 +88,37 @@ class Terminal:
     @classmethod
     def of_process(cls) -> Terminal:
         """Return the terminal of this process."""
+        _complete_streams()
         return cls(
             sys.stdout,
             sys.stderr,
             sys.stdin,
             width=_width(),
-            is_interactive=bool(sys.stdin and sys.stdin.isatty()),
-            is_screen=bool(sys.stdout and sys.stdout.isatty()),
+            is_interactive=sys.stdin.isatty(),
+            is_screen=sys.stdout.isatty(),
         )
 
     def write(self, text: str = "") -> None:
         """Write a line of output; seen at once, even through a pipe."""
-        self._out.write(text + "\n")
-        self._out.flush()
+        _put(self._out, text + "\n")
 
     def write_lines(self, lines: Sequence[str]) -> None:
         """Write many lines in one go."""
         if lines:
-            self._out.write("\n".join(lines) + "\n")
-            self._out.flush()
+            _put(self._out, "\n".join(lines) + "\n")
 
     def error(self, text: str) -> None:
         """Write a line to the standard error."""
-        self._err.write(text + "\n")
-        self._err.flush()
+        _put(self._err, text + "\n")
 
     def progress(self, text: str) -> None:
         """Show a line on a screen in place of the one shown before; not in the output."""
         if self.is_screen:
-            self._err.write(f"\r\x1b[K{text}")
-            self._err.flush()
+            _put(self._err, f"\r\x1b[K{text}")
 
     def ask(self, question: str) -> str:
         """Ask a question, not in the output; the answer is "" at the end of the input."""
-        self._err.write(question)
-        self._err.flush()
+        _put(self._err, question)
         return self._answers.readline().strip()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from ganeti.cli.declaration.parser import (
     CommandLine,
@@ -17,7 +18,13 @@ from ganeti.cli.declaration.parser import (
 )
 from ganeti.cli.declaration.program import Command, Program
 from ganeti.cli.run.context import Context, Terminal
-from ganeti.cli.run.failures import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_SUCCESS, JobSubmitted
+from ganeti.cli.run.failures import (
+    EXIT_FAILURE,
+    EXIT_INTERRUPTED,
+    EXIT_SUCCESS,
+    CannotWrite,
+    JobSubmitted,
+)
 
 
 def run(program: Program, words: Sequence[str] | None = None) -> int:
@@ -26,10 +33,17 @@ def run(program: Program, words: Sequence[str] | None = None) -> int:
     try:
         return _run(program, sys.argv[1:] if words is None else list(words), terminal)
     except BrokenPipeError:
-        # The reader of our output has left, and has all that it wanted.  The standard output is
-        # pointed elsewhere so that the interpreter's last flush does not complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_FAILURE
+        _give_up_output()  # the reader has left, and has all that it wanted
+    except CannotWrite as err:
+        _give_up_output()
+        with suppress(CannotWrite, BrokenPipeError):
+            terminal.error(f"{program.name}: cannot write the output: {err}")
+    return EXIT_FAILURE
+
+
+def _give_up_output() -> None:
+    """Point the standard output elsewhere, so that the interpreter's last flush succeeds."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(program: Program, words: Sequence[str], terminal: Terminal) -> int:
