@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Container, Mapping
 from typing import Final
 
@@ -54,14 +53,12 @@ def set_user(context: Context, options: Options, args: list[str]) -> None:
 
 
 def _read_password(context: Context, name: str) -> str:
-    if not context.terminal.is_interactive:
-        password = context.terminal.ask("")
-    else:
-        password = getpass.getpass(f"Password for {name}: ")
-        if getpass.getpass("Again: ") != password:
-            raise OpPrereqError("the two are not the same; nothing was changed")
+    terminal = context.terminal
+    password = terminal.ask_secret(f"Password for {name}: ")
     if not password:
         raise OpPrereqError("an empty password is not possible; --no-password asks for none")
+    if terminal.is_interactive and terminal.ask_secret("Again: ") != password:
+        raise OpPrereqError("the two are not the same; nothing was changed")
     return password
 
 

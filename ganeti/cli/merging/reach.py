@@ -10,7 +10,6 @@ Source: design-2.1, "Automated Ganeti Cluster Merger", initial contact.
 
 from __future__ import annotations
 
-import getpass
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -191,11 +190,7 @@ def _opens(transport: SshTransport) -> bool:
 
 
 def _password(context: Context, given: str) -> str:
-    question = f"Password of root of cluster {given}: "
-    if context.terminal.is_interactive:
-        return getpass.getpass(question)
-    password = context.terminal.ask(question)
-    context.terminal.error("")
+    password = context.terminal.ask_secret(f"Password of root of cluster {given}: ")
     if not password:
         raise OpPrereqError(f"no key of root's opens {given}, and no password was given")
     return password

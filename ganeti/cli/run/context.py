@@ -121,6 +121,21 @@ class Terminal:
         _put(self._err, question)
         return self._answers.readline().strip()
 
+    def ask_secret(self, question: str) -> str:
+        """Ask for a secret, which is not seen when typed; it is "" at the end of the input.
+
+        Where nobody is there to be asked, it is the next line of the input.
+        """
+        if not self.is_interactive:
+            return self.ask("")
+        import getpass  # few commands need it
+
+        try:
+            return getpass.getpass(question)
+        except EOFError:
+            self.error("")  # the question has no end of line yet
+            return ""
+
 
 REASON_SOURCE_CLIENT = "gnt:client"
 REASON_SOURCE_USER = "gnt:user"
@@ -185,11 +200,16 @@ class Context:
 
     def interruption_text(self) -> str:
         """Return the message for a user who gives up waiting."""
+        rest = self.text_of_rest()
+        return f"Interrupted; {rest}" if rest else "Interrupted."
+
+    def text_of_rest(self) -> str:
+        """Return the message about jobs that nobody waits for any more, "" if there are none."""
         if not self.waiting_for:
-            return "Interrupted."
+            return ""
         jobs = " ".join(str(job_id) for job_id in self.waiting_for)
         return (
-            f"Interrupted; what was submitted goes on (jobs {jobs}).\n"
+            f"what was submitted goes on (jobs {jobs}).\n"
             f"'gnt-job watch {self.waiting_for[-1]}' follows it."
         )
 

@@ -18,6 +18,7 @@ from ganeti.base.errors import (
     OpExecError,
     OpPrereqError,
     ProtocolError,
+    TransportError,
     decode_error,
 )
 from ganeti.base.ids import JobId
@@ -105,7 +106,8 @@ def follow(context: Context, job_id: JobId) -> list[object]:
     Raises:
         OpPrereqError, OpExecError, JobCanceled, JobLost, ...: the error that the job ended with.
     """
-    context.waiting_for.append(job_id)
+    if job_id not in context.waiting_for:
+        context.waiting_for.append(job_id)
     for change in changes(context, job_id):
         for entry in change.log_entries:
             context.terminal.write_lines(format_entry(entry))
@@ -290,13 +292,20 @@ def named_by_summary(
 def results_of_all(
     context: Context, jobs: Sequence[tuple[str, JobId]], *, announces: bool = False
 ) -> tuple[int, list[list[object]]]:
-    """Follow jobs one after the other; returns how many failed, and the results of the others."""
+    """Follow jobs one after the other; returns how many failed, and the results of the others.
+
+    Raises:
+        TransportError: LuxiD cannot be asked.
+    """
     results = []
+    context.waiting_for += [job_id for _, job_id in jobs]
     for name, job_id in jobs:
         if announces:
             context.write(f"Waiting for job {job_id} for {name} ...")
         try:
             results.append(follow(context, job_id))
+        except TransportError:
+            raise  # LuxiD is lost, and says nothing of the others either
         except GenericError as err:
             job = f"Job {job_id} for {name}" if announces else f"Job {job_id} ({name})"
             context.terminal.error(f"{job} has failed: {explain(err)[0]}")

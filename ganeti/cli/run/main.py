@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
+from ganeti.base.errors import TransportError
 from ganeti.cli.declaration.parser import (
     CommandLine,
     CompletionWanted,
@@ -114,6 +115,12 @@ def _run_command(line: CommandLine, terminal: Terminal) -> int:
     except KeyboardInterrupt:
         terminal.error(context.interruption_text())
         return EXIT_INTERRUPTED
+    except (TransportError, CannotWrite):
+        rest = context.text_of_rest()
+        if rest:
+            with suppress(CannotWrite, BrokenPipeError):
+                terminal.error(rest.capitalize())
+        raise
 
 
 def carry_out(context: Context, line: CommandLine) -> int:

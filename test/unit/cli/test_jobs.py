@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from fakes.luxi_client import FakeLuxiClient
 
-from ganeti.base.errors import JobCanceled, OpExecError, OpPrereqError
+from ganeti.base.errors import JobCanceled, OpExecError, OpPrereqError, TransportError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.cli.declaration.parser import Options
@@ -176,6 +176,26 @@ def test_jobs_that_run_are_named_when_interrupted() -> None:
     run = Run()
     run.context.waiting_for.append(JobId(7))
     assert "gnt-job watch 7" in run.context.interruption_text()
+
+
+def test_all_jobs_of_a_group_are_named_when_luxid_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose(*_args: object) -> None:
+        raise TransportError("no answer")
+
+    run = Run()
+    monkeypatch.setattr(run.client, "wait_for_job_change", lose)
+    group = jobs.JobGroup(run.context, run.options)
+    group.add("web1", delay())
+    group.add("web2", delay())
+    with pytest.raises(TransportError):
+        group.run()
+    assert "goes on (jobs 1 2)" in run.context.text_of_rest()
+
+
+def test_no_job_is_named_after_all_have_ended() -> None:
+    run = Run(("success", [None], []), ("error", [["OpExecError", ["no memory"]]], []))
+    assert jobs.follow_all(run.context, [("a", JobId(1)), ("b", JobId(2))]) == 1
+    assert run.context.text_of_rest() == ""
 
 
 def test_group_of_one_job_is_told_like_a_single_command() -> None:

@@ -6,7 +6,8 @@ import io
 
 import pytest
 
-from ganeti.base.errors import GenericError, OpPrereqError
+from ganeti.base.errors import GenericError, OpPrereqError, TransportError
+from ganeti.base.ids import JobId
 from ganeti.cli.declaration.parser import Options
 from ganeti.cli.declaration.program import Command, Program
 from ganeti.cli.programs import named
@@ -58,6 +59,20 @@ def test_error_of_a_command_becomes_text_and_status(
     assert "x" in capsys.readouterr().err
 
 
+def test_jobs_that_go_on_without_luxid_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    def lose(context: Context, _options: Options, _args: list[str]) -> int:
+        context.waiting_for += [JobId(7), JobId(8)]
+        raise TransportError("/run/luxid: no answer")
+
+    program = Program("gnt-some", "things", "", (Command("thing", "do a thing", lose),))
+    assert runner.run(program, ["thing"]) == 1
+    assert capsys.readouterr().err == (
+        "What was submitted goes on (jobs 7 8).\n"
+        "'gnt-job watch 8' follows it.\n"
+        "Cannot communicate with the master daemon: /run/luxid: no answer\n"
+    )
+
+
 def test_words_that_are_no_text_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert runner.run(named("gnt-cluster"), ["add-tags", "a\udcffb"]) == 1
     assert "argument b'a\\xffb' is not valid UTF-8" in capsys.readouterr().err
@@ -79,6 +94,17 @@ def test_yes(answers: str) -> None:
 def test_everything_else_is_no(answers: str) -> None:
     with pytest.raises(NotConfirmed):
         ask(answers)
+
+
+def test_end_of_the_input_is_an_empty_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(_question: str) -> str:
+        raise EOFError
+
+    monkeypatch.setattr("getpass.getpass", end)
+    out = io.StringIO()
+    assert Terminal(out, out, io.StringIO(), is_interactive=True).ask_secret("Password: ") == ""
+    assert Terminal(out, out, io.StringIO()).ask_secret("Password: ") == ""
+    assert Terminal(out, out, io.StringIO("abc\n")).ask_secret("Password: ") == "abc"
 
 
 def test_nobody_to_ask_names_the_option() -> None:
