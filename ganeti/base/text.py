@@ -79,6 +79,17 @@ def match_name_component(key: str, names: Iterable[str]) -> str | None:
     return matches[0] if matches else None
 
 
+def name_matches(wanted: str, name: str) -> bool:
+    """Tell whether a host name is the wanted one or begins with it: node1 for node1.example.com.
+
+    Names are kept in small letters, so capitals that are wanted mean small ones as well.
+    """
+    if name == wanted or name.startswith(f"{wanted}."):
+        return True
+    folded = wanted.lower()
+    return folded != wanted and name_matches(folded, name)
+
+
 def meant_by(key: str, by_name: Mapping[str, T]) -> T | None:
     """Return the value whose name is meant by a full or short name, as `match_name_component`."""
     name = match_name_component(key, by_name)

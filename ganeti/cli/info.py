@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.text import name_matches
 from ganeti.cli.command import Context, Options, command
 from ganeti.cli.lists import as_list
 from ganeti.cli.run.report import Facts, format_report, parameters, policy
@@ -38,10 +39,16 @@ def facts_of(table: Table, values: Sequence[object]) -> Facts:
     return facts
 
 
-def _missing(args: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Return the arguments that are no name and no UUID, which are the first values of the rows."""
+def _missing(
+    args: Sequence[str], rows: Sequence[Sequence[Any]], fits: Callable[[str, str], bool]
+) -> str:
+    """Return the arguments that are no name and no UUID, which are the first values of the rows.
+
+    Args:
+        fits: tells whether an argument means a name.
+    """
     keys = [str(value) for row in rows for value in row[:2]]
-    is_known = {arg: any(key == arg or key.startswith(f"{arg}.") for key in keys) for arg in args}
+    is_known = {arg: any(fits(arg, key) for key in keys) for arg in args}
     return ", ".join(sorted(arg for arg in is_known if not is_known[arg]))
 
 
@@ -51,7 +58,7 @@ def _require(args: Sequence[str], kind: str, rows: Sequence[Sequence[Any]]) -> N
     Raises:
         OpPrereqError: one that was named is not among them.
     """
-    if missing := _missing(args, rows):
+    if missing := _missing(args, rows, str.__eq__):
         raise OpPrereqError(f"no such {kind}: {missing}", ErrorCode.NOENT)
 
 
@@ -59,7 +66,7 @@ def _name_missing(
     context: Context, kind: str, args: Sequence[str], rows: Sequence[Sequence[Any]]
 ) -> None:
     """Name the objects that were not found; the exit status does not tell."""
-    if missing := _missing(args, rows):
+    if missing := _missing(args, rows, name_matches):
         context.terminal.error(f"no such {kind}: {missing}; see '{context.program} list'")
 
 

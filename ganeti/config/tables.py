@@ -19,7 +19,7 @@ from msgspec import Raw
 from ganeti.base.errors import ConfigurationError
 from ganeti.base.ids import DiskUuid, GroupUuid, InstanceUuid, NetworkUuid, NodeUuid
 from ganeti.base.json import loads_as
-from ganeti.base.text import meant_by, natural_sort_key
+from ganeti.base.text import meant_by, name_matches, natural_sort_key
 from ganeti.config.config_data import TABLES, SplitConfig, split_config
 from ganeti.config.index import (
     DISKS,
@@ -52,11 +52,6 @@ NameKey = list[tuple[int, int, str]]
 
 name_key = lru_cache(maxsize=_NAMES_REMEMBERED_MAX)(natural_sort_key)
 """Natural order of a name, remembered: lists are sorted again and again."""
-
-
-def name_matches(wanted: str, name: str) -> bool:
-    """Tell whether a name is the wanted one or begins with it: node1 for node1.example.com."""
-    return name == wanted or name.startswith(f"{wanted}.")
 
 
 class Table(Mapping[K, R], Generic[K, R]):

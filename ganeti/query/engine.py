@@ -30,9 +30,9 @@ from msgspec import Raw
 from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.base.ids import InstanceUuid, NodeUuid
 from ganeti.base.json import dumps
-from ganeti.base.text import shown
+from ganeti.base.text import name_matches, shown
 from ganeti.config.index import FILTERS, GROUPS, INSTANCES, NETWORKS, NODES, first_component
-from ganeti.config.tables import name_key, name_matches
+from ganeti.config.tables import name_key
 from ganeti.objects.model import Instance, Node
 from ganeti.objects.query_words import FieldKind, QueryResource, ResultStatus
 from ganeti.objects.rpc_instance import RpcDisk, build_rpc_disk

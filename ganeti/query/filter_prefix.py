@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from ganeti.base.errors import ParameterError
-from ganeti.config.tables import name_matches
+from ganeti.base.text import name_matches
 from ganeti.objects.query_words import FieldKind
 from ganeti.query.context import RunContext
 from ganeti.query.fields import Absent, AnyField, Comparison, Source
@@ -273,7 +273,7 @@ def _equal_to_any(field: AnyField, values: Sequence[Any]) -> Callable[[object], 
     for value in values:
         _check_operand(field, value)
     if field.comparison is Comparison.HOST_NAME:
-        names = frozenset(map(str, values))
+        names = frozenset(form for each in values for form in (str(each), str(each).lower()))
         return lambda actual: isinstance(actual, str) and not names.isdisjoint(_forms(actual))
     wanted, first = frozenset(values), values[0]
     return lambda actual: actual is not None and _comparable(field, actual, first) in wanted

@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 
 from ganeti.base.errors import ErrorCode, OpPrereqError, ParameterError
+from ganeti.base.text import name_matches
 from ganeti.cli.command import EXIT_SUCCESS, Context, Options, opt
 from ganeti.cli.run.failures import EXIT_UNKNOWN_FIELD
 from ganeti.cli.run.table import Column, Formatter, TableStyle, format_plain, format_table
@@ -204,14 +205,10 @@ def rows_of_nodes(
         OpPrereqError: one of them is not known.
     """
     rows = context.client.query_nodes(list(names), list(fields))
-    if len(rows) < len(set(names)):
-        known = [str(row[0]) for row in rows]
-        unknown = [name for name in names if not _is_one_of(name, known)]
+    known = [str(row[0]) for row in rows]
+    unknown = [name for name in names if not any(name_matches(name, each) for each in known)]
+    if unknown:
         listed = ", ".join(map(repr, unknown))
         what = f"node {listed} is" if len(unknown) == 1 else f"nodes {listed} are"
         raise OpPrereqError(f"{what} not known; see 'gnt-node list'", ErrorCode.NOENT)
     return rows
-
-
-def _is_one_of(text: str, known: Sequence[str]) -> bool:
-    return any(name == text or name.startswith(f"{text}.") for name in known)

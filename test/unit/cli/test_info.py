@@ -5,6 +5,7 @@ Source: cli_output.json, whose lines are compared with what the describing funct
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -13,10 +14,14 @@ from typing import Any
 
 import pytest
 
+from ganeti.base.errors import OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.cli import info, job, os
 from ganeti.cli.cluster.info import describe as describe_cluster
+from ganeti.cli.command import Command, Context, Options
 from ganeti.cli.instance.info import describe as describe_instance
+from ganeti.cli.run.context import Terminal
+from ganeti.cli.run.listing import rows_of_nodes
 from ganeti.cli.run.report import Facts, format_report, parameters, policy
 
 RECORD = Path(__file__).resolve().parents[2] / "data" / "cli_output.json"
@@ -285,6 +290,46 @@ def shown_node(**values: object) -> list[str]:
     }  # fmt: skip
     row = [node[name] for name in info.fields_of(info._NODE)]
     return format_report([info.facts_of(info._NODE, row)])
+
+
+class Answers:
+    """A LuxiD that knows some rows."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def query_nodes(self, _names: object, fields: Sequence[str]) -> list[list[object]]:
+        return [[name, *["x" for _ in fields[1:]]] for name in self.names]
+
+    query_groups = query_nodes
+
+    def close(self) -> None:
+        return
+
+
+def context_of(client: Answers) -> tuple[Context, io.StringIO]:
+    """Return the surroundings of a command, and what it says."""
+    said = io.StringIO()
+    context = Context("gnt-node", Command("info", ""), Options({}), Terminal(said, said, said))
+    context._client = client  # type: ignore[assignment]
+    return context, said
+
+
+def test_a_node_may_be_named_in_capitals() -> None:
+    context, said = context_of(Answers("node2.example.com"))
+    info.node_info(context, Options({}), ["NODE2", "node2"])
+    assert "no such node" not in said.getvalue()
+    info.node_info(context, Options({}), ["NODE3"])
+    assert "no such node: NODE3" in said.getvalue()
+    assert rows_of_nodes(context, ["NODE2", "node2"], ["name"]) == [["node2.example.com"]]
+    with pytest.raises(OpPrereqError, match="node 'NODE3' is not known"):
+        rows_of_nodes(context, ["NODE3"], ["name"])
+
+
+def test_a_group_is_named_exactly() -> None:
+    context, _ = context_of(Answers("default"))
+    with pytest.raises(OpPrereqError, match="no such group: DEFAULT"):
+        info.group_info(context, Options({}), ["DEFAULT"])
 
 
 def test_a_node_is_shown_as_by_3_0() -> None:

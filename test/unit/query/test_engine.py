@@ -242,6 +242,18 @@ def test_short_names_match_and_groups_need_the_full_one() -> None:
     assert values("group", ["name"], view, ["==", "name", "a.b"]) == [[[0, "a.b"]]]
 
 
+def test_capitals_mean_small_letters_in_names_of_nodes_and_instances() -> None:
+    view = make_view({"nodes/node1": {"name": "node1.example.com"}})
+    for wanted in ("NODE1", "Node1.Example.com"):
+        assert values("node", ["name"], view, ["==", "name", wanted]) == [
+            [[0, "node1.example.com"]]
+        ]
+    assert values("instance", ["name"], view, ["==", "name", "INST1"]) == [[[0, "inst1"]]]
+    assert values("instance", ["name"], view, ["==", "pnode", "NODE1"]) == [[[0, "inst1"]]]
+    with pytest.raises(OpPrereqError, match="node group 'DEFAULT' is not known"):
+        values("group", ["name"], view, ["==", "name", "DEFAULT"])
+
+
 def test_names_are_looked_up() -> None:
     names = [["==", "name", "node2"], ["=", "name", "node1"], ["==", "name", "node2"]]
     view = make_view()
