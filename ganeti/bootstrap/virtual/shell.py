@@ -16,21 +16,30 @@ from typing import Final
 from ganeti.bootstrap.virtual.layout import VirtualCluster
 from ganeti.system import daemon_control, files
 
+_INSTEAD: Final = {
+    "ganeti-kvmd": "ganeti-noded sees that a guest of KVM was shut down from inside",
+    "ganeti-listrunner": "'gnt-cluster command' runs a command on all nodes",
+    "htools": "hail, hbal, hspace and the others are programs of their own",
+}
+"""The programs of 3.0 that there will not be, and what does their work."""
 # Source: manual page ganeti(7), "See also".
 PROGRAMS_OF_3_0: Final = (
-    *("ganeti-cleaner", "ganeti-kvmd", "ganeti-listrunner", "ganeti-luxid", "ganeti-maintd"),
+    *("ganeti-cleaner", "ganeti-luxid", "ganeti-maintd"),
     *("ganeti-confd", "ganeti-metad", "ganeti-mond", "ganeti-noded"),
     *("ganeti-rapi", "ganeti-wconfd", "ganeti-watcher"),
     *(f"gnt-{name}" for name in ("backup", "cluster", "debug", "filter", "group", "instance")),
     *(f"gnt-{name}" for name in ("job", "network", "node", "os", "storage")),
     *("hail", "harep", "hbal", "hcheck", "hinfo", "hroller", "hscan", "hspace", "hsqueeze"),
-    "htools",
+    *_INSTEAD,
 )
 _SECTIONS: Final = ("man1", "man7", "man8")
-_ABSENT: Final = b"""#!/bin/sh
-echo "${0##*/}: this version does not have that program yet; doc/status.md says what it has" >&2
-exit 127
-"""
+
+
+def absent_program(name: str) -> str:
+    """Return the script that stands in for a program of 3.0 which is not here."""
+    instead = f"; {_INSTEAD[name]}" if name in _INSTEAD else ""
+    text = f"{name}: this version does not have that program{instead}"
+    return f"#!/bin/sh\necho {shlex.quote(text)} >&2\nexit 127\n"
 
 
 def search_path(cluster: VirtualCluster) -> list[str]:
@@ -50,7 +59,8 @@ def prepare(cluster: VirtualCluster) -> None:
     for directory in (absent, pages):
         files.ensure_directory(directory, 0o755)
     for name in absent_programs(daemon_control.program_directories()):
-        files.write_atomic(os.path.join(absent, name), _ABSENT, 0o755)
+        path = os.path.join(absent, name)
+        files.write_atomic(path, absent_program(name).encode(), 0o755)
     for section in _SECTIONS:
         link = os.path.join(pages, section)
         if not os.path.islink(link):

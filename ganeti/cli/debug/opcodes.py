@@ -34,7 +34,7 @@ def locks(context: Context, options: Options, _args: list[str]) -> int:
     formats = {"owner": _owners, "pending": _pending, "priorities": _priorities}
     while True:
         response = context.client.query("lock", fields)
-        status = print_response(context, options, response, formats)
+        status = print_response(context, options, response, formats, fields_of="lock")
         if options.interval is None:
             return status
         context.write()

@@ -309,8 +309,11 @@ def parse_intervals(text: str) -> dict[str, int]:
     """Parse ``name=seconds,...`` to microseconds."""
     found = {}
     for name, value in parse_keyval(text).items():
+        if not isinstance(value, str):
+            key, _, seconds = name.partition(":")
+            raise OpPrereqError(f"no interval for {key!r}; write {key}={seconds or 'SECONDS'}")
         try:
-            found[name] = int(float(str(value)) * 1_000_000)
+            found[name] = int(float(value) * 1_000_000)
         except (ValueError, OverflowError) as err:
             raise OpPrereqError(f"interval {value!r} of {name} is not a number") from err
         if found[name] <= 0:

@@ -144,30 +144,39 @@ def print_plain(
 
 
 def print_response(
-    context: Context, options: Options, response: QueryResponse, formats: Mapping[str, Formatter]
+    context: Context,
+    options: Options,
+    response: QueryResponse,
+    formats: Mapping[str, Formatter],
+    fields_of: str = "",
 ) -> int:
-    """Print the answer to a query; unknown fields are named and change the exit status."""
+    """Print the answer to a query; unknown fields are named and change the exit status.
+
+    Args:
+        fields_of: the kind of objects, if the program has no command that lists its fields.
+    """
     columns = [
         Column(_title(known), known.kind, formats.get(known.name)) for known in response.fields
     ]
     lines = format_table(columns, response.data, style_of(context, options))
     context.terminal.write_lines(lines)
-    return warn_of_unknown(context, response.fields)
+    return warn_of_unknown(context, response.fields, fields_of)
 
 
 def _title(known: QueryField) -> str:
     return known.name if known.kind == "unknown" else known.title
 
 
-def warn_of_unknown(context: Context, fields: Sequence[QueryField]) -> int:
-    """Name the fields that nobody knows; returns the exit status."""
+def warn_of_unknown(context: Context, fields: Sequence[QueryField], fields_of: str = "") -> int:
+    """Name the fields that nobody knows; returns the exit status.  Arguments as above."""
     unknown = [known.name for known in fields if known.kind == "unknown"]
     if not unknown:
         return EXIT_SUCCESS
-    context.terminal.error(
-        f"Warning: unknown fields: {', '.join(unknown)}; "
-        f"'{context.program} list-fields' names them all"
-    )
+    hint = f"'{context.program} list-fields' names them all"
+    if fields_of:
+        known = context.client.query_fields(fields_of, None).fields
+        hint = f"there are {', '.join(field.name for field in known)}"
+    context.terminal.error(f"Warning: unknown fields: {', '.join(unknown)}; {hint}")
     return EXIT_UNKNOWN_FIELD
 
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
 from ganeti.base.errors import ParameterError
-from ganeti.cli.run.listing import both_filters, make_filter, select_fields
+from ganeti.cli.command import Command, Context, Options
+from ganeti.cli.run.context import Terminal
+from ganeti.cli.run.failures import EXIT_UNKNOWN_FIELD
+from ganeti.cli.run.listing import both_filters, make_filter, select_fields, warn_of_unknown
+from ganeti.protocol.luxi import QueryField, QueryFieldsResponse
 
 
 @pytest.mark.parametrize(
@@ -54,3 +60,27 @@ def test_both_filters() -> None:
     assert both_filters(None, ["?", "a"]) == ["?", "a"]
     assert both_filters(["?", "a"], None) == ["?", "a"]
     assert both_filters(["?", "a"], ["?", "b"]) == ["&", ["?", "a"], ["?", "b"]]
+
+
+class Fields:
+    """A LuxiD that knows two fields."""
+
+    def query_fields(self, _resource: str, _names: object) -> QueryFieldsResponse:
+        return QueryFieldsResponse([field("name"), field("mode")])
+
+
+def field(name: str, kind: str = "text") -> QueryField:
+    return QueryField(name, name, kind, "a field")
+
+
+@pytest.mark.parametrize(
+    ("fields_of", "hint"),
+    [("", "'gnt-x list-fields' names them all"), ("lock", "there are name, mode")],
+)
+def test_unknown_fields_are_told_with_a_hint_that_leads_on(fields_of: str, hint: str) -> None:
+    said = io.StringIO()
+    context = Context("gnt-x", Command("y", ""), Options({}), Terminal(said, said, said))
+    context._client = Fields()  # type: ignore[assignment]
+    status = warn_of_unknown(context, [field("name"), field("bogus", "unknown")], fields_of)
+    assert status == EXIT_UNKNOWN_FIELD
+    assert said.getvalue() == f"Warning: unknown fields: bogus; {hint}\n"

@@ -167,3 +167,13 @@ def test_memory_stands_for_both_bounds() -> None:
     assert found == {"minmem": "1g", "maxmem": "1g", "vcpus": "2"}
     assert values.parse_backend("-vcpus") == {"vcpus": "default"}
     assert values.parse_backend("memory=1,maxmem=2") == values.parse_backend("memory=1")
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [("lv:5", "write lv=5"), ("lv", "write lv=SECONDS"), ("-lv", "write lv=SECONDS")],
+)
+def test_an_interval_that_is_none_is_told_with_the_right_form(text: str, advice: str) -> None:
+    with pytest.raises(OpPrereqError, match=f"no interval for 'lv'; {advice}"):
+        values.parse_intervals(text)
+    assert values.parse_intervals("lv=5") == {"lv": 5_000_000}
