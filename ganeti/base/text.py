@@ -13,6 +13,8 @@ from ganeti.base.errors import OpPrereqError
 T = TypeVar("T")
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_DURATION_S_MAX: Final = 36_525 * 86_400  # a hundred years: more is a mistake
+_DIGITS_MAX: Final = 10  # such a number of seconds is longer
 _DIGITS = re.compile(r"([0-9]+)")
 _PLUGIN_NAME = re.compile(r"[a-zA-Z0-9_-]+")
 
@@ -100,9 +102,12 @@ def parse_duration(text: str) -> int:
     """Parse a time such as 90, 30m, 4h, 2d or 1w to seconds.
 
     Raises:
-        OpPrereqError: it cannot be understood.
+        OpPrereqError: it cannot be understood, or is longer than a hundred years.
     """
     number, unit = (text[:-1], text[-1]) if text and text[-1] in _SECONDS else (text, "s")
     if not number.isdecimal():
         raise OpPrereqError(f"{text!r} is not a time such as 90, 30m, 4h, 2d or 1w")
-    return int(number) * _SECONDS[unit]
+    seconds = int(number[:_DIGITS_MAX]) * _SECONDS[unit]
+    if len(number) > _DIGITS_MAX or seconds > _DURATION_S_MAX:
+        raise OpPrereqError(f"the time {text[:20]!r} is longer than a hundred years")
+    return seconds

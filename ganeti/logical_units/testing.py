@@ -42,6 +42,13 @@ class LUTestDelay(SimpleUnit[OpTestDelay, Sequence[Node]]):
     """Wait on the master, on nodes, or both; can be canceled all the while."""
 
     def resolve(self) -> list[Node]:
+        """Look the nodes up.
+
+        Raises:
+            OpPrereqError: one is not known, or the duration is negative.
+        """
+        if not self.op.duration >= 0:
+            raise OpPrereqError(f"the duration must be at least 0, not {self.op.duration}")
         names = self.op.on_node_uuids or self.op.on_nodes
         return lookup.require_nodes(self.config, names) if names else []
 

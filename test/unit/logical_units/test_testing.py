@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fakes.fake_cluster import FakeCluster
 
-from ganeti.base.errors import OpExecError
+from ganeti.base.errors import OpExecError, OpPrereqError
 from ganeti.logical_units import testing
 from ganeti.transport.rendezvous import visit
 
@@ -65,6 +65,12 @@ def test_a_delay_ends_when_somebody_comes(cluster: FakeCluster) -> None:
     cluster.execute("OP_TEST_DELAY", duration=60, interruptible=True)
     assert visitor.notifications == [[]]
     assert cluster.waits == []
+
+
+@pytest.mark.parametrize("duration", [-1.0, float("nan")])
+def test_a_delay_is_not_negative(cluster: FakeCluster, duration: float) -> None:
+    with pytest.raises(OpPrereqError, match="duration must be at least 0"):
+        cluster.execute("OP_TEST_DELAY", duration=duration)
 
 
 def test_secret_parameters_do_not_show_themselves(cluster: FakeCluster) -> None:
