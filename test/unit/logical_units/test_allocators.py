@@ -680,7 +680,7 @@ def test_a_planned_instance_is_committed_where_an_allocator_says(
 def test_a_batch_is_placed_by_one_question(cluster: FakeCluster, hail: Allocator) -> None:
     names = ["a.example.com", "b.example.com", "c.example.com"]
     hail.answer = lambda _question: [[[names[0], [name(3)]], [names[1], [name(1)]]], [names[2]]]
-    creations = [{**NEW, "instance_name": each} for each in names]
+    creations = [{**NEW, "instance_name": each, "explain": True} for each in names]
     creations.append({**NEW, "instance_name": "d.example.com", "pnode": name(2)})
     result = cluster.execute("OP_INSTANCE_MULTI_ALLOC", instances=creations)
     assert result == {
@@ -689,6 +689,7 @@ def test_a_batch_is_placed_by_one_question(cluster: FakeCluster, hail: Allocator
         "failed": [names[2]],
     }
     assert [job[0].pnode for job in cluster.jobs] == [name(3), name(1), name(2)]
+    assert not any(job[0].explain for job in cluster.jobs)  # nothing is chosen there
     assert len(hail.asked) == 1
     assert [each["name"] for each in hail.request["instances"]] == names
 

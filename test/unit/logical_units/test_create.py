@@ -127,6 +127,19 @@ def test_disks_are_not_made_where_others_are_being_made(cluster: FakeCluster) ->
     create(cluster, instance_name="b", forthcoming=True)
 
 
+def test_a_second_node_without_use_is_told_once(cluster: FakeCluster) -> None:
+    create(cluster, snode="node3")
+    told = [each for each in cluster.messages if "secondary node is ignored" in str(each)]
+    assert len(told) == 1
+    assert "for disk template file" in str(told)
+
+
+def test_a_choice_that_nobody_makes_is_not_explained(cluster: FakeCluster) -> None:
+    with pytest.raises(OpPrereqError, match="--explain is about the choice of an allocator"):
+        create(cluster, explain=True)
+    assert not cluster.config.instances
+
+
 @pytest.mark.shows("backend/templates/sharedfile", "2.0/file-storage/live")
 def test_a_shared_file_disk_belongs_to_no_node(cluster: FakeCluster) -> None:
     create(cluster, disk_template="sharedfile")

@@ -9,6 +9,7 @@ from fakes.fake_cluster import FakeCluster
 from fakes.pairs import UP, nodes_of, sides
 
 from ganeti.base.errors import OpPrereqError
+from ganeti.logical_units.instance.creation import multi_alloc
 
 NEW: dict[str, Any] = {
     "mode": "create",
@@ -40,6 +41,17 @@ def test_instances_with_copies_are_made_on_both_nodes(pairs: FakeCluster) -> Non
     pairs.execute("OP_INSTANCE_CREATE", **named[0])
     assert nodes_of(pairs, "a.example.com") == ["node1", "node2"]
     assert sides(pairs) == UP
+
+
+def test_a_setting_that_cannot_be_is_told_with_the_instance(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(multi_alloc, "choose_allocator", lambda *_args: object())
+    placeless = {**NEW, "pnode": None}
+    for wrong in ({"disk_template": "file"}, {"beparams": {"vcpus": "x"}}):
+        with pytest.raises(OpPrereqError, match=r"^instance 'a\.example\.com': ") as caught:
+            cluster.execute("OP_INSTANCE_MULTI_ALLOC", instances=[{**placeless, **wrong}])
+        assert caught.value.message.count("a.example.com") == 1
 
 
 @pytest.mark.parametrize(

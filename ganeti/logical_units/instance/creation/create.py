@@ -123,14 +123,18 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
                 f"{what}: --opportunistic-locking is for an allocator to choose among the free"
                 " nodes; do not give a node as well"
             )
-        templates = planning.templates_of(self.cluster, op.disk_template, op.disks)
+        if op.explain:
+            raise OpPrereqError(
+                f"{what}: --explain is about the choice of an allocator, and the node is given;"
+                " leave one of them out"
+            )
         second = op.snode_uuid or op.snode
-        if second and not any(each.traits.mirrored for each in templates):
-            words = ", ".join(templates)
-            self.context.warn(f"the secondary node is ignored for disk template {words}")
-            second = None
-        keys = [named, second] if second else [named]
+        keys = [named, second] if second and self._has_second(op) else [named]
         return [lookup.require_node(self.config, key) for key in keys]
+
+    def _has_second(self, op: OpInstanceCreate) -> bool:
+        templates = planning.templates_of(self.cluster, op.disk_template, op.disks)
+        return any(each.traits.mirrored for each in templates)
 
     def place(self, found: Wanted, earlier: Wanted | None) -> Wanted:
         """Have an allocator choose the nodes, unless they were named; room on them is reserved."""
@@ -172,6 +176,9 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
         found = replace(found, planned=self._check_name_free(found))
         self._check_node(found)
         op, node = found.op, found.primary
+        if (op.snode or op.snode_uuid) and not self._has_second(op):
+            words = ", ".join(planning.templates_of(self.cluster, op.disk_template, op.disks))
+            self.context.warn(f"the secondary node is ignored for disk template {words}")
         group = lookup.require_group(self.config, node.group)
         start = self._decide_start()
         disks = self._plan_disks(found, group)

@@ -27,7 +27,7 @@ from ganeti.logical_units.base import LogicalUnit
 from ganeti.objects.allocation_modes import IAllocatorMode
 from ganeti.opcodes.instance import OpInstanceCreate, OpInstanceMultiAlloc
 from ganeti.opcodes.registry import decode_opcode
-from ganeti.protocol.iallocator import MultiAllocate, MultiAllocateResult
+from ganeti.protocol.iallocator import MultiAllocate, MultiAllocateResult, NewInstance
 
 _NEW_INSTANCE: Final = "OP_INSTANCE_CREATE"
 
@@ -103,9 +103,7 @@ class LUInstanceMultiAlloc(LogicalUnit[OpInstanceMultiAlloc, Creations, Creation
             raise OpPrereqError(
                 f"instance {taken[0].name!r} is already in the cluster", ErrorCode.EXISTS
             )
-        requests = [
-            request_for_new(self.config, self.cluster, op, op.instance_name) for op in placeless
-        ]
+        requests = [self._request(op) for op in placeless]
         what, only_free = f"instance {requests[0].name!r}", self.op.opportunistic_locking
         with nodes_to_choose_from(self.context, what, only_free=only_free) as names:
             wanted = MultiAllocate(
@@ -116,6 +114,20 @@ class LUInstanceMultiAlloc(LogicalUnit[OpInstanceMultiAlloc, Creations, Creation
         for name, nodes in placed:
             self.context.info(f"allocator {by} chose {', '.join(nodes)} for {name}")
         return dict(placed), failed
+
+    def _request(self, op: OpInstanceCreate) -> NewInstance:
+        """Return the request for a place.
+
+        Raises:
+            OpPrereqError: a setting cannot be; the text names the instance.
+        """
+        what = f"instance {op.instance_name!r}"
+        try:
+            return request_for_new(self.config, self.cluster, op, op.instance_name)
+        except OpPrereqError as err:
+            if err.message.startswith(what):
+                raise
+            raise OpPrereqError(f"{what}: {err.message}", err.ecode) from err
 
     def execute(self, plan: Creations) -> dict[str, object]:
         """Submit a job for each instance; an error of one does not keep back the others."""
@@ -153,4 +165,6 @@ def _creation(wire: object) -> OpInstanceCreate:
 def _with_nodes(op: OpInstanceCreate, nodes: Sequence[str]) -> OpInstanceCreate:
     primary, *others = nodes
     second = next(iter(others), None)
-    return structs.replace(op, pnode=primary, snode=second, opportunistic_locking=False)
+    return structs.replace(
+        op, pnode=primary, snode=second, opportunistic_locking=False, explain=False
+    )

@@ -331,7 +331,8 @@ def plan_disks(
         )
     if template.traits.has_disks and not settings:
         raise OpPrereqError(
-            f"disk template {str(template)!r} needs at least one disk (--disk 0:size=...)"
+            f"disk template {str(template)!r} needs at least one disk (--disk 0:size=..., or"
+            ' "disks" in a file)'
         )
     if len(settings) > DISKS_MAX:
         raise OpPrereqError(
