@@ -20,6 +20,7 @@ from ganeti.objects.parameters import DISKPARAMS
 
 Row = tuple[str, str] | tuple[str, str, Callable[..., object]]
 Table = Sequence[Row]
+Found = Sequence[Sequence[Any]]
 
 
 def fields_of(table: Table) -> list[str]:
@@ -39,9 +40,7 @@ def facts_of(table: Table, values: Sequence[object]) -> Facts:
     return facts
 
 
-def _missing(
-    args: Sequence[str], rows: Sequence[Sequence[Any]], fits: Callable[[str, str], bool]
-) -> str:
+def _missing(args: Sequence[str], rows: Found, fits: Callable[[str, str], bool]) -> str:
     """Return the arguments that are no name and no UUID, which are the first values of the rows.
 
     Args:
@@ -52,7 +51,7 @@ def _missing(
     return ", ".join(sorted(arg for arg in is_known if not is_known[arg]))
 
 
-def _require(args: Sequence[str], kind: str, rows: Sequence[Sequence[Any]]) -> None:
+def _require(args: Sequence[str], kind: str, rows: Found) -> None:
     """Require that all objects were found.
 
     Raises:
@@ -62,9 +61,7 @@ def _require(args: Sequence[str], kind: str, rows: Sequence[Sequence[Any]]) -> N
         raise OpPrereqError(f"no such {kind}: {missing}", ErrorCode.NOENT)
 
 
-def _name_missing(
-    context: Context, kind: str, args: Sequence[str], rows: Sequence[Sequence[Any]]
-) -> None:
+def _name_missing(context: Context, kind: str, args: Sequence[str], rows: Found) -> None:
     """Name the objects that were not found; the exit status does not tell."""
     if missing := _missing(args, rows, name_matches):
         context.terminal.error(f"no such {kind}: {missing}; see '{context.program} list'")

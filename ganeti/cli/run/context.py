@@ -5,6 +5,7 @@ The terminal of the user takes lines, and asks before something is done that can
 
 from __future__ import annotations
 
+import getpass
 import io
 import os
 import sys
@@ -21,7 +22,7 @@ from ganeti.system.environment import current_paths
 
 if TYPE_CHECKING:
     from ganeti.clients.luxi import LuxiClient
-from ganeti.cli.run.failures import CannotWrite, NotConfirmed
+from ganeti.cli.run.failures import NotConfirmed
 
 WIDTH_WHEN_UNKNOWN = 80
 
@@ -35,6 +36,10 @@ def _width() -> int:
         return os.get_terminal_size(sys.stdout.fileno()).columns or WIDTH_WHEN_UNKNOWN
     except (AttributeError, ValueError, OSError):
         return WIDTH_WHEN_UNKNOWN
+
+
+class CannotWrite(Exception):
+    """The output or a message cannot be written, because the disk is full for instance."""
 
 
 def _complete_streams() -> None:
@@ -128,8 +133,6 @@ class Terminal:
         """
         if not self.is_interactive:
             return self.ask("")
-        import getpass  # few commands need it
-
         try:
             return getpass.getpass(question)
         except EOFError:

@@ -53,10 +53,6 @@ class JobSubmitted(Exception):
         self.job_id = job_id
 
 
-class CannotWrite(Exception):
-    """The output or a message cannot be written, because the disk is full for instance."""
-
-
 class NotConfirmed(GenericError):
     """The user was asked, and did not say yes."""
 

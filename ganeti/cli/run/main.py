@@ -18,14 +18,8 @@ from ganeti.cli.declaration.parser import (
     parse,
 )
 from ganeti.cli.declaration.program import Command, Program
-from ganeti.cli.run.context import Context, Terminal
-from ganeti.cli.run.failures import (
-    EXIT_FAILURE,
-    EXIT_INTERRUPTED,
-    EXIT_SUCCESS,
-    CannotWrite,
-    JobSubmitted,
-)
+from ganeti.cli.run.context import CannotWrite, Context, Terminal
+from ganeti.cli.run.failures import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_SUCCESS, JobSubmitted
 
 
 def run(program: Program, words: Sequence[str] | None = None) -> int:
@@ -116,10 +110,8 @@ def _run_command(line: CommandLine, terminal: Terminal) -> int:
         terminal.error(context.interruption_text())
         return EXIT_INTERRUPTED
     except (TransportError, CannotWrite):
-        rest = context.text_of_rest()
-        if rest:
-            with suppress(CannotWrite, BrokenPipeError):
-                terminal.error(rest.capitalize())
+        if rest := context.text_of_rest():
+            terminal.error(rest.capitalize())
         raise
 
 
