@@ -119,7 +119,7 @@ COMMANDS: Final = (
         opt.flag(
             "--explain",
             "have the allocator say why it goes where it goes, and why not elsewhere; with"
-            " --dry-run nothing is made (hail can)",
+            " --dry-run nothing is made (hail can; not with -n)",
         ),
         opt.flag("--forthcoming", "only plan it: keep its name, node and addresses"),
         opt.flag("--no-install", "do not run the operating system's create script"),
