@@ -95,9 +95,14 @@ def test_power_by_a_helper(cluster: TestCluster) -> None:
         listed = cluster.gnt("node list --no-headers --separator=: -o offline,powered node3")
         assert listed.lines == ["Y:N"]
         cluster.gnt("node power on node3")
+        cluster.gnt("node modify --offline no node3")
         assert cluster.gnt("node list --no-headers -o powered node3").out.strip() == "Y"
         outcome = cluster.run("gnt-node power -f cycle node1")
         assert "no out-of-band helper is set for node1" in outcome.err
+        outcome = cluster.run("gnt-node power -f off node2 node3")
+        assert outcome.status == 1
+        assert "no out-of-band helper is set for node2.example.com, so nothing" in outcome.err
+        assert cluster.gnt("node list --no-headers -o offline").out.split() == ["N"] * 3
     finally:
         cluster.gnt("node modify --offline no --node-parameters oob_program=default node3")
         os.unlink(path)

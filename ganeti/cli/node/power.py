@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import OpPrereqError
+from ganeti.base.errors import GenericError, OpPrereqError, wrong_state
+from ganeti.base.text import shown
 from ganeti.cli.command import (
     EXIT_FAILURE,
     EXIT_SUCCESS,
@@ -43,21 +44,69 @@ def show_answer(context: Context, _opcode: OpCode, said: object) -> None:
 
 
 def power(context: Context, options: Options, args: list[str]) -> int:
-    """Switch nodes on and off by the out-of-band helper."""
+    """Switch nodes on and off by the out-of-band helper.
+
+    Nodes to be switched off are marked offline first, unless ``--ignore-status`` is given.
+
+    Raises:
+        OpPrereqError: no nodes are named, or one that would be marked has no helper.
+        OpPrereqError, OpExecError, ...: the error that the job ended with.
+    """
     command, *names = args
     if command != "status" and not names:
         raise OpPrereqError(f"name the nodes to {_WORDS[command]}")
     if command in ("cycle", "off") and not options.force:
         confirm(context, f"This is to {_WORDS[command]} {', '.join(names)}.  Go on?")
-    opcodes = []
+    opcode = bound(context.command, options, [], node_names=names, command=f"power-{command}")
     if command == "off" and not options.ignore_status:
-        mark = partial(make_opcode, OpNodeSetParams, offline=True)
-        opcodes = [mark(node_name=name, auto_promote=options.auto_promote) for name in names]
-    opcodes.append(
-        bound(context.command, options, [], node_names=names, command=f"power-{command}")
-    )
-    *_, result = execute(context, options, *opcodes)
+        result = _mark_and_switch_off(context, options, names, opcode)
+    else:
+        [result] = execute(context, options, opcode)
     return _show(context, result, _power_words)
+
+
+def _mark_and_switch_off(
+    context: Context, options: Options, names: Sequence[str], switch_off: OpCode
+) -> object:
+    """Mark nodes offline and switch them off; returns the result of the latter.
+
+    A node that was marked and not switched off is named, with the command that takes the mark away.
+
+    Raises:
+        OpPrereqError: one of the nodes has no out-of-band helper; none was marked.
+        OpPrereqError, OpExecError, ...: the error that the job ended with.
+    """
+    before = rows_of_nodes(context, names, ["name", "offline", "ndparams"])
+    if bare := [str(name) for name, _, params in before if not _has_helper(params)]:
+        raise wrong_state(
+            f"no out-of-band helper is set for {shown(bare)}, so nothing was marked offline or"
+            " switched off; set the node parameter oob_program"
+        )
+    online = [str(name) for name, is_offline, _ in before if not is_offline]
+    mark = partial(make_opcode, OpNodeSetParams, offline=True, auto_promote=options.auto_promote)
+    try:
+        *_, result = execute(context, options, *[mark(node_name=n) for n in names], switch_off)
+    except GenericError:
+        _tell_marked(context, online)
+        raise
+    failed = [name for name, status, _ in _answers(result) if status != _NORMAL]
+    _tell_marked(context, [name for name in online if name in failed])
+    return result
+
+
+def _has_helper(ndparams: object) -> bool:
+    return isinstance(ndparams, Mapping) and bool(ndparams.get("oob_program"))
+
+
+def _tell_marked(context: Context, names: Sequence[str]) -> None:
+    """Name those of the nodes that are marked offline now."""
+    rows = context.client.query_nodes(list(names), ["name", "offline"]) if names else []
+    for name, is_offline in rows:
+        if is_offline:
+            context.terminal.error(
+                f"Node {name} was marked offline: 'gnt-node modify --offline=no {name}' takes that"
+                " back"
+            )
 
 
 def health(context: Context, options: Options, args: list[str]) -> int:
@@ -81,11 +130,17 @@ def _health_words(value: object) -> list[str]:
     return [f"{item}={status}" for item, status in map(as_list, as_list(value))]
 
 
+def _answers(result: object) -> Iterator[tuple[str, int, object]]:
+    """Yield name, status and value of each node."""
+    for (_, name), (status, value) in result if isinstance(result, list) else ():
+        yield name, status, value
+
+
 def _show(context: Context, result: object, words_of: Callable[[object], list[str]]) -> int:
     """Print the result of each node; the exit status tells whether there was one of all."""
     rows: list[list[Cell]] = []
     failed = False
-    for (_, name), (status, value) in result if isinstance(result, list) else ():
+    for name, status, value in _answers(result):
         failed = failed or status != _NORMAL
         words: Sequence[object] = words_of(value) if status == _NORMAL else [None]
         rows += [[(_NORMAL, name), (status, word)] for word in words]
@@ -139,6 +194,8 @@ COMMANDS: Final = (
         "--power-delay --separator SUBMISSION",
         opt.flag("--ignore-status", "switch even a node that is not offline"),
         opcode=OpOobCommand,
+        description="""Nodes to be switched off are marked offline first, unless --ignore-status is
+given.  If one of them has no out-of-band helper, nothing is done.""",
         examples="""
 gnt-node power -f off node3  # by its out-of-band helper""",
     ),

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ganeti.base.errors import OpPrereqError
-from ganeti.cli.declaration.parser import Options
+from ganeti.base.errors import GenericError, OpPrereqError
+from ganeti.cli.declaration.parser import Options, parse
 from ganeti.cli.node.add import shown_in_the_job
 from ganeti.cli.node.leaving import failover
+from ganeti.cli.node.power import power
+from ganeti.cli.programs import named
+from ganeti.cli.run.context import Context, Terminal
 from ganeti.cli.run.listing import rows_of_nodes
+from ganeti.protocol.luxi import JobChange
 
 KNOWN = ["node1.example.com", "node2.example.com"]
 
@@ -65,3 +71,81 @@ def test_a_job_that_adds_a_node_shows_what_it_will_be() -> None:
     }  # fmt: skip
     again = shown_in_the_job(Options({**given, "readd": True}), "192.0.2.4")
     assert again == {"primary_ip": "192.0.2.4", "node_setup": False}
+
+
+class PowerlessClient:
+    """A LuxiD with two nodes, of which the first has a helper; jobs mark nodes and then fail."""
+
+    def __init__(self, *, error: list[object] | None, helpers: Sequence[str] = KNOWN) -> None:
+        self.offline = dict.fromkeys(KNOWN, False)
+        self.helpers = helpers
+        self.error = error
+
+    def query_nodes(self, names: list[str], fields: list[str]) -> list[list[object]]:
+        return [
+            [
+                {
+                    "name": name,
+                    "offline": self.offline[name],
+                    "ndparams": {"oob_program": "/oob" if name in self.helpers else ""},
+                }[field]
+                for field in fields
+            ]
+            for name in KNOWN
+            if name in names or name.partition(".")[0] in names
+        ]
+
+    def submit_job(self, opcodes: list[dict[str, Any]]) -> int:
+        marks = [each["node_name"] for each in opcodes if each["OP_ID"] == "OP_NODE_SET_PARAMS"]
+        for name in marks:
+            self.offline[f"{name}.example.com"] = True
+        return 7
+
+    def wait_for_job_change(self, *_: object) -> JobChange:
+        return JobChange(["success", None, None], [])
+
+    def query_jobs(self, _ids: object, _fields: object) -> list[list[object]]:
+        if self.error:
+            return [["error", ["success", "error"], [[], self.error]]]
+        rows = [[[0, KNOWN[0]], [0, None]], [[0, KNOWN[1]], [2, None]]]
+        return [["success", ["success"] * 3, [[], [], rows]]]
+
+
+def switch_off(client: PowerlessClient, *names: str) -> tuple[int | GenericError, str]:
+    """Run the command; returns its status, or the error that it raised, and its errors."""
+    line = parse(named("gnt-node"), ["power", "-f", "off", *names], {})
+    out, err = io.StringIO(), io.StringIO()
+    terminal = Terminal(out, err, io.StringIO())
+    context = Context("gnt-node", line.command, line.options, terminal)
+    context._client = client  # type: ignore[assignment]
+    try:
+        return power(context, line.options, line.args), err.getvalue()
+    except GenericError as error:
+        return error, err.getvalue()
+
+
+def test_no_node_is_marked_offline_where_one_cannot_be_switched_off() -> None:
+    client = PowerlessClient(error=None, helpers=KNOWN[:1])
+    error, _ = switch_off(client, "node1", "node2")
+    assert isinstance(error, OpPrereqError)
+    assert error.message.startswith(f"no out-of-band helper is set for {KNOWN[1]}, so nothing")
+    assert not any(client.offline.values())
+
+
+@pytest.mark.parametrize(
+    ("error", "marked"), [(None, KNOWN[1:]), (["OpExecError", ["the helper broke"]], KNOWN)]
+)
+def test_nodes_that_were_marked_and_still_have_power_are_named(
+    error: list[object] | None, marked: list[str]
+) -> None:
+    _, err = switch_off(PowerlessClient(error=error), "node1", "node2")
+    assert err.splitlines() == [
+        f"Node {name} was marked offline: 'gnt-node modify --offline=no {name}' takes that back"
+        for name in marked
+    ]
+
+
+def test_a_node_that_was_offline_before_is_not_named() -> None:
+    client = PowerlessClient(error=None)
+    client.offline[KNOWN[1]] = True
+    assert switch_off(client, "node1", "node2") == (1, "")
