@@ -12,6 +12,7 @@ from ganeti.base.errors import OpPrereqError
 
 T = TypeVar("T")
 
+COLUMN_SEPARATOR: Final = "|"  # of a cluster as text, which the tools for placement read
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _DURATION_S_MAX: Final = 36_525 * 86_400  # a hundred years: more is a mistake
 _DIGITS_MAX: Final = 10  # such a number of seconds is longer
@@ -22,6 +23,15 @@ _PLUGIN_NAME = re.compile(r"[a-zA-Z0-9_-]+")
 def is_plugin_name(name: str) -> bool:
     """Tell whether a name is of letters, digits, ``_`` and ``-`` alone: it leads nowhere else."""
     return _PLUGIN_NAME.fullmatch(name) is not None
+
+
+def fits_column(text: str) -> bool:
+    """Tell whether a column of a cluster as text can hold a text.
+
+    >>> fits_column("rack 2"), fits_column("a|b"), fits_column("a\\nb")
+    (True, False, False)
+    """
+    return COLUMN_SEPARATOR not in text and "".join(text.splitlines()) == text
 
 
 def listed_paths(text: str) -> list[str]:

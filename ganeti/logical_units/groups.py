@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
 from ganeti.base.errors import OpPrereqError, wrong_state
-from ganeti.base.text import natural_sorted, shown
+from ganeti.base.text import COLUMN_SEPARATOR, fits_column, natural_sorted, shown
 from ganeti.logical_units import lookup, parameters
 from ganeti.logical_units.base import LogicalUnit, SimpleUnit
 from ganeti.logical_units.cluster import communication
@@ -23,6 +23,26 @@ from ganeti.protocol.wconfd import ObjectKind
 
 GroupOpType = TypeVar("GroupOpType", bound=opcodes.GroupOpCode)
 PlanType = TypeVar("PlanType")
+
+NAME_LENGTH_MAX: Final = 255  # as of networks
+
+
+def check_name(name: str) -> None:
+    """Refuse a text that cannot be the name of a node group.
+
+    Raises:
+        OpPrereqError: it is too long, or lists and the tools for placement cannot show it.
+    """
+    if len(name) > NAME_LENGTH_MAX:
+        raise OpPrereqError(
+            f"{name[:20]!r}... cannot be the name of a node group: it is longer than"
+            f" {NAME_LENGTH_MAX} characters"
+        )
+    if not name.isprintable() or not fits_column(name):
+        raise OpPrereqError(
+            f"{name!r} cannot be the name of a node group: use characters that can be printed, and"
+            f" no {COLUMN_SEPARATOR}"
+        )
 
 
 def group_changes(
@@ -59,8 +79,9 @@ class LUGroupAdd(LogicalUnit[opcodes.OpGroupAdd, Network | None, NodeGroup]):
         return shared(LockLevel.NETWORK, [found.uuid]) if found else {}
 
     def plan(self, found: Network | None) -> NodeGroup:
-        """Refuse a name that is taken, and wrong parameters."""
+        """Refuse a name that is taken or cannot be, and wrong parameters."""
         name = self.op.group_name
+        check_name(name)
         lookup.check_name_free(ObjectKind.NODEGROUP, lookup.all_groups(self.config), name)
         values: dict[str, object] = {
             "name": name,
@@ -121,7 +142,8 @@ class LUGroupRename(_GroupUnit[opcodes.OpGroupRename, NodeGroup]):
     hooks = HookPoint("group-rename", ObjectType.GROUP)
 
     def plan(self, found: NodeGroup) -> NodeGroup:
-        """Refuse a name that is taken."""
+        """Refuse a name that is taken or cannot be."""
+        check_name(self.op.new_name)
         groups = lookup.all_groups(self.config)
         lookup.check_name_free(ObjectKind.NODEGROUP, groups, self.op.new_name)
         return found

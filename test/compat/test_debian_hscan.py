@@ -124,6 +124,11 @@ def test_a_cluster_that_cannot_be_read_does_not_stop_the_others(
     assert status == 2
     assert f"Error for file://{tmp_path}/none: failed to load data. Details:" in out
     assert (tmp_path / f"{good.replace('/', '_')}.data").exists()
+    groups = (tmp_path / "good" / "groups.json").read_text()
+    bad = json.dumps([{**each, "name": "p|q"} for each in json.loads(groups)])
+    (tmp_path / "good" / "groups.json").write_text(bad)
+    status, out, _ = run_tool(monkeypatch, capsys, *words)
+    assert (status, f"Error for {good}: a cluster as text cannot hold" in out) == (2, True)
     (tmp_path / "good" / "nodes.json").write_text("[{")
     assert run_tool(monkeypatch, capsys, *words)[0] == 2
     nowhere = str(tmp_path / "nowhere")

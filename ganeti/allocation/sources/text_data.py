@@ -26,6 +26,7 @@ from ganeti.allocation.snapshot import (
 )
 from ganeti.allocation.tags import TagMeanings, meanings_of
 from ganeti.base.errors import GenericError
+from ganeti.base.text import COLUMN_SEPARATOR, fits_column
 from ganeti.base.units import parse_unit
 from ganeti.objects.model import AllocPolicy
 from ganeti.objects.parameters import IPOLICY_DEFAULTS
@@ -105,7 +106,7 @@ def _each(
     for number, line in lines:
         if not line:
             continue
-        columns = line.split("|")
+        columns = line.split(COLUMN_SEPARATOR)
         where = f"line {number}: {what} {columns[0]!r}"
         if len(columns) < least:
             raise GenericError(f"{where}: {len(columns)} columns, {least} are needed")
@@ -280,8 +281,19 @@ def made_up(descriptions: Sequence[str]) -> Snapshot:
 
 
 def to_text(snapshot: Snapshot) -> str:
-    """Return a cluster as text."""
+    """Return a cluster as text.
+
+    Raises:
+        GenericError: it cannot hold the name of a node group; older versions allowed any.
+    """
     groups = snapshot.groups.values()
+    for each in groups:
+        if not fits_column(each.name):
+            raise GenericError(
+                f"a cluster as text cannot hold the name of node group {each.name!r}, which has a"
+                f" {COLUMN_SEPARATOR} or a line break; give it another: 'gnt-group rename"
+                f" {each.uuid} NAME'"
+            )
     sections = (
         [
             _line(each.name, each.uuid, each.alloc_policy, each.tags, sorted(each.networks))
@@ -299,7 +311,7 @@ def to_text(snapshot: Snapshot) -> str:
 
 
 def _line(*columns: object) -> str:
-    return "|".join(
+    return COLUMN_SEPARATOR.join(
         ",".join(map(str, column)) if isinstance(column, list | tuple) else str(column)
         for column in columns
     )

@@ -48,12 +48,18 @@ def scan(context: Context, options: Options, clusters: list[str]) -> int | None:
             context.write(f"\nError for {name}: failed to load data. Details:\n{err.message}")
             has_failed = True
             continue
+        try:
+            text = to_text(snapshot)
+        except GenericError as err:
+            context.write(f"\nError for {name}: {err.message}")
+            has_failed = True
+            continue
         context.write(f"{name:{width}} {_totals(snapshot, state)}")
         if options.print_nodes is not None:
             nodes = shown_nodes(snapshot, state)
             context.terminal.write_lines(node_table(nodes, options.print_nodes))
         path = f"{options.output_dir}/{name.replace('/', '_')}.data"
-        write_file(path, to_text(snapshot))
+        write_file(path, text)
     return EXIT_UNREADABLE if has_failed else None
 
 

@@ -39,6 +39,10 @@ def test_a_group_is_added_with_its_parameters(cluster: FakeCluster) -> None:
     ("params", "text", "ecode"),
     [
         ({"group_name": "default"}, "already used by node group", "already_exists"),
+        ({"group_name": "x\ny"}, r"'x\\ny' cannot be the name of a node group", "wrong_input"),
+        ({"group_name": "p|q"}, r"and no \|", "wrong_input"),
+        ({"group_name": "esc\x1b[31m"}, "can be printed", "wrong_input"),
+        ({"group_name": "a" * 256}, "longer than 255 characters", "wrong_input"),
         ({"ndparams": {"nix": 1}}, "nix", "wrong_input"),
         ({"diskparams": {"rbd": {"nix": 1}}}, "nix", "wrong_input"),
         (
@@ -71,6 +75,18 @@ def test_a_group_is_renamed_and_changed(cluster: FakeCluster) -> None:
     )
     assert group(cluster, "main")["ndparams"] == {"spindle_count": 3}
     assert ("alloc_policy", "unallocable") in result
+
+
+@pytest.mark.parametrize("name", ["x\ny", "a|b", "a\u2028b", "a" * 256])
+def test_a_group_is_not_renamed_to_a_name_that_cannot_be(cluster: FakeCluster, name: str) -> None:
+    with pytest.raises(OpPrereqError, match="cannot be the name of a node group"):
+        cluster.execute("OP_GROUP_RENAME", group_name="default", new_name=name)
+    assert group(cluster, "default")
+
+
+def test_names_of_groups_may_have_blanks_and_any_letters(cluster: FakeCluster) -> None:
+    cluster.execute("OP_GROUP_ADD", group_name="Gestell 2 für Köln")
+    assert group(cluster, "Gestell 2 für Köln")
 
 
 def test_a_change_of_nothing_is_refused(cluster: FakeCluster) -> None:

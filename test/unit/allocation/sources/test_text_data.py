@@ -146,6 +146,13 @@ def test_other_groups_keep_their_names() -> None:
     assert from_text(to_text(snapshot)).groups == snapshot.groups
 
 
+@pytest.mark.parametrize("name", ["p|q", "x\ny", "x\u2028y", "x\r"])
+def test_a_name_that_no_column_can_hold_is_not_written(name: str) -> None:
+    snapshot = snapshot_of(decoded(question(new(), {"a": node()}, groups={"g1": group(name)})))
+    with pytest.raises(GenericError, match=r"cannot hold the name of node group .* rename g1 NAME"):
+        to_text(snapshot)
+
+
 @pytest.mark.parametrize("number", range(3))
 def test_a_file_that_is_cut_anywhere_gives_one_line_that_names_the_object(number: int) -> None:
     content = cluster_text(number, Shape(nodes=(2, 3), groups=1 + number % 2)).encode()
