@@ -57,7 +57,9 @@ class Form(msgspec.Struct, frozen=True):
         return f"{what}: {value!r} is not {self.words}"
 
 
-ABSOLUTE_PATH: Final = Form("an absolute path", r"(/.*)?")
+_CONTROL: Final = r"\x00-\x1f\x7f-\x9f\u2028\u2029"  # with the separators of lines
+ABSOLUTE_PATH: Final = Form("an absolute path", rf"(/[^{_CONTROL}]*)?")
+_WITHOUT_BLANKS: Final = Form("a name without blanks", rf"[^\s{_CONTROL}]*")
 _NO_OPTION: Final = r"(?!-)"  # what a program gets as an argument must not look like an option
 LVM_NAME: Final = Form("a name of LVM", _NO_OPTION + r"(?!\.\.?\Z)[a-zA-Z0-9+_.-]{1,127}")
 _BARRIERS: Final = Form("n, or some of the letters b, f and d", "n|[bfd]+")
@@ -180,7 +182,11 @@ BACKEND_SETTINGS: Final[ParamTable] = {
 """Back-end parameters as commands take them."""
 
 NICPARAMS: Final[ParamTable] = {
-    "link": text(DEFAULT_BRIDGE, "The bridge, routing table or switch that the interface is on."),
+    "link": text(
+        DEFAULT_BRIDGE,
+        "The bridge, routing table or switch that the interface is on.",
+        form=_WITHOUT_BLANKS,
+    ),
     "mode": choice("bridged", "How the interface is attached.", "bridged routed openvswitch"),
     "vlan": text("", "The VLANs of the interface: 10, :20:30 (trunk) or .10:20:30."),
 }
@@ -189,8 +195,10 @@ NDPARAMS: Final[ParamTable] = {
     "spindle_count": integer(1, "The number of spindles of the node.", least=0, most=10_000),
     "exclusive_storage": flag(False, "Whole physical volumes are given to one instance each."),
     "ovs": flag(False, "Set up Open vSwitch on the node."),
-    "ovs_name": maybe_text(DEFAULT_SWITCH, "The name of the switch."),
-    "ovs_link": maybe_text("", "The network device that connects the switch to the outside."),
+    "ovs_name": maybe_text(DEFAULT_SWITCH, "The name of the switch.", form=_WITHOUT_BLANKS),
+    "ovs_link": maybe_text(
+        "", "The network device that connects the switch to the outside.", form=_WITHOUT_BLANKS
+    ),
     "ssh_port": integer(22, "The port of the node's SSH server.", least=1, most=PORT_MAX),
     "cpu_speed": number(
         1.0, "The speed of the processors, as a multiple of the usual.", least=0.001, most=1000.0

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from ganeti.base.errors import NotSupportedError, OpPrereqError, refuse
+from ganeti.base.errors import NotSupportedError, OpPrereqError, ParameterError, refuse, refusing
 from ganeti.base.text import is_plugin_name
 from ganeti.logical_units import parameters
 from ganeti.logical_units.cluster import block_storage, communication
@@ -32,8 +32,14 @@ from ganeti.objects.disk_templates import IMAGES, DiskTemplate, image_problem, s
 from ganeti.objects.fill import fill_beparams
 from ganeti.objects.hypervisors import HVPARAMS
 from ganeti.objects.model import Cluster
-from ganeti.objects.nic import NicMode, mac_prefix_problem
-from ganeti.objects.parameters import NICPARAMS, apply_changes, defaults_of, stored_defaults
+from ganeti.objects.nic import NicMode, mac_prefix_problem, parse_vlan
+from ganeti.objects.parameters import (
+    NICPARAMS,
+    VALUE_DEFAULT,
+    apply_changes,
+    defaults_of,
+    stored_defaults,
+)
 from ganeti.objects.record import PrivateParams
 from ganeti.objects.uid_pool import UidRange, format_uid_pool, normal_form, problem_of, without
 from ganeti.opcodes.cluster import OpClusterSetParams, OsListChange
@@ -207,6 +213,9 @@ def _beparams(cluster: Cluster, value: Mapping[str, object]) -> Fields:
 def _nicparams(cluster: Cluster, value: Mapping[str, object]) -> Fields:
     given = {name: item for name, item in value.items() if item is not None}
     changes = parameters.enforced(given, NICPARAMS, "NIC parameter")
+    if changes.get("vlan", VALUE_DEFAULT) != VALUE_DEFAULT:
+        with refusing(ParameterError, prefix="NIC parameter 'vlan': "):
+            changes["vlan"] = str(parse_vlan(str(changes["vlan"])))
     changed = apply_changes(cluster.nicparams.get(model.DEFAULTS, {}), changes)
     filled = {**defaults_of(NICPARAMS), **changed}
     if filled["mode"] == NicMode.BRIDGED and not filled["link"]:

@@ -27,6 +27,7 @@ from ganeti.logical_units.network.settings import network_changes, new_network
 from ganeti.objects.fill import fill_nicparams
 from ganeti.objects.model import Cluster, Instance, Network, Node, NodeGroup, network_variables
 from ganeti.objects.nic import NIC, NicMode, parse_vlan
+from ganeti.objects.parameters import NICPARAMS
 from ganeti.opcodes import network as opcodes
 from ganeti.protocol.wconfd import ObjectKind
 
@@ -52,6 +53,8 @@ def connection_params(op: opcodes.OpNetworkConnect) -> dict[str, str]:
             f"network {op.network_name!r} cannot be connected in mode 'pool'; use bridged, routed"
             " or openvswitch"
         )
+    if (problem := NICPARAMS["link"].problem(op.network_link)) is not None:
+        raise OpPrereqError(f"network {op.network_name!r}: link: {problem}")
     with refusing(errors.ParameterError, prefix=f"network {op.network_name!r}: "):
         vlan = str(parse_vlan(op.network_vlan))
     if vlan and op.network_mode is NicMode.ROUTED:

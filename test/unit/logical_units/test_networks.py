@@ -198,6 +198,7 @@ def test_doing_it_twice_changes_nothing(cluster: FakeCluster) -> None:
     [
         ({"network_mode": "pool"}, "cannot be connected in mode 'pool'"),
         ({"network_vlan": "x"}, "is not a VLAN"),
+        ({"network_link": "a\nb"}, "network 'net1': link: .* is not a name without blanks"),
         ({"network_mode": "routed", "network_vlan": "1"}, "VLAN cannot be used"),
         ({"network_name": "nix"}, "network 'nix' is not known"),
         ({"group_name": "nix"}, "node group 'nix' is not known"),

@@ -333,6 +333,8 @@ def test_too_few_candidates_need_auto_promote(cluster: FakeCluster) -> None:
         ({"master_candidate": True, "master_capable": False}, "not master_capable"),
         ({"powered": True}, "out-of-band"),
         ({"ndparams": {"oob_program": 3}}, "oob_program"),
+        ({"ndparams": {"oob_program": "/a\nb"}}, "'oob_program': .* is not an absolute path"),
+        ({"ndparams": {"ovs_name": "a\nb"}}, "'ovs_name': .* is not a name without blanks"),
         ({"secondary_ip": "192.0.2.3"}, "already used"),
         ({"secondary_ip": "what"}, "not an IP address"),
     ],

@@ -187,6 +187,8 @@ def own_nicparams(what: str, settings: Mapping[str, str]) -> dict[str, str]:
         raise OpPrereqError(
             f"{what}: unknown mode {given['mode']!r}; known are: {', '.join(known)}"
         )
+    if (problem := NICPARAMS["link"].problem(given.get("link", VALUE_DEFAULT))) is not None:
+        raise OpPrereqError(f"{what}: link: {problem}")
     if given.get("vlan", VALUE_DEFAULT) != VALUE_DEFAULT:
         with refusing(ParameterError, prefix=f"{what}: "):
             given["vlan"] = str(parse_vlan(given["vlan"]))
