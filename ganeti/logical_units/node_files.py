@@ -167,14 +167,24 @@ def read_details(paths: Paths, path: str) -> FileDetails | None:
     )
 
 
-def distribute(context: JobContext, cluster: Cluster, nodes: Iterable[Node]) -> int:
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """How many files there were to send, and the names of nodes, those that lack one after it."""
+
+    files: int
+    nodes: frozenset[str]
+    failed: frozenset[str]
+
+
+def distribute(context: JobContext, cluster: Cluster, nodes: Iterable[Node]) -> Distribution:
     """Send the files of the cluster to nodes; a file that a node does not take is only told.
 
     Returns:
-        How many files there were to send.
+        The files and the nodes.
     """
     others = _others(cluster, nodes)
     count = 0
+    failed: set[str] = set()
     instances = lookup.all_instances(context.config) if others else ()
     tell = functools.partial(_tell_unreadable, context)
     for file in _files_here(context.paths, cluster, instances, tell):
@@ -182,8 +192,8 @@ def distribute(context: JobContext, cluster: Cluster, nodes: Iterable[Node]) -> 
         details = _read(context, file) if file.sent and targets else None
         if details is not None:
             count += 1
-            _upload(context, details, targets)
-    return count
+            failed |= _upload(context, details, targets)
+    return Distribution(count, frozenset(node.name for node in others), frozenset(failed))
 
 
 def send_hosts(context: JobContext, cluster: Cluster, nodes: Iterable[Node]) -> None:
@@ -225,12 +235,16 @@ def _read(context: JobContext, file: NodeFile) -> FileDetails | None:
     return details
 
 
-def _upload(context: JobContext, details: FileDetails, targets: Iterable[Node]) -> None:
+def _upload(context: JobContext, details: FileDetails, targets: Iterable[Node]) -> set[str]:
+    """Send a file to nodes; returns the names of those that did not take it."""
+    failed = set()
     for name, result in context.nodes.call_all(NodeCalls.upload_file, targets, details).items():
         if result.error is not None:
+            failed.add(name)
             context.warn(
                 f"cannot send file {details.path} to node {name}, call upload_file: {result.error}"
             )
+    return failed
 
 
 @dataclass(frozen=True, slots=True)

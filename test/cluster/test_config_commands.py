@@ -384,7 +384,7 @@ def test_everything_is_sent_to_everybody_again(own: FailingCluster) -> None:
     files.write_durable(own.paths.distributed_files_list, b"/etc/motd\n", 0o644)
     files.write_durable(two.accepted_files_list, b"/etc/motd\n", 0o644)
     said = own.gnt("cluster redist-conf").out
-    assert "to 2 node(s)" in said
+    assert "to 1 of 2 node(s)" in said
     assert "cannot send file /etc/motd to node" in said
     assert "can list it in /etc/ganeti/accepted-files there" in said
     assert files.read_bytes(two.localize("/etc/motd")) == b"hello\n"
@@ -409,6 +409,7 @@ def test_nodes_that_do_not_take_it_are_named(own: FailingCluster) -> None:
     try:
         said = own.gnt("cluster redist-conf").out
         assert f"cannot send the configuration to node {node}" in said
+        assert "to 1 of 2 node(s)" in said
         assert f"cannot send file {own.paths.globalize(own.paths.hmac_key)} to node {node}" in said
     finally:
         daemon_control.start_daemon(own.paths_of(node), NODED, hostname=node)

@@ -110,34 +110,39 @@ class LUClusterRedistConf(NamelessUnit[opcodes.OpClusterRedistConf]):
         """
         self.config.redistribute_config()
         nodes = lookup.all_nodes(self.config)
-        files = node_files.distribute(self.context, self.cluster, nodes)
+        sent = node_files.distribute(self.context, self.cluster, nodes)
         too_few: GenericError | None = None
         try:
             self.config.flush_config()
         except GenericError as err:
             too_few = err
-        for text in failures(self.config.get_replication_status()):
+        lacking = failures(self.config.get_replication_status())
+        for text in lacking.values():
             self.context.warn(text)
         if too_few is not None:
             raise too_few
-        online = sum(not node.offline for node in nodes) - 1
-        self.context.info(f"sent the configuration and {files} other file(s) to {online} node(s)")
+        complete = sent.nodes - sent.failed - set(lacking)
+        self.context.info(
+            f"sent the configuration and {sent.files} other file(s) to {len(complete)} of"
+            f" {len(sent.nodes)} node(s)"
+        )
 
 
-def failures(status: Iterable[Mapping[str, object]]) -> list[str]:
-    """Return a text for each online node without the newest configuration, with the reason.
+def failures(status: Iterable[Mapping[str, object]]) -> dict[str, str]:
+    """Return {node: text} of the online nodes without the newest configuration, with the reason.
 
     Args:
         status: the answer to "getReplicationStatus".
     """
-    found = []
+    found = {}
     for row in status:
         lacks_config = row["candidate"] and row["serial_no"] != row["wanted_serial_no"]
         if row["offline"] or not (lacks_config or not row["ssconf_is_current"]):
             continue
         part = "the configuration" if lacks_config else "the simple configuration"
         reason = row["error"] or "no answer yet; it will be tried again"
-        found.append(f"cannot send {part} to node {row['node']}: {reason}")
+        name = str(row["node"])
+        found[name] = f"cannot send {part} to node {name}: {reason}"
     return found
 
 

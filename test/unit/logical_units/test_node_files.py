@@ -145,7 +145,7 @@ def test_each_file_goes_to_the_nodes_that_need_it(cluster: FakeCluster) -> None:
     cluster.execute("OP_CLUSTER_REDIST_CONF")
     assert got(cluster) == {HMAC: ["node2", "node3"], BRIDGE: ["node3"], USERS: ["node2"]}
     assert cluster.rpc.node("node3").files[BRIDGE][2] == 0o750  # type: ignore[index]
-    assert cluster.said("sent the configuration and 3 other file(s) to 2 node(s)")
+    assert cluster.said("sent the configuration and 3 other file(s) to 2 of 2 node(s)")
     assert {"redistributeConfig", "flushConfig"} <= set(cluster.config.calls)
 
 
@@ -160,6 +160,17 @@ def test_what_a_node_does_not_take_is_named_and_the_others_go_on(cluster: FakeCl
         f"cannot send file {HMAC} to node node2.example.com, call upload_file: disk"
     )
     assert got(cluster) == {USERS: ["node2"]}
+    assert cluster.said("sent the configuration and 2 other file(s) to 0 of 1 node(s)")
+
+
+def test_a_node_without_the_newest_configuration_is_not_counted(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [row("node2.example.com"), row("node3.example.com", serial_no=6, error="dead")]
+    monkeypatch.setattr(cluster.context.config, "get_replication_status", lambda: rows)
+    cluster.execute("OP_CLUSTER_REDIST_CONF")
+    assert cluster.said("cannot send the configuration to node node3.example.com: dead")
+    assert cluster.said("sent the configuration and 0 other file(s) to 1 of 2 node(s)")
 
 
 def test_a_file_that_cannot_be_read_is_named(cluster: FakeCluster) -> None:
@@ -204,8 +215,8 @@ def row(node: str, **changes: object) -> dict[str, Any]:
 )
 def test_failures_of_replication_are_told(changes: dict[str, Any], text: str | None) -> None:
     found = failures([row("n", **changes)])
-    assert (text is None) == (found == [])
-    assert text is None or text in found[0]
+    assert (text is None) == (found == {})
+    assert text is None or text in found["n"]
 
 
 # Promotion.
