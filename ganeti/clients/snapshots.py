@@ -5,7 +5,7 @@ Source: manual page htools(1), "Backend specification"; mond.json.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -33,7 +33,11 @@ _Rows = list[dict[str, Any]]
 
 
 def from_rapi(
-    address: str, *, more_exclusion: Iterable[str] = (), kvm_node_memory: int = 0
+    address: str,
+    *,
+    more_exclusion: Iterable[str] = (),
+    kvm_node_memory: int = 0,
+    offline: Sequence[str] = (),
 ) -> Snapshot:
     """Return the cluster that a remote API tells; the other arguments are those of `from_listings`.
 
@@ -52,6 +56,7 @@ def from_rapi(
         more: dict[str, Any] = {
             "more_exclusion": more_exclusion,
             "kvm_node_memory": kvm_node_memory,
+            "offline": offline,
         }
         return from_listings(found, groups, nodes, instances, **more)
     except ValidationError as err:

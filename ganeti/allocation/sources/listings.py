@@ -54,7 +54,11 @@ _Amounts = list[int | None] | None
 
 
 def ask_master(
-    luxi: LuxiCalls, *, more_exclusion: Iterable[str] = (), kvm_node_memory: int = 0
+    luxi: LuxiCalls,
+    *,
+    more_exclusion: Iterable[str] = (),
+    kvm_node_memory: int = 0,
+    offline: Sequence[str] = (),
 ) -> Snapshot:
     """Return the cluster that a master daemon tells; the arguments are those of `from_listings`.
 
@@ -72,6 +76,7 @@ def ask_master(
         ask(luxi.query_instances, OWN_INSTANCE_FIELDS),
         more_exclusion=more_exclusion,
         kvm_node_memory=kvm_node_memory,
+        offline=offline,
     )
 
 
@@ -83,6 +88,7 @@ def from_listings(
     *,
     more_exclusion: Iterable[str] = (),
     kvm_node_memory: int = 0,
+    offline: Sequence[str] = (),
 ) -> Snapshot:
     """Return the cluster that answered.
 
@@ -90,9 +96,11 @@ def from_listings(
         cluster: the answer about the cluster itself.
         more_exclusion: beginnings of exclusion tags besides those of the cluster.
         kvm_node_memory: memory (MiB) that a KVM node uses itself, instead of its report, if not 0.
+        offline: whole names, or beginnings up to a dot, of nodes that are taken for offline.
 
     Raises:
-        GenericError: a value is missing or cannot be; the text names the object and the field.
+        GenericError: a node does not answer, or a value is missing or cannot be; the text names
+            the object and the field.
     """
     tags = _value("the cluster", cluster, "tags", list[str])
     meanings = meanings_of(tags, more_exclusion)
@@ -104,7 +112,8 @@ def from_listings(
     for each in made.values():
         if each.nodes:
             running[each.primary] = running.get(each.primary, 0) + each.running_memory
-    made_nodes = dict(_node(row, made_groups, meanings, static, running) for row in nodes)
+    marked = [{**row, "offline": True} if _is_named(row, offline) else row for row in nodes]
+    made_nodes = dict(_node(row, made_groups, meanings, static, running) for row in marked)
     ipolicy = _value("the cluster", cluster, "ipolicy", dict)
     return make_snapshot(made_groups, made_nodes, made, tags=tags, ipolicy=ipolicy)
 
@@ -123,6 +132,12 @@ def _value(what: str, row: Row, field: str, kind: Any) -> Any:
     except msgspec.ValidationError:
         problem = "is missing" if found is None else f"is {reprlib.repr(found)}, which cannot be"
         raise GenericError(f"{what}: {field} {problem}") from None
+
+
+def _is_named(row: Row, words: Sequence[str]) -> bool:
+    """Tell whether one of the words is the name of the object, or its beginning up to a dot."""
+    name = row.get("name") if words and isinstance(row, Mapping) else None
+    return isinstance(name, str) and any(name == w or name.startswith(f"{w}.") for w in words)
 
 
 def _group(row: Row) -> tuple[str, Group]:
@@ -147,6 +162,11 @@ def _node(
     params = _value(what, row, "ndparams", dict)
     group = _value(what, row, "group.uuid", str)
     has = Resources._make([_value(what, row, field, _Amount) for field in _RESOURCES])
+    if is_known and has.total_memory is has.total_disk is has.cpus is None:
+        raise GenericError(
+            f"{what} does not answer; mark it offline ('gnt-node modify --offline=yes {name}'), or"
+            f" leave it out ('hbal -O {name}')"
+        )
     has = has._replace(own_cpus=has.own_cpus or 0, free_spindles=has.free_spindles or 0)
     if static_memory and isinstance(has.total_memory, int):
         free = has.total_memory - static_memory - running.get(name, 0)

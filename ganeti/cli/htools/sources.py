@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -65,9 +65,15 @@ def _from_backend(
             return made_up(options.simulate)
     from ganeti.clients import snapshots
 
+    # Nodes that are taken for offline need not answer.
+    more: dict[str, Any] = {
+        "more_exclusion": tags,
+        "kvm_node_memory": memory,
+        "offline": options.get("offline") or (),
+    }
     if given == ["master"]:
-        return snapshots.from_rapi(options.master, more_exclusion=tags, kvm_node_memory=memory)
-    return snapshots.from_luxi(context.client, more_exclusion=tags, kvm_node_memory=memory)
+        return snapshots.from_rapi(options.master, **more)
+    return snapshots.from_luxi(context.client, **more)
 
 
 def read_file(path: str) -> bytes:

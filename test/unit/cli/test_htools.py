@@ -216,6 +216,34 @@ def test_wrong_answers_name_object_and_field(
     assert message in caught.value.message
 
 
+LIVE = ("mtotal", "mnode", "mfree", "dtotal", "dfree", "ctotal", "cnos", "sptotal", "spfree")
+
+
+def test_a_node_that_does_not_answer_is_named_or_left_out() -> None:
+    found = rows()
+    found["nodes"][1] |= {"name": "b.example.com", **dict.fromkeys(LIVE)}
+    found["instances"][0]["snodes"] = ["b.example.com"]
+    with pytest.raises(GenericError) as caught:
+        from_listings(**found)
+    assert caught.value.message == (
+        "node 'b.example.com' does not answer; mark it offline ('gnt-node modify --offline=yes"
+        " b.example.com'), or leave it out ('hbal -O b.example.com')"
+    )
+    for word in ("b", "b.example.com"):
+        assert from_listings(**found, offline=[word]).nodes["b.example.com"].is_offline
+
+
+def test_a_node_that_is_left_out_need_not_answer(hinfo: Any, tmp_path: Path) -> None:
+    found = rows()
+    found["nodes"][1] |= dict.fromkeys(LIVE)
+    answers = {"info": found["cluster"], **{kind: found[kind] for kind in KINDS}}
+    files = {f"{kind}.json": json.dumps(content) for kind, content in answers.items()}
+    status, _, err = hinfo("-m", f"file://{tmp_path}", **files)
+    assert (status, "node 'b' does not answer" in err) == (1, True)
+    assert hinfo("-m", f"file://{tmp_path}", "-O", "b")[0] == 0
+
+
+KINDS = ("groups", "nodes", "instances")
 NONSENSE: Sequence[Any] = (None, -1, 1 << 70, 0.5, True, "odd", "", [], {}, [None], {"x": 1}, [-1])
 
 
