@@ -12,25 +12,38 @@ from ganeti.base.errors import ErrorCode, OpExecError, OpPrereqError
 from ganeti.bootstrap.node_transport import SshTransport, virtual_sibling
 from ganeti.cli.command import EXIT_SUCCESS, Context, Options, command, opt
 from ganeti.cli.instance.guest import Found, look
+from ganeti.objects.model import InstanceStatus
 from ganeti.store import ssconf
 from ganeti.system import files
 from ganeti.system.daemon_control import environment_of
 from ganeti.system.ssh import SSH_PORT, SSH_USER
 
 _KEY_BYTES_MAX: Final = 1 << 16
+_REASONS: Final[Mapping[str, str]] = {
+    InstanceStatus.ERROR_NODEOFFLINE: ": its node {0} is marked offline; when it is well,"
+    " 'gnt-node modify --offline=no {0}' takes that back",
+    InstanceStatus.ERROR_NODEDOWN: ": its node {0} does not answer; 'gnt-cluster verify' says more",
+}
 
 
 def console(context: Context, options: Options, args: list[str]) -> int:
-    """Connect to an instance's console."""
+    """Connect to an instance's console.
+
+    Raises:
+        OpPrereqError: there is no such instance, or it does not run.
+        OpExecError: its console is not known; says what is wrong with its node, if it is that.
+    """
     [name] = args
-    rows = context.client.query_instances([name], ["console", "oper_state", "name"])
+    fields = ["console", "oper_state", "name", "pnode", "status"]
+    rows = context.client.query_instances([name], fields)
     if not rows:
         raise OpPrereqError(f"no instance {name!r}", ErrorCode.NOENT)
-    [[found, is_running, full_name]] = rows
+    [[found, is_running, full_name, node, status]] = rows
     if not isinstance(found, Mapping):
         if is_running is False:
             raise OpPrereqError(f"instance {full_name} is not running", ErrorCode.STATE)
-        raise OpExecError(f"the console of instance {full_name} is not known")
+        reason = _REASONS.get(str(status), "").format(node)
+        raise OpExecError(f"the console of instance {full_name} is not known{reason}")
     return connect(context, found, show_only=options.show_cmd)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ganeti.base.errors import OpExecError, OpPrereqError
+from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
 from ganeti.cli.declaration.parser import Options
 from ganeti.cli.instance import console, guest
 from ganeti.cli.programs import named
@@ -48,6 +48,21 @@ def make_context(client: FakeClient, out: io.StringIO | None = None) -> Context:
 @pytest.fixture(autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"status": "ERROR_nodeoffline"}, "is not known: its node node3 is marked offline; when"),
+        ({"status": "ERROR_nodedown"}, "is not known: its node node3 does not answer;"),
+        ({"status": "running"}, "the console of instance web1.example.com is not known$"),
+        ({"status": "ADMIN_down", "oper_state": False}, "is not running"),
+    ],
+)
+def test_a_console_that_is_not_known_names_the_node(fields: dict[str, object], text: str) -> None:
+    known = {"console": None, "oper_state": None, "pnode": "node3", **fields}
+    with pytest.raises(GenericError, match=text):
+        console.console(make_context(FakeClient(**known)), Options({}), [NAME])
 
 
 @pytest.mark.parametrize(
