@@ -63,6 +63,11 @@ class OsOnNode(msgspec.Struct, frozen=True, array_like=True):
     api_versions: list[int] = []
     trusted: bool = True
 
+    @property
+    def names(self) -> list[str]:
+        """The names that it goes by: its own, and with each of its variants."""
+        return [self.name, *(f"{self.name}+{variant}" for variant in self.variants)]
+
 
 class ProviderOnNode(msgspec.Struct, frozen=True, array_like=True):
     """One provider as one node describes it."""

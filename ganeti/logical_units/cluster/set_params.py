@@ -22,6 +22,7 @@ from ganeti.logical_units.locks import LockLevel, LockNeed, all_shared
 from ganeti.logical_units.node.base import make_switch, switch_of
 from ganeti.logical_units.node.candidates import is_capable, refill_pool
 from ganeti.logical_units.parameters import templates_not_enabled
+from ganeti.logical_units.query import ask_nodes
 from ganeti.logical_units.undo import Undo
 from ganeti.objects import fill
 from ganeti.objects.disk_templates import file_templates
@@ -266,6 +267,7 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
         for remark in (
             *remarks(before, after, found),
             *self._os_remarks(after),
+            *self._unknown_os_remarks(after),
             *self._directory_remarks(after, nodes),
             *self._bridge_remarks(after, nodes),
             *self._communication_remarks(found.groups),
@@ -396,6 +398,23 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
                     found.append(f"OS {name!r} {state} in {field}; ignoring")
                 listed = listed | {name} if adds else listed - {name}
         return found
+
+    def _unknown_os_remarks(self, after: Cluster) -> list[str]:
+        """Return a remark for each operating system in the new settings that no node has."""
+        named = [
+            *(name for name in self.op.osparams or {} if name in after.osparams),
+            *(name for name in self.op.os_hvp or {} if name in after.os_hvp),
+            *(
+                name
+                for changes in (self.op.hidden_os, self.op.blacklisted_os)
+                for action, name in changes or ()
+                if action in (OsListChange.ADD, OsListChange.ATTACH)
+            ),
+        ]
+        answers = ask_nodes(self.context, self.config) if named else {}
+        known = {name for systems in answers.values() for each in systems for name in each.names}
+        unknown = [name for name in dict.fromkeys(named) if answers and name not in known]
+        return [f"no node has OS {name!r}; see 'gnt-os list'" for name in unknown]
 
     def hook_values(self, plan: SettingsChange) -> Mapping[str, object]:
         return {"OP_TARGET": self.cluster.cluster_name, "NEW_VG_NAME": self.op.vg_name}

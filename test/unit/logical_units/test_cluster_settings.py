@@ -512,6 +512,25 @@ def test_operating_systems_check_their_parameters(cluster: FakeCluster) -> None:
     refused(cluster, "operating system 'd'.*no such size", osparams={"d": {"size": "x"}})
 
 
+def test_an_operating_system_that_no_node_has_is_told(cluster: FakeCluster) -> None:
+    cluster.rpc.os_list["node2"] = [["cloud", "/os/cloud", True, "", ["debian-12"], [], [20], True]]
+    for name in ("cloud", "cloud+debian-12"):
+        modify(cluster, osparams={name: {"a": "1"}}, hidden_os=[["add", name]])
+        modify(cluster, os_hvp={name: {"kvm": {"acpi": "no"}}}, blacklisted_os=[["add", name]])
+    assert not cluster.said("no node has")
+    modify(cluster, osparams={"cloud+debain-12": {"a": "1"}}, hidden_os=[["add", "other"]])
+    assert cluster.said("no node has OS 'cloud+debain-12'; see 'gnt-os list'")
+    assert cluster.said("no node has OS 'other'")
+
+
+def test_settings_of_an_operating_system_that_is_gone_are_taken_away_silently(
+    cluster: FakeCluster,
+) -> None:
+    cluster.config.cluster |= {"osparams": {"gone": {"a": "1"}}, "hidden_os": ["gone"]}
+    modify(cluster, osparams={"gone": {"a": "default"}}, hidden_os=[["remove", "gone"]])
+    assert not cluster.said("no node has")
+
+
 def test_instances_are_locked_where_a_new_one_could_stand_in_the_way(cluster: FakeCluster) -> None:
     modify(cluster, max_running_jobs=7)
     assert ("instance/[lockset]", "shared") not in cluster.config.lock_history[-1]
