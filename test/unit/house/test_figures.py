@@ -37,7 +37,8 @@ CODE_LINES_MAX = {
     # with addresses of IPv6, and lists of directories
     "base": 836,
     "bootstrap": 1_900,
-    "cli": 16_130,
+    # with the look for out-of-band helpers before nodes are marked offline
+    "cli": 16_190,
     "clients": 1_850,
     "collectors": 1_315,
     "config": 4_180,
@@ -54,8 +55,9 @@ CODE_LINES_MAX = {
     "jobexec": 850,
     "jobs": 1_156,
     "locking": 747,
-    # with questions for guests on the nodes of the copies, and departures that are over
-    "logical_units": 16_150,
+    # with questions for guests on the nodes of the copies, departures that are over, names that can
+    # be, and warnings of operating systems that no node has
+    "logical_units": 16_220,
     # with the look for writers of a former master, jobs that start with their first record, and ids
     # that candidates know
     "luxid": 3_400,
