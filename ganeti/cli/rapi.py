@@ -9,6 +9,7 @@ from ganeti.base.errors import ErrorCode, NotMasterError, OpPrereqError
 from ganeti.cli.command import ArgKind, Context, Options, command, opt
 from ganeti.cli.run.jobs import changes, encode, format_entry, make_opcode, results_of
 from ganeti.cli.run.report import Facts, format_report
+from ganeti.cli.run.secret import ask_secret
 from ganeti.cli.run.table import format_time
 from ganeti.opcodes.cluster import OpClusterRedistConf
 from ganeti.protocol.rapi.users import Grant
@@ -54,10 +55,10 @@ def set_user(context: Context, options: Options, args: list[str]) -> None:
 
 def _read_password(context: Context, name: str) -> str:
     terminal = context.terminal
-    password = terminal.ask_secret(f"Password for {name}: ")
+    password = ask_secret(terminal, f"Password for {name}: ")
     if not password:
         raise OpPrereqError("an empty password is not possible; --no-password asks for none")
-    if terminal.is_interactive and terminal.ask_secret("Again: ") != password:
+    if terminal.is_interactive and ask_secret(terminal, "Again: ") != password:
         raise OpPrereqError("the two are not the same; nothing was changed")
     return password
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -24,8 +24,6 @@ from ganeti.protocol.wconfd import ObjectKind
 GroupOpType = TypeVar("GroupOpType", bound=opcodes.GroupOpCode)
 PlanType = TypeVar("PlanType")
 
-NAME_LENGTH_MAX: Final = 255  # as of networks
-
 
 def check_name(name: str) -> None:
     """Refuse a text that cannot be the name of a node group.
@@ -33,10 +31,10 @@ def check_name(name: str) -> None:
     Raises:
         OpPrereqError: it is too long, or lists and the tools for placement cannot show it.
     """
-    if len(name) > NAME_LENGTH_MAX:
+    if len(name) > lookup.NAME_LENGTH_MAX:
         raise OpPrereqError(
             f"{name[:20]!r}... cannot be the name of a node group: it is longer than"
-            f" {NAME_LENGTH_MAX} characters"
+            f" {lookup.NAME_LENGTH_MAX} characters"
         )
     if not name.isprintable() or not fits_column(name):
         raise OpPrereqError(

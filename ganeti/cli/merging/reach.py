@@ -27,6 +27,7 @@ from ganeti.bootstrap.node_transport import (
 from ganeti.cli.command import Context
 from ganeti.cli.merging import peer
 from ganeti.cli.merging.peer import Answer, Ask
+from ganeti.cli.run.secret import ask_secret
 from ganeti.store import ssconf
 from ganeti.system import daemon_control, files, process, ssh
 
@@ -190,7 +191,7 @@ def _opens(transport: SshTransport) -> bool:
 
 
 def _password(context: Context, given: str) -> str:
-    password = context.terminal.ask_secret(f"Password of root of cluster {given}: ")
+    password = ask_secret(context.terminal, f"Password of root of cluster {given}: ")
     if not password:
         raise OpPrereqError(f"no key of root's opens {given}, and no password was given")
     return password

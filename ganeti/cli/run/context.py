@@ -5,7 +5,6 @@ The terminal of the user takes lines, and asks before something is done that can
 
 from __future__ import annotations
 
-import getpass
 import io
 import os
 import sys
@@ -125,19 +124,6 @@ class Terminal:
         """Ask a question, not in the output; the answer is "" at the end of the input."""
         _put(self._err, question)
         return self._answers.readline().strip()
-
-    def ask_secret(self, question: str) -> str:
-        """Ask for a secret, which is not seen when typed; it is "" at the end of the input.
-
-        Where nobody is there to be asked, it is the next line of the input.
-        """
-        if not self.is_interactive:
-            return self.ask("")
-        try:
-            return getpass.getpass(question)
-        except EOFError:
-            self.error("")  # the question has no end of line yet
-            return ""
 
 
 REASON_SOURCE_CLIENT = "gnt:client"

@@ -14,6 +14,7 @@ from ganeti.cli.programs import named
 from ganeti.cli.run import main as runner
 from ganeti.cli.run.context import Context, Terminal, confirm
 from ganeti.cli.run.failures import NotConfirmed
+from ganeti.cli.run.secret import ask_secret
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -102,9 +103,9 @@ def test_end_of_the_input_is_an_empty_secret(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr("getpass.getpass", end)
     out = io.StringIO()
-    assert Terminal(out, out, io.StringIO(), is_interactive=True).ask_secret("Password: ") == ""
-    assert Terminal(out, out, io.StringIO()).ask_secret("Password: ") == ""
-    assert Terminal(out, out, io.StringIO("abc\n")).ask_secret("Password: ") == "abc"
+    assert ask_secret(Terminal(out, out, io.StringIO(), is_interactive=True), "Secret: ") == ""
+    assert ask_secret(Terminal(out, out, io.StringIO()), "Secret: ") == ""
+    assert ask_secret(Terminal(out, out, io.StringIO("abc\n")), "Secret: ") == "abc"
 
 
 def test_nobody_to_ask_names_the_option() -> None:
