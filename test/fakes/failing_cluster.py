@@ -54,11 +54,20 @@ class FailingCluster(TestCluster):
         return outcome
 
     def fail_over_to_one_of(self, nodes: Sequence[str]) -> str:
-        """Try to make several nodes the master at once; exactly one must become it."""
+        """Try to make several nodes the master at once; exactly one must become it, and stay so.
+
+        One whose program comes late takes over from the other one, which is the master by then.
+        """
         with ThreadPoolExecutor() as threads:
             command = ["gnt-cluster", "master-failover"]
             found = list(threads.map(lambda node: self.run(command, node=node), nodes))
-        winners = [node for node, one in zip(nodes, found, strict=True) if one.status == 0]
+        made = {node: one for node, one in zip(nodes, found, strict=True) if one.status == 0}
+        stopped = [f"Stopping the master's daemons on {node}\n" for node in made]
+        winners = [
+            node
+            for node, text in zip(made, stopped, strict=True)
+            if not any(text in one.out for one in made.values())
+        ]
         assert len(winners) == 1, found
         [self.master] = winners
         return self.master

@@ -19,7 +19,7 @@ from ganeti.bootstrap.node_transport import transport_to
 from ganeti.cli.cluster import upgrade_plan
 from ganeti.cli.cluster.remote import RECEIVE, Destination, on_each, read_file
 from ganeti.cli.cluster.upgrade_plan import Member, Step, Target, Upgrade, Where
-from ganeti.cli.command import Context, Options, command, confirm, opt
+from ganeti.cli.command import Context, Options, command, opt
 from ganeti.cli.run.listing import rows_of_nodes
 from ganeti.store import availability, lease, ssconf
 from ganeti.system import clock, files, process
@@ -43,8 +43,8 @@ def upgrade(context: Context, options: Options, _args: list[str]) -> None:
     record = read(context)
     if record is not None:
         _go_on(context, options, record)
-    elif options.without:
-        raise OpPrereqError("--without leaves nodes out of an upgrade that is under way; none is")
+    elif options.without or options.instead:
+        raise OpPrereqError("--without and --instead are for an upgrade under way; there is none")
     elif options.resume:
         context.write("No upgrade is under way.")
     else:
@@ -56,8 +56,8 @@ def _go_on(context: Context, options: Options, record: Upgrade) -> None:
 
     Raises:
         NotMasterError: it was begun on another node.
-        OpPrereqError: a node cannot be left out; or high availability is on, and not paused.
-        NotConfirmed: nobody said that another version is wanted.
+        OpPrereqError: a node cannot be left out; high availability is on, and not paused; or
+            nobody said that another version is wanted.
     """
     if record.master != own_hostname():
         raise NotMasterError(f"the upgrade was begun on {record.master}", record.master)
@@ -65,13 +65,15 @@ def _go_on(context: Context, options: Options, record: Upgrade) -> None:
     if upgrade_plan.stops_daemons(record, anew=bool(options.to)):
         availability.check_paused(context.paths)
     if options.to:
-        before, target = record.wanted, _target(options)
+        if not options.instead:
+            raise wrong_state(
+                f"the upgrade to {record.wanted} is under way; --resume goes on with it, and"
+                " --instead, beside --to, changes all nodes to another version"
+            )
+        target = _target(options)
         record = msgspec.structs.replace(
             record, package=target.package, wanted=target.wanted, began=int(clock.now()), done=()
         )
-        question = f"The upgrade to {before} was begun; change all nodes to {target.wanted} now?"
-        if not options.force:
-            confirm(context, question)
         _do(context, upgrade_plan.MEND, record)
         _prepare(context, target, record)
     context.write(f"Going on with the upgrade to {record.wanted}.")
@@ -289,15 +291,16 @@ COMMANDS: Final = (
             "nodes that an upgrade under way is to leave out, separated by commas",
             metavar="NODES",
         ),
-        opt.flag("-f --force", "do not ask before an upgrade under way gets another version"),
+        opt.flag("--instead", "with --to: change all nodes to this version, not to that under way"),
         description="""Installs another version of the Debian package on all nodes that are not
 offline, while instances run on: another version of ganeti-python, or ganeti, which is Ganeti 3.0.
 First it looks whether each node can install it, and whether 3.0 could use the configuration.  Then
 no more jobs are accepted, those that are there come to their end, and all daemons are stopped; the
 state of each node is kept in /var/backups.  The other nodes are changed before the master.  An
 upgrade that failed or was interrupted is gone on with by --resume, on the same node; --without
-leaves out nodes that are lost meanwhile, and --to gives all nodes another version after all, as the
-one before if the new one does not start.  Where high availability is on, it has to be paused.
+leaves out nodes that are lost meanwhile, and --to with --instead gives all nodes another version
+after all, as the one before if the new one does not start.  Where high availability is on, it has to
+be paused.
 
 The programs of an unpacked package change a cluster of Ganeti 3.0 to this version: see
 doc/upgrade.md.""",

@@ -231,7 +231,7 @@ def hint(upgrade: Upgrade) -> str:
     """Return how to go on once a step has failed."""
     resume = (
         "mend that, then run 'gnt-cluster upgrade --resume'; --without=NODE leaves out a node that"
-        " is lost, and --to changes to another version after all, the one before too"
+        " is lost, and --to with --instead changes to another version, the one before too"
     )
     if upgrade.package == OURS:
         return resume

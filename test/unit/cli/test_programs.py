@@ -45,7 +45,7 @@ OUR_OPTIONS = {
     ),
     *("--gluster-storage-dir", "--iallocators-for"),
     *("--max-disk-transfers", "--point", "-n --target-node", "--quiesce", "--snapshot"),
-    *("--silent-node-tries", "--new-etcd-certificates"),
+    *("--silent-node-tries", "--new-etcd-certificates", "--instead", "--without"),
 }
 OURS = {
     "gnt-backup": {"rehearse", "schedule", "set-policy", "remove-policy"},

@@ -184,7 +184,7 @@ def nodes(context: Context, monkeypatch: pytest.MonkeyPatch) -> Nodes:
 
 
 def given(**options: object) -> Options:
-    return Options({"to": None, "resume": False, "without": None, "force": True, **options})
+    return Options({"to": None, "resume": False, "without": None, "instead": False, **options})
 
 
 def play(context: Context, monkeypatch: pytest.MonkeyPatch, **options: object) -> None:
@@ -242,7 +242,9 @@ def test_a_lost_node_is_left_out_and_another_version_may_be_taken_after_all(
     assert record.left_out == ("node3",)
     assert record.done == ("stop the daemons", "keep the state")
     nodes.broken, nodes.ran, nodes.asked = "", [], []
-    play(context, monkeypatch, to="3.0.2+py1")
+    with pytest.raises(OpPrereqError, match="--resume goes on with it, and --instead"):
+        play(context, monkeypatch, to="3.0.2+py1")
+    play(context, monkeypatch, to="3.0.2+py1", instead=True)
     installed = [argv for argv in nodes.ran if argv[-1] == "ganeti-python=3.0.2+py1"]
     assert len(installed) == 3, "simulated, on the other node, on the master"
     assert nodes.ran[0] == upgrade_plan.MEND.argv
