@@ -299,8 +299,8 @@ no more jobs are accepted, those that are there come to their end, and all daemo
 state of each node is kept in /var/backups.  The other nodes are changed before the master.  An
 upgrade that failed or was interrupted is gone on with by --resume, on the same node; --without
 leaves out nodes that are lost meanwhile, and --to with --instead gives all nodes another version
-after all, as the one before if the new one does not start.  Where high availability is on, it has to
-be paused.
+after all, as the one before if the new one does not start.  Where high availability is on, it has
+to be paused.
 
 The programs of an unpacked package change a cluster of Ganeti 3.0 to this version: see
 doc/upgrade.md.""",
