@@ -452,7 +452,7 @@ class Pool:
         """Do without a process that was not confirmed, and kill it: it may hang."""
         hung.drop()
         self._source.take_reports()
-        if not hung.is_gone:
+        if hung.pid and not hung.is_gone:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(hung.pid, signal.SIGKILL)
 
@@ -495,8 +495,11 @@ class Pool:
         except GenericError as err:
             self._starting -= 1
             if started is not None:
-                started.drop()
                 self._source.take_reports()  # the end of the template may be why
+                if started.is_orphan:
+                    started.drop()
+                else:
+                    self.end(started)
             if started is None or not started.is_orphan:
                 logger.warning("A job process did not start: %s", err)
                 self._on_failure(err)

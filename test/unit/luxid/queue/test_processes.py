@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -23,18 +24,22 @@ from ganeti.luxid.tasks import Tasks
 from ganeti.system.process_facts import ExitWatcher
 
 
-def test_a_process_that_never_gets_ready_is_hung_up_on(
+def test_a_process_that_never_gets_ready_is_hung_up_on_and_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = Paths(str(tmp_path))
     os.makedirs(paths.log_dir)
     theirs: list[socket.socket] = []
+    hung: list[subprocess.Popen[bytes]] = []
 
     def fork(_template: Template) -> JobProcess:
         ours, other = socket.socketpair()
         other.settimeout(60)
         theirs.append(other)
-        return JobProcess(ours)
+        hung.append(subprocess.Popen(["sleep", "600"]))
+        made = JobProcess(ours)
+        made.pid = hung[-1].pid if len(hung) > 1 else 0  # of the first one nobody has told
+        return made
 
     async def hang(process: JobProcess) -> None:
         raise ProcessGoneError(f"job process {process.pid} does not answer")
@@ -56,6 +61,11 @@ def test_a_process_that_never_gets_ready_is_hung_up_on(
     for each in theirs:
         assert each.recv(1) == b""
         each.close()
+    first, *others = hung
+    assert {each.wait(60) for each in others} == {-signal.SIGKILL}
+    assert first.poll() is None
+    first.kill()
+    first.wait(60)
 
 
 @pytest.mark.parametrize("by_closing", [False, True])
