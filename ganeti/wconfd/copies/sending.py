@@ -84,24 +84,26 @@ class SsconfState:
 
 
 class SimpleValues:
-    """The simple values of the newest configuration, and how often they have changed."""
+    """The simple values of the newest configuration.
+
+    Attributes:
+        state: one object as long as no value changes, so that what is sent to many nodes is encoded
+            once.
+    """
 
     def __init__(self, keeper: Keeper) -> None:
         self._composer = SsconfComposer(keeper.durable)
-        self._version = 1
         self._prefix = uuid.uuid4().hex
+        self.state = self._make(1)
 
-    @property
-    def state(self) -> SsconfState:
-        """The newest state."""
-        name = f"{self._prefix}.{self._version}"
-        return SsconfState(name, self._version, self._composer.values)
+    def _make(self, version: int) -> SsconfState:
+        return SsconfState(f"{self._prefix}.{version}", version, self._composer.values)
 
     def follow(self, flush: Flush) -> bool:
         """Take a change of the configuration; returns whether it changes any of the values."""
         has_changed = self._composer.follow(flush.changed)
         if has_changed:
-            self._version += 1
+            self.state = self._make(self.state.version + 1)
         return has_changed
 
 
