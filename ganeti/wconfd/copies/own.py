@@ -35,7 +35,7 @@ class OwnValues:
         self._is_at_work = False
         self._is_failing = False
         self._trial_over = asyncio.Event()
-        self._tried(simple.state, self._error(simple.state))
+        self._tried(simple.state, self._error(simple.state, self._written))
         self.follow()
 
     def follow(self) -> None:
@@ -60,16 +60,18 @@ class OwnValues:
     async def _work(self) -> None:
         try:
             while self._version < self._simple.state.version:
-                state = self._simple.state
-                self._tried(state, await asyncio.to_thread(self._error, state))
+                state, before = self._simple.state, self._written
+                error = await asyncio.to_thread(self._error, state, before)
+                if self._written is not before:
+                    continue  # all is to be written again meanwhile
+                self._tried(state, error)
                 if self._is_failing:
                     await asyncio.sleep(RETRY_S)
         finally:
             self._is_at_work = False
 
-    def _error(self, state: SsconfState) -> Exception | None:
+    def _error(self, state: SsconfState, before: Mapping[str, str]) -> Exception | None:
         """Write what differs; returns why that failed."""
-        before = self._written
         changed = {key: value for key, value in state.values.items() if before.get(key) != value}
         try:
             ssconf.write_values(self._paths, changed)
