@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pyinotify
 import pytest
 from fakes import xl_program
 from guests.instances import make_instance
@@ -14,6 +15,7 @@ from ganeti.base.errors import HypervisorError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.interface import ConsoleNode, InstanceState, MigrationState, NodeEnv
 from ganeti.hypervisor.xen.driver import XenHypervisor
+from ganeti.hypervisor.xen.tool import DomainFiles
 from ganeti.objects.hypervisors import ConsoleKind, RebootType
 from ganeti.objects.rpc_instance import RpcInstance
 
@@ -158,6 +160,27 @@ def test_not_live_a_guest_stands_still_at_both_nodes_until_it_is_decided(nodes: 
     assert source.list_instances() == []
     assert Path(nodes[1].paths.xen_config_dir, NAME).read_text() == info
     assert os.listdir(nodes[0].paths.xen_config_dir) == []
+
+
+def test_what_is_read_of_a_transfer_appears_whole(nodes: Nodes) -> None:
+    source = pv(nodes[0])
+    source.start(instance(), [])
+    directory = os.path.dirname(DomainFiles(nodes[0].paths, NAME).transfer("pid"))
+    os.makedirs(directory, exist_ok=True)
+    appeared: list[tuple[str, str]] = []
+    manager = pyinotify.WatchManager()
+    notifier = pyinotify.Notifier(
+        manager, lambda event: appeared.append((event.name, event.maskname)), timeout=0
+    )
+    manager.add_watch(directory, pyinotify.IN_CREATE | pyinotify.IN_MOVED_TO)
+    send(nodes, instance(), live=True)
+    while notifier.check_events():
+        notifier.read_events()
+        notifier.process_events()
+    notifier.stop()
+    ways = {(name.removeprefix(f"{NAME}."), way) for name, way in appeared}
+    assert {("pid", "IN_MOVED_TO"), ("status", "IN_MOVED_TO")} <= ways
+    assert not {("pid", "IN_CREATE"), ("status", "IN_CREATE")} & ways
 
 
 def test_a_live_migration_that_fails_leaves_the_guest_where_it_was(nodes: Nodes) -> None:

@@ -30,7 +30,8 @@ _BYTES_MAX: Final = 1 << 20
 _TAIL_LINES: Final = 5
 _SETTLE_S: Final = 30.0
 
-_FRAME: Final = """echo $$ > {pid}
+# Both files appear whole: an empty one would say that there is no process, and no result.
+_FRAME: Final = """echo $$ > {pid}.new && mv {pid}.new {pid}
 {body}
 status=$?
 echo $status > {status}.new && mv {status}.new {status}
