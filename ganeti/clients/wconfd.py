@@ -8,7 +8,6 @@ it does not wait.
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -70,10 +69,14 @@ class WConfClient(WConfCalls):
 
     def hurried(self, answer_s_max: float) -> WConfClient:
         """Return a client on the same connection that gives up when there is no answer at once."""
-        made = copy.copy(self)
-        made._restart_timeout_s = 0.0  # noqa: SLF001 - it is one of ours
-        made._answer_s_max = answer_s_max  # noqa: SLF001
-        return made
+        return WConfClient(
+            self._paths,
+            self.owner,
+            sleep=self._sleep,
+            restart_timeout_s=0.0,
+            answer_s_max=answer_s_max,
+            connection=self._connection,
+        )
 
     def close(self) -> None:
         """Close the connection; the next call opens another."""

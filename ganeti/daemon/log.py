@@ -204,6 +204,7 @@ def set_up(
     for handler in list(root.handlers):
         root.removeHandler(handler)
     root.setLevel(logging.DEBUG if debug else logging.INFO)
+    _leave_out_what_no_line_has()
     if console:
         stream = logging.StreamHandler()
         stream.setFormatter(LineFormatter(program))
@@ -220,6 +221,17 @@ def set_up(
     root.addHandler(file_handler)
     faulthandler.enable(file_handler.fileno())  # where a crash of the interpreter is told
     return file_handler
+
+
+def _leave_out_what_no_line_has() -> None:
+    """Let records be made without the place of the call, thread and process.
+
+    Source: the Python documentation, "Logging HOWTO", "Optimization".
+    """
+    logging._srcfile = None  # noqa: SLF001 - as documented there
+    logging.logThreads = False
+    logging.logProcesses = False
+    logging.logMultiprocessing = False
 
 
 def _syslog_handler(program: str) -> logging.Handler:

@@ -19,7 +19,6 @@ Source: ARCHITECTURE, invariants 4 and 9.
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import os
 from collections.abc import Callable, Collection, Sequence
@@ -435,12 +434,18 @@ class JobFile:
         what = f"the end of job {self.job.id}"
         answer = self._send_copies(data, wait_s)
 
-        @functools.cache
-        def shortage() -> str:
+        def ask() -> str:
             try:
                 tally = answer()
             except GenericError as err:
                 return f"{what} cannot be replicated: {err}"
             return "" if tally.is_enough else tally.shortage(what)
+
+        said: list[str] = []
+
+        def shortage() -> str:
+            if not said:
+                said.append(ask())
+            return said[0]
 
         return shortage

@@ -46,6 +46,7 @@ from ganeti.objects.record import Record, decode_private, plain
 from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.registry import all_op_ids, decode_opcode
 from ganeti.protocol import job_start
+from ganeti.protocol.envelope import decode_response_as, encode_success
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc import encode_arguments
 from ganeti.protocol.service import call_of
@@ -152,6 +153,8 @@ def rehearse(paths: Paths) -> Iterator[str]:
         with contextlib.suppress(msgspec.ValidationError):  # likewise
             msgspec.convert({}, kind, dec_hook=decode_private)
         yield kind.__name__
+    decode_response_as(msgspec.Raw, encode_success(None))
+    yield "an answer of WConfD"
     for call in (*WConfCalls.calls.values(), *NodeCalls.calls.values()):
         call.prepare()
         yield call.name

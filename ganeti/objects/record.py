@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from enum import Enum
-from typing import ClassVar, Final, TypeVar
+from typing import ClassVar, Final, TypeVar, cast
 
 import msgspec
 
@@ -63,8 +63,11 @@ def plain(value: object) -> object:
 
     Types with ``to_wire`` write themselves.
     """
-    if type(value) in _PLAIN_TYPES:  # most values; the other questions cost more
+    kind = type(value)
+    if kind in _PLAIN_TYPES:  # most values; the other questions cost more
         return value
+    if kind is list or kind is tuple:
+        return [plain(item) for item in cast("list[object]", value)]
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

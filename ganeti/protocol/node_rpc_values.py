@@ -22,7 +22,7 @@ ENCODING_NONE = 0
 ENCODING_ZLIB_BASE64 = 1
 
 # From this size on text is compressed, at this level.  Source: node_rpc.json, ED_COMPRESS.
-COMPRESS_BYTES_MIN = 512
+COMPRESS_BYTES_MIN = 8192  # packing less costs more than it saves on the way
 COMPRESS_LEVEL = 3
 
 # The limit of a decompressed value: ten times the biggest configuration known (5 MB).

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from bitarray import bitarray
-from bitarray.util import zeros
 
 from ganeti.base.errors import AddressPoolError
 from ganeti.objects.model import Network
@@ -42,7 +41,9 @@ class AddressPool:
 
     def _map(self, what: str, text: str | None) -> bitarray:
         if not text:
-            return zeros(self.size)
+            empty = bitarray(self.size)
+            empty.setall(0)
+            return empty
         if len(text) != self.size or text.strip("01"):
             raise AddressPoolError(
                 f"network {self.name}: {what} must be {self.size} characters 0 or 1,"

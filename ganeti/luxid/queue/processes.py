@@ -19,7 +19,7 @@ import signal
 import socket
 import sys
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -27,18 +27,17 @@ from typing import Final
 import msgspec
 
 import ganeti
-from ganeti.base.errors import GenericError, ProtocolError, TransportError
+from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
 from ganeti.daemon.partner import LOOK_S, Patience, look
+from ganeti.luxid.queue.job_process import JobProcess, ProcessGoneError
 from ganeti.luxid.tasks import Tasks
 from ganeti.protocol import job_start
-from ganeti.protocol.envelope import ETX, MessageSplitter
 from ganeti.system import files, nursery, process
 from ganeti.system.process_facts import ExitWatcher
 
 logger = logging.getLogger(__name__)
 
-ANSWER_TIMEOUT_S: Final = 30.0  # luxi.json, "job_process": timeout_seconds
 # A template that has loaded everything forks within milliseconds; each that is ended for having
 # taken longer leaves the next one twice the time, as the machine may be that busy.
 FORK_S_MAX: Final = 2.0
@@ -49,121 +48,12 @@ START_S_MAX: Final = 5.0
 # A process that waits ahead of need answers at once.  One that does not is killed, and the job goes
 # to another; the last one that is tried has the whole time, as the machine may be that busy.
 ASSIGN_S_MAX: Final = 1.0
-_READ_BYTES: Final = 65536
 WARM_DEFAULT: Final = 4  # enough for bursts of that many jobs to start at once
 WARM_LOW: Final = 2
 STARTING_MAX: Final = 8
 FAILURES_TOLERATED: Final = 3  # in a row, before we say that none can be started
 RETRY_DELAY_S_MAX: Final = 60.0
 REFILL_DELAY_S: Final = 0.05  # leave the processor to the job that was just started
-
-# Sends a version of a job file, waiting so long; answers (names of the other candidates, names of
-# the candidates that have it now).
-Bring = Callable[[bytes, float], Awaitable[tuple[tuple[str, ...], tuple[str, ...]]]]
-
-
-class ProcessGoneError(TransportError):
-    """A job process ended, or hangs, before it had its job."""
-
-    wire_name = "GenericError"
-
-
-class JobProcess:
-    """One process; used up by one job.
-
-    Attributes:
-        pid: its number; 0 until it or the template has told.
-        livelock: its lock file; empty until it is ready.
-        has_job: whether it was told to run one.
-        is_orphan: the template ended before it had one, perhaps before it was forked.
-        is_gone: whether it has ended.
-    """
-
-    def __init__(self, stream: socket.socket) -> None:
-        self.pid = 0
-        self.livelock = ""
-        self.has_job = False
-        self.is_orphan = False
-        self.is_gone = False
-        self._stream = stream
-        self._dialog = job_start.Dialog("luxid")
-        self._splitter = MessageSplitter(job_start.MESSAGE_BYTES_MAX)
-        self._heard: deque[bytes] = deque()
-
-    async def wait_ready(self) -> None:
-        """Return once it holds its lock file and waits for a job.
-
-        Raises:
-            ProcessGoneError: it ended, or hangs.
-        """
-        ready = await self._hear()
-        assert isinstance(ready, job_start.Ready)
-        self.pid = ready.process_id
-        self.livelock = ready.livelock
-
-    async def assign(self, job_id: int, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
-        """Give it its job; its lock file has its final name then.
-
-        Raises:
-            ProcessGoneError: it is not there any more, or hangs.
-        """
-        await self._say(job_start.Assign(job_id))
-        named = await self._hear(timeout_s)
-        assert isinstance(named, job_start.Named)
-        self.livelock = named.livelock
-
-    async def confirm(self, confirm: job_start.Confirm) -> None:
-        """Let it run.
-
-        Raises:
-            ProcessGoneError: it is not there any more; it has not started.
-        """
-        self.has_job = True
-        await self._say(confirm)
-
-    async def serve_copies(self, bring: Bring, spread: Callable[[bytes], None]) -> None:
-        """Bring versions of its job file to the candidates until it hangs up."""
-        try:
-            while True:
-                copy = await self._hear(timeout_s=None)
-                if isinstance(copy, job_start.Progress):
-                    spread(copy.content.encode())
-                    continue
-                assert isinstance(copy, job_start.Copy)
-                others, reached = await bring(copy.content.encode(), copy.wait_s)
-                await self._say(job_start.Copied(others, reached))
-        except ProcessGoneError:
-            logger.debug("Job process %s hung up", self.pid)
-        finally:
-            self._stream.close()  # if we are stopping, it goes on alone
-
-    def drop(self) -> None:
-        """Hang up: a process that was not confirmed ends by itself."""
-        self._stream.close()
-
-    async def _say(self, message: job_start.Message) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                await loop.sock_sendall(self._stream, self._dialog.send(message) + ETX)
-        except (OSError, TimeoutError) as err:
-            raise ProcessGoneError(f"job process {self.pid} is gone: {err}") from err
-
-    async def _hear(self, timeout_s: float | None = ANSWER_TIMEOUT_S) -> job_start.Message:
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(timeout_s):
-                while not self._heard:
-                    chunk = await loop.sock_recv(self._stream, _READ_BYTES)
-                    if not chunk:
-                        raise ProcessGoneError(f"job process {self.pid} ended")
-                    self._heard += self._splitter.feed(chunk)
-            return self._dialog.receive(self._heard.popleft())
-        except TimeoutError as err:
-            raise ProcessGoneError(f"job process {self.pid} does not answer") from err
-        except (OSError, ProtocolError) as err:
-            raise ProcessGoneError(f"job process {self.pid} is gone: {err}") from err
-
 
 ALONE: Final = "job"
 """The word after which the launched program is one job process, and no template."""

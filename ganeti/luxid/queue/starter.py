@@ -36,17 +36,11 @@ from ganeti.jobs.status import Status
 from ganeti.jobs.submission import has_lost_secrets
 from ganeti.logical_units.locks import slice_s
 from ganeti.luxid.queue.follower import Follower
+from ganeti.luxid.queue.job_process import ANSWER_TIMEOUT_S, JobProcess, ProcessGoneError
 from ganeti.luxid.queue.job_store import JobStore
 from ganeti.luxid.queue.known_jobs import KnownJob, KnownJobs, Phase
 from ganeti.luxid.queue.metrics import QueueMetrics
-from ganeti.luxid.queue.processes import (
-    ANSWER_TIMEOUT_S,
-    ASSIGN_S_MAX,
-    WARM_DEFAULT,
-    JobProcess,
-    Pool,
-    ProcessGoneError,
-)
+from ganeti.luxid.queue.processes import ASSIGN_S_MAX, WARM_DEFAULT, Pool
 from ganeti.luxid.tasks import Tasks
 from ganeti.protocol.job_start import Confirm
 from ganeti.system.clock import timestamp

@@ -13,13 +13,8 @@ import pytest
 
 from ganeti.base.paths import Paths
 from ganeti.luxid.queue import processes
-from ganeti.luxid.queue.processes import (
-    FAILURES_TOLERATED,
-    JobProcess,
-    Pool,
-    ProcessGoneError,
-    Template,
-)
+from ganeti.luxid.queue.job_process import JobProcess, ProcessGoneError
+from ganeti.luxid.queue.processes import FAILURES_TOLERATED, Pool, Template
 from ganeti.luxid.tasks import Tasks
 from ganeti.system.process_facts import ExitWatcher
 

@@ -14,9 +14,9 @@ from ganeti.base.ids import JobId
 from ganeti.jobs.record import QueuedJob
 from ganeti.jobs.scheduler import LimitChanged
 from ganeti.jobs.status import Status
+from ganeti.luxid.queue.job_process import ProcessGoneError
 from ganeti.luxid.queue.known_jobs import KnownJobs, Phase
 from ganeti.luxid.queue.metrics import QueueMetrics
-from ganeti.luxid.queue.processes import ProcessGoneError
 from ganeti.luxid.queue.starter import JobStarter
 from ganeti.luxid.queue.submission import Submissions
 from ganeti.luxid.tasks import Tasks
