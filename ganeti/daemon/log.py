@@ -223,6 +223,25 @@ def set_up(
     return file_handler
 
 
+@contextlib.contextmanager
+def diverted(path: str) -> Iterator[None]:
+    """Send everything logged inside to another file, in the same form.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    root = logging.getLogger()
+    before = list(root.handlers)
+    handler = FileHandler(path)
+    handler.setFormatter(next((each.formatter for each in before), None))
+    root.handlers[:] = [handler]
+    try:
+        yield
+    finally:
+        root.handlers[:] = before
+        handler.close()
+
+
 def _leave_out_what_no_line_has() -> None:
     """Let records be made without the place of the call, thread and process.
 

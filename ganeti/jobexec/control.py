@@ -66,6 +66,11 @@ class Control:
         signal.signal(signal.SIGUSR1, self._on_sigusr1)
         signal.signal(signal.SIGUSR2, self._on_sigusr2)
 
+    def close(self) -> None:
+        """Let the descriptors go; what still comes means nothing any more."""
+        os.close(signal.set_wakeup_fd(-1))
+        os.close(self._wakeup_in)
+
     def check_canceled(self) -> None:
         """Raise JobCanceled if somebody asked to cancel the job."""
         if self.is_canceled:

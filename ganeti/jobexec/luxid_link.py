@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -27,6 +28,7 @@ class LuxidLink:
         self._stream = stream
         self._dialog = Dialog("process")
         self._splitter = MessageSplitter(MESSAGE_BYTES_MAX)
+        self._heard: deque[bytes] = deque()
 
     def say(self, message: Message) -> None:
         """Send a message.
@@ -45,19 +47,19 @@ class LuxidLink:
         Raises:
             LuxidGoneError: the stream ended instead.
         """
-        while True:
+        while not self._heard:
             try:
                 chunk = self._stream.recv(_READ_BYTES)
             except OSError as err:
                 raise LuxidGoneError from err
             if not chunk:
                 raise LuxidGoneError
-            for data in self._splitter.feed(chunk):
-                return self._dialog.receive(data)
+            self._heard += self._splitter.feed(chunk)
+        return self._dialog.receive(self._heard.popleft())
 
     def is_spoken_to(self, within_s: float) -> bool:
         """Wait for the next message for so long; returns whether one has come, or the end."""
-        return bool(select.select([self._stream], [], [], within_s)[0])
+        return bool(self._heard or select.select([self._stream], [], [], within_s)[0])
 
     def tell(self, content: str) -> bool:
         """Have LuxiD send a version of the job file to the candidates; returns whether it will."""

@@ -23,50 +23,34 @@ import logging
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final, NoReturn
-
-import msgspec
 
 from ganeti.base.errors import GenericError, JobLost, LockError, ProtocolError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
-from ganeti.clients.node_rpc import Target
 from ganeti.clients.wconfd import connection_to
 from ganeti.daemon import log
 from ganeti.jobexec.control import Control, ignore_stray_signals
 from ganeti.jobexec.luxid_link import LuxidGoneError, LuxidLink
+from ganeti.jobexec.rehearsal import play, rehearse
 from ganeti.jobexec.runner import JobRunner
-from ganeti.jobs import changes
-from ganeti.jobs.record import QueuedJob, decode_job, encode_job
-from ganeti.jobs.submission import make_job
-from ganeti.logical_units.context import LOG_MESSAGE
-from ganeti.logical_units.processor import all_units, load_units, unit_for
-from ganeti.objects.record import Record, decode_private, plain
-from ganeti.opcodes.opcode import OpCode
-from ganeti.opcodes.registry import all_op_ids, decode_opcode
+from ganeti.jobs.record import QueuedJob, decode_job
+from ganeti.logical_units.processor import all_units, load_units
+from ganeti.opcodes.registry import all_op_ids
 from ganeti.protocol import job_start
-from ganeti.protocol.envelope import decode_response_as, encode_success
-from ganeti.protocol.node_calls import NodeCalls
-from ganeti.protocol.node_rpc import encode_arguments
-from ganeti.protocol.service import call_of
-from ganeti.protocol.wconfd import ClientId, WConfCalls
-from ganeti.store import ssconf
+from ganeti.protocol.wconfd import ClientId
 from ganeti.store.job_files import JobFiles
 from ganeti.system import clock, environment, nursery
 from ganeti.system.filelock import LiveLock
 from ganeti.system.process_facts import show_name
-from ganeti.transport.curl_pool import CurlPool, CurlRequest, TlsIdentity
 from ganeti.transport.unix_client import UnixClient
 
 logger = logging.getLogger(__name__)
 
-# A job that comes just now waits for so long if the node daemon hangs.
-_CALL_S_MAX: Final = 1.0
-
-# A process that is needed at once is needed by then.
-_BUSY_S: Final = 0.02
-_WARM_UPS: Final = 16  # Python 3.11 and later adapt code after eight runs
+# A process that is needed at once is needed by then; to get ready would only take the processor from
+# those at work.
+_BUSY_S: Final = 0.1
 
 
 def main() -> NoReturn:
@@ -80,7 +64,7 @@ def main() -> NoReturn:
         with _take_control() as control:
             deque(load_all(), maxlen=0)  # whoever is forked finds nothing missing
             nursery.report_ready(control)
-            _nursery(control, paths).run(itertools.chain(rehearse(paths), _tidy_up()))
+            _nursery(control, paths).run(itertools.chain(rehearse(paths, run), _tidy_up()))
         status = 0
     finally:
         os._exit(status)  # taking the interpreter apart is of no use to anybody
@@ -135,109 +119,32 @@ def _take_control() -> socket.socket:
     return control
 
 
-# Steps that are slow the first time.
-
-
-def rehearse(paths: Paths) -> Iterator[str]:
-    """Use everything once that most jobs use; yields each step that is done.
-
-    JSON readers are built when the first object is read, and libcurl and its TLS library make their
-    tables for the first connection: together a quarter of the time of a short job.  Forked
-    processes inherit all of it.  No connection, thread or key is left behind.
-    """
-    readers: tuple[Callable[[bytes], object], ...] = (decode_job, job_start.decode_message)
-    for read in readers:
-        with contextlib.suppress(GenericError):  # which they raise after they got ready
-            read(b"{}")
-    for kind in (*_descendants(Record), *_descendants(OpCode)):
-        with contextlib.suppress(msgspec.ValidationError):  # likewise
-            msgspec.convert({}, kind, dec_hook=decode_private)
-        yield kind.__name__
-    decode_response_as(msgspec.Raw, encode_success(None))
-    yield "an answer of WConfD"
-    for call in (*WConfCalls.calls.values(), *NodeCalls.calls.values()):
-        call.prepare()
-        yield call.name
-    with contextlib.suppress(GenericError):  # a job that needs the files reports the fault
-        _call_own_node(paths)
-    yield "a call"
-    for _ in range(_WARM_UPS):
-        _go_through_a_job()
-        yield "a job"
-
-
-def _go_through_a_job() -> None:
-    """Handle the records, messages and lines of a job as its process does, without any effect.
-
-    After some turns Python has replaced instructions by special ones; each process would write to
-    the pages that they are in, which are copied then.
-    """
-    process, luxid = job_start.Dialog("process"), job_start.Dialog("luxid")
-    luxid.receive(process.send(job_start.Ready("/lock", 1)))
-    process.receive(luxid.send(job_start.Assign(1)))
-    luxid.receive(process.send(job_start.Named("/lock")))
-    process.receive(luxid.send(job_start.Confirm()))
-    now = clock.timestamp()
-    queued = make_job(JobId(1), [{"OP_ID": "OP_TEST_DELAY", "duration": 0.0, "reason": []}], now)
-    handed_over = changes.handed_over(queued, livelock="/lock", process_id=1, now=now)
-    job = decode_job(encode_job(handed_over), 1)
-    unit_for(decode_opcode(job.ops[0].input))
-    job = changes.with_log_entry(changes.op_running(job, 0, now), 0, LOG_MESSAGE, "text", now)
-    job = changes.op_succeeded(decode_job(encode_job(job)), 0, None, now)
-    content = encode_job(job).decode()
-    luxid.receive(process.send(job_start.Copy(content, 0.0)))
-    process.receive(luxid.send(job_start.Copied((), ())))
-    for argument in (content, job.status, job.id, ClientId(1, "/lock", 1)):
-        plain(argument)
-        line = logger.makeRecord(logger.name, logging.INFO, "", 0, "%s", (argument,), None)
-        for handler in logging.getLogger().handlers:
-            handler.format(line)
-
-
-def _descendants(kind: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
-    for child in kind.__subclasses__():
-        yield child
-        yield from _descendants(child)
-
-
-def _call_own_node(paths: Paths) -> None:
-    """Ask this node's daemon for its version; the answer, if any, does not matter."""
-    name = ssconf.master_node(paths)
-    target = Target(name, ssconf.node_primary_ips(paths).get(name, ""))
-    if not target.address:
-        return
-    identity = TlsIdentity.of_node(paths)
-    body = encode_arguments(call_of(NodeCalls.version), [])
-    with contextlib.closing(CurlPool(identity)) as pool:
-        pool.perform([CurlRequest(target.url("version"), body, _CALL_S_MAX)])
-
-
-def run(paths: Paths, stream: socket.socket) -> int:
+def run(paths: Paths, stream: socket.socket, wconfd: UnixClient | None = None) -> int:
     """Run one job, or none; returns the exit status.
 
     Args:
         stream: the way to LuxiD.
+        wconfd: the connection to WConfD, if not to the daemon of this node.
     """
     ignore_stray_signals()
     show_name("gnt-job-warm")
     name = f"{job_start.WARM_LOCK_PREFIX}_{os.getpid()}_{clock.now_ns()}"
     with LiveLock.create(f"{paths.livelock_dir}/{name}") as lock:
         try:
-            _serve(paths, LuxidLink(stream), lock)
+            _serve(paths, LuxidLink(stream), lock, wconfd or connection_to(paths))
         except (LuxidGoneError, ProtocolError):
             return 1
     return 0
 
 
-def _serve(paths: Paths, link: LuxidLink, lock: LiveLock) -> None:
+def _serve(paths: Paths, link: LuxidLink, lock: LiveLock, wconfd: UnixClient) -> None:
     link.say(job_start.Ready(lock.path, os.getpid()))
-    wconfd = connection_to(paths)
     if not link.is_spoken_to(_BUSY_S):
-        _get_ready(wconfd)
+        _get_ready(paths, wconfd)
     assign = link.hear()
     assert isinstance(assign, job_start.Assign)
     show_name(f"gnt-job-{assign.job_id}")
-    signals = Control(f"{paths.luxid_message_dir}/{assign.job_id}.prio")
+    control = Control(f"{paths.luxid_message_dir}/{assign.job_id}.prio")
     _name_lock(paths, lock, assign.job_id)
     link.say(job_start.Named(lock.path))
     log.set_job(assign.job_id)
@@ -245,15 +152,17 @@ def _serve(paths: Paths, link: LuxidLink, lock: LiveLock) -> None:
     assert isinstance(confirm, job_start.Confirm)
     job = read_job(paths, assign.job_id)  # as of the start record
     owner = ClientId(assign.job_id, lock.path, os.getpid())
-    JobRunner(paths, job, owner, confirm, signals, link, wconfd).run()
+    with contextlib.closing(control):
+        JobRunner(paths, job, owner, confirm, control, link, wconfd).run()
 
 
-def _get_ready(wconfd: UnixClient) -> None:
+def _get_ready(paths: Paths, wconfd: UnixClient) -> None:
     """Do ahead of need what a job would wait for.
 
     The pages that a job writes to are this process's own after that, and WConfD is connected.
     """
-    _go_through_a_job()
+    with contextlib.suppress(GenericError, OSError):  # the job itself says what is amiss
+        play(paths, run)
     with contextlib.suppress(GenericError):  # the job waits for it
         wconfd.open()
 

@@ -52,7 +52,7 @@ CODE_LINES_MAX = {
     # starter was killed
     "hypervisor": 5_830,
     # with the end of a job that is written while its copies travel
-    "jobexec": 850,
+    "jobexec": 950,
     "jobs": 1_156,
     "locking": 747,
     # with questions for guests on the nodes of the copies, departures that are over, names that can
@@ -107,7 +107,8 @@ THIN_SHARE_MAX = 0.178
 # The connection of a transfer, in both forms, is apart from its process.
 # LuxiD is apart from its start, which loads it beside the vote.
 # How nodes are sent the configuration is apart from who lacks it.
-SINGLE_IMPORTER_MAX = 106
+# What a template does before there is a job is apart from what it does with jobs.
+SINGLE_IMPORTER_MAX = 107
 SMALL_SINGLE_IMPORTER_MAX = 1
 LARGE_FOLDERS: set[str] = set()
 # What high availability needs, certificates too, is loaded where it is on, backups where there is a policy; what reads URLs for the call that is given one;
