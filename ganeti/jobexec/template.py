@@ -48,8 +48,8 @@ from ganeti.transport.unix_client import UnixClient
 
 logger = logging.getLogger(__name__)
 
-# A process that is needed at once is needed by then; to get ready would only take the processor from
-# those at work.
+# A process that is needed at once is needed by then; to get ready would only take the processor
+# from those at work.
 _BUSY_S: Final = 0.1
 
 

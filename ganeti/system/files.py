@@ -34,13 +34,19 @@ _READ_BYTES_MIN: Final = 4096
 _sequence = 0
 
 
-@contextlib.contextmanager
-def closing(descriptor: int) -> Iterator[int]:
-    """Close a file descriptor at the end of the block."""
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+class closing:  # noqa: N801 - it reads as `contextlib.closing` does
+    """Closes a file descriptor at the end of the block."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __enter__(self) -> int:
+        return self._descriptor
+
+    def __exit__(self, *_exc_info: object) -> None:
+        os.close(self._descriptor)
 
 
 def _temporary_name(path: str) -> str:

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ganeti.system.files import closing
+
 if TYPE_CHECKING:
     import asyncio  # not loaded by job processes: half their memory
 
@@ -97,8 +99,8 @@ def open_files(pid: int) -> int | None:
 
 def show_name(name: str) -> None:
     """Set this process's name for ``ps`` and ``top``; the kernel keeps 15 characters."""
-    with contextlib.suppress(OSError), open(_COMM_PATH, "w", encoding="utf-8") as file:
-        file.write(name)
+    with contextlib.suppress(OSError), closing(os.open(_COMM_PATH, os.O_WRONLY)) as file:
+        os.write(file, name.encode())
 
 
 def name_of(pid: int) -> str:
