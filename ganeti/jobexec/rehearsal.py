@@ -14,7 +14,6 @@ import _socket
 import contextlib
 import logging
 import os
-import shutil
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -41,7 +40,7 @@ from ganeti.protocol.wconfd import WConfCalls
 from ganeti.store import ssconf
 from ganeti.store.job_files import JobFiles
 from ganeti.system import clock, process_facts
-from ganeti.system.files import ensure_directory
+from ganeti.system.files import ensure_directory, remove_tree
 from ganeti.transport.curl_pool import CurlPool, CurlRequest, TlsIdentity
 from ganeti.transport.unix_client import UnixClient
 
@@ -120,7 +119,7 @@ def play(paths: Paths, run: Run) -> QueuedJob:
     Raises:
         GenericError, OSError: its files cannot be written.
     """
-    root = f"{paths.luxid_message_dir}/rehearsal-{os.getpid()}"
+    root = f"{paths.luxid_message_dir}/{job_start.REHEARSAL_PREFIX}{os.getpid()}"
     stage = Paths(root)
     try:
         for name in _DIRECTORIES:
@@ -133,7 +132,7 @@ def play(paths: Paths, run: Run) -> QueuedJob:
                 run(stage, theirs, wconfd)
         return decode_job(JobFiles(stage).read(_JOB) or b"", _JOB)
     finally:
-        shutil.rmtree(root, ignore_errors=True)
+        remove_tree(root)
 
 
 def _started_job(stage: Paths) -> QueuedJob:

@@ -50,7 +50,7 @@ from ganeti.luxid.queue.follower import Follower
 from ganeti.luxid.queue.job_store import JobStore
 from ganeti.luxid.queue.known_jobs import KnownJob, KnownJobs, Phase
 from ganeti.luxid.queue.metrics import QueueMetrics
-from ganeti.luxid.queue.processes import WARM_DEFAULT, Pool
+from ganeti.luxid.queue.processes import WARM_DEFAULT, Pool, remove_rehearsals
 from ganeti.luxid.queue.replication import Replication
 from ganeti.luxid.queue.starter import JobStarter
 from ganeti.luxid.queue.submission import Submissions
@@ -471,6 +471,7 @@ async def run(context: DaemonContext, poll: Poll, reader: ConfigReader) -> None:
     await asyncio.to_thread(queue_lock.acquire, timeout_s=QUEUE_LOCK_TIMEOUT_S)
     await asyncio.to_thread(catch_up, paths, poll)
     remove_dead_locks(paths.livelock_dir)
+    remove_rehearsals(paths)
     limits = UnixLimits(MESSAGE_BYTES_MAX, strangers=strangers(ASKING_LUXID))
     name = f"luxi-daemon_{int(clock.now())}"
     with queue_lock, LiveLock.create(f"{paths.livelock_dir}/{name}") as livelock:

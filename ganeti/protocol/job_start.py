@@ -33,6 +33,7 @@ import msgspec
 from ganeti.base.errors import ProtocolError
 from ganeti.base.json import dumps, loads_as
 
+REHEARSAL_PREFIX: Final = "rehearsal-"  # of the directory of a played job, before the process
 WARM_LOCK_PREFIX: Final = "warm-job-process"  # name of the lock file before there is a job
 MESSAGE_BYTES_MAX: Final = 256 << 20  # a job file with a long log, quoted
 

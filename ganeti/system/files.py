@@ -335,6 +335,15 @@ def owner_names(status: os.stat_result) -> tuple[str, str]:
         return user, str(status.st_gid)
 
 
+def remove_tree(path: str) -> None:
+    """Remove a directory with the files and directories in it, as far as that is possible."""
+    for directory, _directories, names in os.walk(path, topdown=False):
+        with contextlib.suppress(OSError):
+            for name in names:
+                os.unlink(os.path.join(directory, name))
+            os.rmdir(directory)
+
+
 def ensure_directory(
     path: str, mode: int = 0o750, *, inherits_owner: bool = False, syncs_parent: bool = False
 ) -> None:

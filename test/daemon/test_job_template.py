@@ -19,6 +19,7 @@ from fakes.waiting import wait_until
 from ganeti.base.ids import JobId
 from ganeti.clients.luxi import LuxiClient
 from ganeti.luxid.queue.processes import FORK_S_MAX, WARM_DEFAULT, launch_argv
+from ganeti.protocol.job_start import REHEARSAL_PREFIX
 
 WARM_NAME = "gnt-job-warm"
 RELOAD_S_MAX = 8.0  # loading everything takes a second; the machine may be busy
@@ -239,6 +240,35 @@ def test_a_warm_process_that_ends_leaves_no_lock_file(node: LuxidNode) -> None:
             f"the lock file of {warm.pid} to go",
         )
     assert run(client) > job_id
+
+
+def rehearsals(node: LuxidNode) -> list[str]:
+    names = os.listdir(node.paths.luxid_message_dir)
+    return [name for name in names if name.startswith(REHEARSAL_PREFIX)]
+
+
+def test_what_a_process_left_that_was_killed_in_its_rehearsal_goes(node: LuxidNode) -> None:
+    client = node.start()
+    run(client)
+    template = template_of(node)
+    wait_until(lambda: len(template.children()) == WARM_DEFAULT, "warm processes")
+    warm = template.children()[0]
+    for pid in (warm.pid, template.pid):
+        os.kill(pid, signal.SIGSTOP)  # it may be in one
+        place = f"{node.paths.luxid_message_dir}/{REHEARSAL_PREFIX}{pid}/var"
+        os.makedirs(place, exist_ok=True)
+        Path(place, "file").touch()
+        kill_and_wait(pid)
+        wait_until(
+            lambda: not os.path.exists(os.path.dirname(place)),  # noqa: B023
+            f"the rehearsal of {pid} to go",
+        )
+    run(client)
+    assert node.stop() == 0
+    place = f"{node.paths.luxid_message_dir}/{REHEARSAL_PREFIX}{template.pid}"
+    os.makedirs(place)
+    run(node.start())
+    wait_until(lambda: rehearsals(node) == [], "all rehearsals to end")
 
 
 def test_what_a_job_logs_is_found_in_the_log_of_jobs(node: LuxidNode) -> None:

@@ -84,7 +84,8 @@ class Template:
         argv: its command line.
         log: descriptor of the file that its last words go to.
         on_exit: called for each process that has ended.
-        on_lost: called when the template has ended, not by our wish.
+        on_lost: called when the template has let go of us, not by our wish.
+        on_end: called when it has ended.
     """
 
     _argv: Sequence[str]
@@ -92,6 +93,7 @@ class Template:
     _exits: ExitWatcher
     _on_exit: Callable[[JobProcess], None]
     _on_lost: Callable[[], None]
+    _on_end: Callable[[], None]
     _control: socket.socket | None = None
     _numbers: Iterator[int] = field(default_factory=partial(itertools.count, 1))
     _living: dict[int, JobProcess] = field(default_factory=dict)
@@ -176,6 +178,7 @@ class Template:
     def _on_template_end(self, child: process.Child) -> None:
         status = child.poll()
         logger.debug("Template %s of job processes ended with status %s", child.pid, status)
+        self._on_end()
 
     def take_reports(self) -> None:
         """Take the reports that have come, or find out that the template is gone."""
@@ -266,6 +269,14 @@ class Programs:
         """Each process sees by itself that nobody wants it."""
 
 
+def remove_rehearsals(paths: Paths) -> None:
+    """Remove what processes left that were killed while they played a job."""
+    for name in os.listdir(paths.luxid_message_dir):
+        pid = name.removeprefix(job_start.REHEARSAL_PREFIX)
+        if pid != name and pid.isdecimal() and process.wait_gone(int(pid), 0.0):
+            files.remove_tree(f"{paths.luxid_message_dir}/{name}")
+
+
 class Pool:
     """The warm processes.
 
@@ -295,7 +306,14 @@ class Pool:
         self._source: Template | Programs = (
             Programs(launch_argv(ALONE), self._log, exits, self._on_exit)
             if by_exec
-            else Template(launch_argv(), self._log, exits, self._on_exit, self._on_lost)
+            else Template(
+                launch_argv(),
+                self._log,
+                exits,
+                self._on_exit,
+                self._on_lost,
+                partial(remove_rehearsals, paths),
+            )
         )
 
     def has_warm(self) -> bool:
@@ -358,6 +376,7 @@ class Pool:
     def _on_exit(self, ended: JobProcess) -> None:
         if not ended.has_job:
             self._remove_lock_of(ended.pid)
+            remove_rehearsals(self._paths)
         if ended in self._warm:
             logger.warning("Warm job process %s ended", ended.pid)
             self._warm.remove(ended)

@@ -73,7 +73,7 @@ def test_a_template_that_hangs_before_it_is_ready_is_killed(
         loop, lost = asyncio.get_running_loop(), asyncio.Event()
         exits = ExitWatcher(loop)
         template = Template(
-            ["sleep", "600"], os.open(os.devnull, os.O_WRONLY), exits, print, lost.set
+            ["sleep", "600"], os.open(os.devnull, os.O_WRONLY), exits, print, lost.set, print
         )
         template.fork()
         ended = loop.create_future()
