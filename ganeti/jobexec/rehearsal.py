@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 _CALL_S_MAX: Final = 1.0
 _PLAYS: Final = 16  # Python 3.11 and later adapt code after eight runs
 
-_JOB: Final = JobId(1)
+_JOB: Final = JobId(0)  # jobs of the queue begin with 1
 _NOTHING: Final = {"OP_ID": "OP_TEST_DELAY", "duration": 0.0, "reason": []}
 _DIRECTORIES: Final = ("queue_dir", "livelock_dir", "luxid_message_dir", "log_dir")
 _GRANTED: Final = encode_success(["granted", []])  # where locks are given up, nobody reads it
