@@ -72,7 +72,7 @@ def run(channel: socket.socket, paths: Paths, hostname: str) -> NoReturn:
     status = _EXIT_CRASHED
     try:
         requests = channel.makefile("rb")
-        while _serve(requests, channel, paths, hostname):
+        while serve_one(requests, channel, paths, hostname):
             # Until the next call there is nothing to clean up when somebody ends this process.
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             show_name(SPARE_NAME)
@@ -90,7 +90,7 @@ def run(channel: socket.socket, paths: Paths, hostname: str) -> NoReturn:
         os._exit(status)
 
 
-def _serve(requests: BinaryIO, channel: socket.socket, paths: Paths, hostname: str) -> bool:
+def serve_one(requests: BinaryIO, channel: socket.socket, paths: Paths, hostname: str) -> bool:
     """Read one request, run the handler, write the answer; returns whether to wait for another."""
     line = requests.readline()
     if not line:

@@ -13,9 +13,10 @@ import gc
 import importlib
 import logging
 import os
+import signal
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NoReturn
 
 from ganeti.base.errors import GenericError
@@ -25,6 +26,8 @@ from ganeti.hypervisor import interface as hypervisors
 from ganeti.node_ops import dispatch
 from ganeti.noded import child
 from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.node_rpc import encode_arguments
+from ganeti.protocol.service import call_of
 from ganeti.storage import registry as disks
 from ganeti.system import environment, nursery
 from ganeti.system.process_facts import show_name
@@ -32,19 +35,22 @@ from ganeti.system.process_facts import show_name
 logger = logging.getLogger(__name__)
 
 DAEMON_NAME: Final = "ganeti-noded"
+_NAME: Final = "noded-helper"
+_CALLS_REHEARSED: Final = 16  # Python adapts code after eight runs
 _EXIT_FAILED: Final = 1
 _EXIT_BAD_USAGE: Final = 2
 
 
 def serve(control: socket.socket, paths: Paths, hostname: str) -> NoReturn:
     """Be the helper until the daemon closes its end of ``control``."""
-    show_name("noded-helper")
+    show_name(_NAME)
     status = _EXIT_FAILED
     try:
         nursery.ignore_signals()
         memory.be_an_ordinary_victim()
         _preload()
         _mend(paths, hostname)
+        _rehearse(paths, hostname)
 
         def get_ready() -> None:
             show_name(child.SPARE_NAME)
@@ -115,7 +121,36 @@ def _preload() -> None:
     for call in NodeCalls.calls.values():
         dispatch.warm_up(call)
     codecs.lookup("ascii")  # a module that is loaded when something is read as such
+
+
+def _rehearse(paths: Paths, hostname: str) -> None:
+    """Serve a call that only looks some times, as children do: the first times are slow.
+
+    What is built then, and how Python adapts the code, children inherit.
+    """
+    call = call_of(NodeCalls.version)
+    body = encode_arguments(call, [])
+    request = child.encode_request(child.RequestHead(call.name), body, stays=True)
+    with _unstopped():
+        for _ in range(_CALLS_REHEARSED):
+            ours, theirs = socket.socketpair()
+            with ours, theirs, theirs.makefile("rb") as requests:
+                ours.sendall(request)
+                child.serve_one(requests, theirs, paths, hostname)
     gc.collect()
+
+
+@contextlib.contextmanager
+def _unstopped() -> Iterator[None]:
+    """Be the helper again after the block, which does the work of children."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        yield
+    finally:
+        nursery.ignore_signals()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        log.set_job(None)
+        show_name(_NAME)
 
 
 if __name__ == "__main__":
