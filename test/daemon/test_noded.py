@@ -384,6 +384,7 @@ def test_a_powercycle_needs_no_page_that_could_be_evicted(node: NodedNode) -> No
     if "VmLck:\t       0 kB" in Path(f"/proc/{node.pid}/status").read_text():
         pytest.skip("this user may not lock memory")
     node.call("version")
+    wait_until(lambda: len(daemon.children(recursive=True)) == 2, "the helper and its spare child")
     children = {child.pid for child in daemon.children(recursive=True)}
     faults = Path(f"/proc/{node.pid}/stat").read_text().rpartition(")")[2].split()[9]
     ok, text = node.call("node_powercycle", "fake", {})

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from fakes.noded_node import NodedNode, short_directory
 
-from ganeti.jobexec import template
+from ganeti.jobexec import rehearsal
+from ganeti.jobexec.template import run
 from ganeti.store import ssconf
 from ganeti.transport.curl_pool import CurlPool, CurlRequest, CurlResponse
 
@@ -33,9 +34,9 @@ def descriptors() -> set[str]:
 def rehearsed(node: NodedNode, monkeypatch: pytest.MonkeyPatch) -> list[CurlResponse]:
     """Rehearse on a node; returns what was answered."""
     monkeypatch.setattr(Recorded, "responses", [], raising=False)
-    monkeypatch.setattr(template, "CurlPool", Recorded)
-    monkeypatch.setattr(template, "_CALL_S_MAX", 60.0)
-    list(template.rehearse(node.paths))
+    monkeypatch.setattr(rehearsal, "CurlPool", Recorded)
+    monkeypatch.setattr(rehearsal, "_CALL_S_MAX", 60.0)
+    list(rehearsal.rehearse(node.paths, run))
     return Recorded.responses
 
 
