@@ -170,7 +170,16 @@ class _Armed(AbstractContextManager[None]):
         self._control.is_armed = False
 
 
+STRAY_SIGNALS: Final = (
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGPIPE,
+)
+
+
 def ignore_stray_signals() -> None:
     """Let nothing but SIGTERM and SIGKILL end the process before it has a job."""
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE):
+    for number in STRAY_SIGNALS:
         signal.signal(number, signal.SIG_IGN)

@@ -55,14 +55,7 @@ _NOTHING: Final = {"OP_ID": "OP_TEST_DELAY", "duration": 0.0, "reason": []}
 _DIRECTORIES: Final = ("queue_dir", "livelock_dir", "luxid_message_dir", "log_dir")
 _GRANTED: Final = encode_success(["granted", []])  # where locks are given up, nobody reads it
 _READ_BYTES: Final = 65536
-_SIGNALS: Final = (
-    signal.SIGHUP,
-    signal.SIGINT,
-    signal.SIGPIPE,
-    signal.SIGTERM,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-)
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)  # `Control` has these
 
 Run = Callable[[Paths, socket.socket, UnixClient], int]
 """A job process: its paths, its way to LuxiD, its connection to WConfD; returns its status."""

@@ -31,7 +31,7 @@ from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.clients.wconfd import connection_to
 from ganeti.daemon import log
-from ganeti.jobexec.control import Control, ignore_stray_signals
+from ganeti.jobexec.control import STRAY_SIGNALS, Control, ignore_stray_signals
 from ganeti.jobexec.luxid_link import LuxidGoneError, LuxidLink
 from ganeti.jobexec.rehearsal import play, rehearse
 from ganeti.jobexec.runner import JobRunner
@@ -59,6 +59,7 @@ def main() -> NoReturn:
     try:
         show_name("gnt-job-nursery")
         nursery.ignore_signals()
+        ignore_stray_signals()  # once, for all job processes
         paths = environment.current_paths()
         log.set_up("ganeti-job", f"{paths.log_dir}/jobs.log", debug=False, console=False)
         with _take_control() as control:
@@ -75,6 +76,7 @@ def be_one() -> NoReturn:
     status = 1
     try:
         show_name("gnt-job-warm")
+        ignore_stray_signals()
         paths = environment.current_paths()
         log.set_up("ganeti-job", f"{paths.log_dir}/jobs.log", debug=False, console=False)
         with _take_control() as channel:
@@ -106,7 +108,7 @@ def _nursery(control: socket.socket, paths: Paths) -> nursery.Nursery:
     def refuse(_channel: socket.socket, _err: OSError) -> None:
         """LuxiD sees the channel close, and the log says why."""
 
-    return nursery.Nursery(control, live, refuse)
+    return nursery.Nursery(control, live, refuse, ignored=STRAY_SIGNALS)
 
 
 def _take_control() -> socket.socket:
@@ -126,7 +128,6 @@ def run(paths: Paths, stream: socket.socket, wconfd: UnixClient | None = None) -
         stream: the way to LuxiD.
         wconfd: the connection to WConfD, if not to the daemon of this node.
     """
-    ignore_stray_signals()
     show_name("gnt-job-warm")
     name = f"{job_start.WARM_LOCK_PREFIX}_{os.getpid()}_{clock.now_ns()}"
     with LiveLock.create(f"{paths.livelock_dir}/{name}") as lock:

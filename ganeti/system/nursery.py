@@ -24,7 +24,7 @@ import select
 import signal
 import socket
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final, NamedTuple, NoReturn
 
 logger = logging.getLogger(__name__)
@@ -34,6 +34,8 @@ _REPORT: Final = struct.Struct("!qqi")  # number of the request, of the process,
 _STILL_RUNNING: Final = -1  # in the place of a wait status
 READY: Final = 0  # in the place of the number of a request: the nursery takes requests now
 _EXIT_CRASHED: Final = 70
+_IGNORED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_OURS: Final = (signal.SIGCHLD, *_IGNORED)  # signals that mean something else in children
 _HANDED_OVER: Final = b"."  # the byte that is sent with a descriptor to the spare child
 
 
@@ -91,6 +93,7 @@ class Nursery:
         live: the work of a child with its channel; it never returns.
         refuse: called, in the nursery, with the channel of a child that cannot be forked.
         get_ready: the work of a child before it has its channel; when given, a spare child is kept.
+        ignored: signals that children go on to ignore, as the nursery does.
     """
 
     def __init__(
@@ -100,8 +103,11 @@ class Nursery:
         refuse: Callable[[socket.socket, OSError], None],
         *,
         get_ready: Callable[[], object] | None = None,
+        ignored: Collection[signal.Signals] = (),
     ) -> None:
         self._control = control
+        # Programs would inherit that we ignore them.
+        self._heeded = [number for number in _OURS if number not in ignored]
         self._get_ready = get_ready
         self._spare: _Spare | None = None
         self._live = live
@@ -207,8 +213,8 @@ class Nursery:
         try:
             os.setsid()
             self._control.close()
-            for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                signal.signal(number, signal.SIG_DFL)  # programs would inherit that we ignore them
+            for number in self._heeded:
+                signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
             if self._get_ready is not None:
                 self._get_ready()
@@ -244,5 +250,5 @@ def _child_ends_later() -> Iterator[None]:
 
 def ignore_signals() -> None:
     """Let the daemon alone decide when this process ends."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)

@@ -8,11 +8,10 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import tempfile
 from collections.abc import Iterator
 from typing import Self
 
-from ganeti.system import clock
+from ganeti.system import clock, files
 
 
 class Rendezvous:
@@ -23,8 +22,11 @@ class Rendezvous:
     """
 
     def __init__(self) -> None:
-        self._directory = tempfile.TemporaryDirectory(prefix="ganeti-", ignore_cleanup_errors=True)
-        self.path = os.path.join(self._directory.name, "socket")
+        # Not by `tempfile`: each job process would carry what that imports.
+        parent = os.environ.get("TMPDIR", "/tmp")  # noqa: S108 - a new directory in it, ours alone
+        self._directory = f"{parent}/ganeti-{clock.random_bytes(8).hex()}"
+        os.mkdir(self._directory, 0o700)
+        self.path = f"{self._directory}/socket"
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.bind(self.path)
         self._socket.listen(1)
@@ -34,7 +36,7 @@ class Rendezvous:
 
     def __exit__(self, *_exc: object) -> None:
         self._socket.close()
-        self._directory.cleanup()
+        files.remove_tree(self._directory)
 
     def wait(self, come_s: float, leave_s: float = 0.0) -> bool:
         """Wait until the visitor came, and then until it left; returns whether it came.

@@ -9,7 +9,6 @@ Source: design.md, "A node is dead when it is proved, not when it is silent".
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields, replace
@@ -414,7 +413,7 @@ def issue(context: JobContext, name: str, addresses: Sequence[str]) -> bytes:
         )
     from ganeti.system import certificates
 
-    serial = secrets.randbits(_SERIAL_BITS)
+    serial = int.from_bytes(clock.random_bytes(_SERIAL_BITS // 8), "big")
     return certificates.issue_member_certificate(
         name, addresses, authority, now=clock.now(), serial=serial, filename=path
     )
