@@ -176,8 +176,12 @@ class _PlayedWConfD(UnixClient):
 
 @contextlib.contextmanager
 def _as_before() -> Iterator[None]:
-    """Undo what being a job process changes: name, signals, the job's id in the log."""
+    """Undo what being a job process changes: name, signals, the job's id in the log.
+
+    A signal that comes meanwhile is not for the played job: it waits until the end.
+    """
     name = process_facts.name_of(os.getpid())
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     handlers = {number: signal.getsignal(number) for number in _SIGNALS}
     try:
         with log.job_context(None):
@@ -185,4 +189,5 @@ def _as_before() -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         process_facts.show_name(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from ganeti.jobexec.rehearsal import play, rehearse
 from ganeti.jobexec.template import run
 from ganeti.jobs.status import Status
 from ganeti.system import process_facts
+from ganeti.transport.unix_client import UnixClient
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGINT)
 
@@ -56,6 +58,22 @@ def test_a_played_job_succeeds_and_leaves_nothing(
     assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == []
     assert os.listdir(paths.luxid_message_dir) == []
     assert log._job_id.get() is None
+
+
+def test_a_signal_that_comes_meanwhile_is_not_lost(paths: Paths) -> None:
+    came: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _frame: came.append(number))
+
+    def run_and_signal(stage: Paths, stream: socket.socket, wconfd: UnixClient) -> int:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert came == []
+        return run(stage, stream, wconfd)
+
+    try:
+        assert play(paths, run_and_signal).status is Status.SUCCESS
+        assert came == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_rehearsal_without_a_place_says_so(
