@@ -47,6 +47,7 @@ logger = logging.getLogger(__name__)
 
 # A job that comes just now waits for so long if the node daemon hangs.
 _CALL_S_MAX: Final = 1.0
+_PLAY_S_MAX: Final = 1.0  # milliseconds, unless the disk hangs or has just become full
 _PLAYS: Final = 16  # Python 3.11 and later adapt code after eight runs
 
 _JOB: Final = JobId(0)  # jobs of the queue begin with 1
@@ -121,7 +122,7 @@ def play(paths: Paths, run: Run) -> QueuedJob:
         for name in _DIRECTORIES:
             ensure_directory(getattr(stage, name))
         JobFiles(stage).write_atomic(_JOB, encode_job(_started_job(stage)))
-        with log.diverted(f"{stage.log_dir}/jobs.log"), _as_before():
+        with log.diverted(f"{stage.log_dir}/jobs.log"), _as_before(), _within(_PLAY_S_MAX):
             ours, theirs = socket.socketpair()
             with ours, theirs, contextlib.closing(_PlayedWConfD()) as wconfd:
                 ours.sendall(_said_by_luxid())
@@ -175,6 +176,32 @@ class _PlayedWConfD(UnixClient):
         answer = super()._exchange(sock, request, deadline)
         self._other.recv(_READ_BYTES)
         return answer
+
+
+class _TooLongError(BaseException):
+    """Not an Exception: a job process takes these for failures of its job, and goes on."""
+
+
+@contextlib.contextmanager
+def _within(seconds: float) -> Iterator[None]:
+    """End the block after some time: a job process tries for an hour to write the end of its job.
+
+    Raises:
+        TimeoutError: it took longer.
+    """
+
+    def give_up(_number: int, _frame: object) -> None:
+        raise _TooLongError
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    except _TooLongError as err:
+        raise TimeoutError(f"it took longer than {seconds:g} s") from err
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -12,9 +13,11 @@ import pytest
 
 from ganeti.base.paths import Paths
 from ganeti.daemon import log
+from ganeti.jobexec import rehearsal
 from ganeti.jobexec.rehearsal import play, rehearse
 from ganeti.jobexec.template import run
 from ganeti.jobs.status import Status
+from ganeti.store.job_files import JobFiles
 from ganeti.system import process_facts
 from ganeti.transport.unix_client import UnixClient
 
@@ -74,6 +77,20 @@ def test_a_signal_that_comes_meanwhile_is_not_lost(paths: Paths) -> None:
         assert came == [signal.SIGTERM]
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_played_job_that_cannot_end_is_given_up(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_files: JobFiles, *_args: object, **_named: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(rehearsal, "_PLAY_S_MAX", 0.1)
+    monkeypatch.setattr(JobFiles, "write_durable", full)
+    with pytest.raises(TimeoutError, match="longer than"):
+        play(paths, run)
+    assert os.listdir(paths.luxid_message_dir) == []
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 def test_a_rehearsal_without_a_place_says_so(
