@@ -23,6 +23,7 @@ from ganeti.protocol.node_rpc_values import (
     ChainPoint,
     CompressedText,
     ConfigPatch,
+    ConfigVersion,
     CopySide,
     DrainResult,
     FileDetails,
@@ -118,6 +119,20 @@ class FileCalls(Service):
 
         Returns:
             Whether it has that one; else it wants the whole file.
+        """
+
+    @rpc.changes(rpc.NORMAL_S, rpc.Place.DAEMON)
+    def config_confirm(
+        self, version: ConfigVersion, digest: str, mode: int, uid: str, gid: str
+    ) -> bool:
+        """Tell whether the file of the configuration is this one; then patches may follow.  Ours.
+
+        Args:
+            digest: of the whole file, as of `store.config_file.digest_of`.
+
+        Returns:
+            Whether content, mode and owner are these, without a journal; else it wants the whole
+            file.
         """
 
     @rpc.changes(rpc.URGENT_S, rpc.Place.DAEMON)

@@ -355,6 +355,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
         keeps_ssconf: it knows the call ``ssconf_accept``.
         patches_ssconf: it knows the call ``ssconf_patch``.
         patches_both: it knows the call ``copies_patch``.
+        confirms_config: it knows the call ``config_confirm``.
     """
 
     master_name: str
@@ -372,6 +373,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     keeps_ssconf: bool = False
     patches_ssconf: bool = False
     patches_both: bool = False
+    confirms_config: bool = False
 
 
 class QueueListing(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,10 +10,11 @@ Source: config.json, "file"; ARCHITECTURE, invariant 4.
 from __future__ import annotations
 
 import errno
+import hashlib
 import logging
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -30,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 FILE_MODE: Final = 0o640
 NAMES_PER_SECOND_MAX: Final = 100  # a second name is needed only if somebody tries in a loop
+_DIGEST_BYTES: Final = 32
 SIZE_BYTES_MAX: Final = 1 << 30  # 200 times the 5,000 instances that 3.0 can bear
 
 
@@ -47,6 +49,14 @@ def read_config(paths: Paths) -> bytes:
         logger.warning("%s does not belong to the configuration here", paths.config_journal)
         return data
     return folded
+
+
+def digest_of(pieces: Iterable[Piece]) -> str:
+    """Return the digest by which master and candidates compare whole files."""
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
 
 
 def read_state(paths: Paths) -> tuple[bytes, list[Record]]:

@@ -92,6 +92,7 @@ def own_facts(paths: Paths) -> NodeFacts:
         keeps_ssconf=True,
         patches_ssconf=True,
         patches_both=True,
+        confirms_config=True,
     )
 
 

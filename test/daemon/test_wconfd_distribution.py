@@ -134,6 +134,39 @@ def test_a_candidate_is_sent_what_changed(cluster: Cluster) -> None:
     assert ssconf.read_all(cluster.candidate.paths) == ssconf.read_all(cluster.master.paths)
 
 
+def test_a_candidate_that_has_it_already_is_not_sent_the_file_again(cluster: Cluster) -> None:
+    """Nor is one whose file somebody changed taken for one that has it."""
+
+    def sent() -> tuple[int, int]:
+        text = log.read_text()
+        return text.count("upload_file_single"), text.count("config_confirm")
+
+    def change(tag: str) -> None:
+        client.add_tags("cluster", "", [tag])
+        client.flush_config()
+        wait_until(lambda: config_of(cluster.candidate) == cluster.master.config(), "the change")
+
+    log = Path(cluster.candidate.paths.log_file("ganeti-noded"))
+    client = cluster.master.start().owner().hold_everything().client
+    change("one")
+    assert sent() == (1, 0)
+    cluster.master.stop()
+    cluster.candidate.stop()
+    cluster.candidate.start()
+    cluster.master.start()
+    wait_until(lambda: sent() == (1, 1), "the question")
+    change("two")
+    assert sent() == (1, 1)
+    cluster.master.stop()
+    path = Path(cluster.master.paths.config_data)
+    path.write_text(path.read_text().replace('"two"', '"too"'))  # by hand: its numbers stay
+    cluster.master.start()
+    wait_until(lambda: config_of(cluster.candidate) == cluster.master.config(), "the file")
+    change("three")
+    assert config_of(cluster.candidate)["cluster"]["tags"] == ["one", "too", "three"]
+    assert sent() == (2, 2)
+
+
 def test_a_node_is_sent_the_simple_values_that_changed(cluster: Cluster) -> None:
     client = cluster.master.start().owner().hold_everything().client
     client.flush_config()

@@ -1,7 +1,8 @@
 """The copy of the configuration on this node: never replaced by an older one.
 
 The master sends the whole file, or the parts in which it differs from the one that this daemon
-wrote last; a file that somebody else has touched since is not patched, but sent as a whole.  A
+wrote or compared last; a file that somebody else has touched since is not patched, but sent as a
+whole.  A
 master that keeps a journal sends its records first, and the file follows.
 
 Source: ARCHITECTURE, invariants 4 and 8.
@@ -22,7 +23,7 @@ from ganeti.base.json import loads_as
 from ganeti.base.paths import Paths
 from ganeti.config.deltas import journal
 from ganeti.protocol.node_rpc_values import ConfigPatch, ConfigVersion
-from ganeti.store.config_file import JournalFile, read_journal
+from ganeti.store.config_file import JournalFile, digest_of, read_journal
 from ganeti.system import files
 from ganeti.system.files import Piece
 
@@ -68,7 +69,7 @@ _Identity = tuple[str, int, int, int]  # of a file
 
 _mutex: Final = threading.Lock()
 _heads: Final[dict[_Identity, ConfigHead]] = {}  # of the file looked at last
-_written: Final[dict[_Identity, ConfigHead]] = {}  # of the file that this process wrote last
+_written: Final[dict[_Identity, ConfigHead]] = {}  # of the file that this process wrote or compared last
 
 
 def replace(paths: Paths, content: bytes, write: Write) -> None:
@@ -112,6 +113,26 @@ def patch(paths: Paths, change: ConfigPatch, write: Write) -> bool:
         pieces = _patched(old, change.parts)
         _take(paths, _newest_head(paths), incoming, lambda: write(pieces))
         return True
+
+
+def confirm(paths: Paths, version: ConfigVersion, digest: str) -> bool:
+    """Tell whether the file here is this one, and durable; then it may be patched.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    path = paths.config_data
+    with _mutex:
+        identity, head = _identity(path), _present_head(path)
+        if head is None or head.version != version or os.path.exists(paths.config_journal):
+            return False
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())  # whoever wrote it may have been killed before that
+            is_same = digest_of([file.read()]) == digest and _identity(path) == identity
+        files.fsync_directory(paths.data_dir)
+        if is_same:
+            _remember(path, head)
+        return is_same
 
 
 def append(paths: Paths, data: bytes) -> bool:

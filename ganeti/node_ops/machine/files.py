@@ -5,10 +5,12 @@ Names of nodes in the hosts file are changed one by one.
 Source: node_rpc.json, "upload_file_allowed_paths"; ARCHITECTURE, invariants 4, 8 and 11.
 """
 
+import contextlib
 import grp
 import logging
 import os
 import pwd
+import stat
 import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -20,7 +22,13 @@ from ganeti.base.text import listed_paths
 from ganeti.node_ops.context import NodeHandler
 from ganeti.node_ops.machine import config_copy
 from ganeti.objects.hypervisors import CONSOLE_PASSWORD_FILES
-from ganeti.protocol.node_rpc_values import CompressedText, ConfigPatch, FileDetails, SsconfPatch
+from ganeti.protocol.node_rpc_values import (
+    CompressedText,
+    ConfigPatch,
+    ConfigVersion,
+    FileDetails,
+    SsconfPatch,
+)
 from ganeti.store import ssconf
 from ganeti.store.master_facts import keep_ssconf
 from ganeti.system import files
@@ -90,6 +98,17 @@ class Files(NodeHandler):
         path = self.paths.config_data
         details = FileDetails(path, CompressedText(b""), mode, uid, gid, atime, mtime)
         return config_copy.patch(self.paths, patch, partial(_write, self.paths, path, details))
+
+    def config_confirm(
+        self, version: ConfigVersion, digest: str, mode: int, uid: str, gid: str
+    ) -> bool:
+        path = self.paths.config_data
+        details = FileDetails(path, CompressedText(b""), mode, uid, gid, 0.0, 0.0)
+        with contextlib.suppress(FileNotFoundError):
+            return _has_owner(self.paths, details) and config_copy.confirm(
+                self.paths, version, digest
+            )
+        return False
 
     def config_append(self, lines: CompressedText) -> bool:
         return config_copy.append(self.paths, lines.content)
@@ -202,6 +221,18 @@ def _write(paths: Paths, path: str, details: FileDetails, pieces: Sequence[Piece
         owner=_owner(paths, details),
         times=(details.atime, details.mtime),
     )
+
+
+def _has_owner(paths: Paths, details: FileDetails) -> bool:
+    """Tell whether a file has mode and owner as they would be written.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    status = os.stat(details.path)
+    return stat.S_IMODE(status.st_mode) == details.mode & _MODE_BITS and _owner(
+        paths, details
+    ) in (None, (status.st_uid, status.st_gid))
 
 
 def _owner(paths: Paths, details: FileDetails) -> tuple[int, int] | None:

@@ -35,7 +35,7 @@ from ganeti.protocol.node_rpc_values import (
     NodeFacts,
     SsconfPatch,
 )
-from ganeti.store.config_file import FILE_MODE
+from ganeti.store.config_file import FILE_MODE, digest_of
 from ganeti.system import clock, files
 from ganeti.wconfd.keeper import Keeper
 
@@ -130,6 +130,7 @@ class Sender:
         self._rpc = rpc
         self._packed: Callable[[], Packed | None] = lambda: None
         self._packing = asyncio.Lock()
+        self._digest_of = (0, "")  # of the file with this serial number
         self._recent: dict[int, Content] = {}  # by serial number
         self._records: deque[Record] = deque(maxlen=RECORDS_MAX)
         # By the name of the node.
@@ -179,7 +180,7 @@ class Sender:
         Args:
             simple: values that the node is to be sent as well; they go along with such parts.
         """
-        sent = await self._patch(courier, simple)
+        sent = await self._patch(courier, simple) or await self._confirm(courier)
         if sent is not None:
             return sent
         packed = await self._config()
@@ -225,6 +226,36 @@ class Sender:
             return None
         self._file_no[courier.name] = newest.version.serial_no
         return Sent(newest.version.serial_no, has_simple=has_simple)
+
+    async def _confirm(self, courier: Courier) -> Sent | None:
+        """Ask a node whether it has the newest file already; returns None if it has not.
+
+        That is so where only this daemon, or the node's, has been started again.
+        """
+        newest = self._newest()
+        if CONFIG in courier.copies.has:
+            return None
+        facts = await self._knows(courier)
+        if not facts.confirms_config or facts.config_serial != newest.version.serial_no:
+            return None
+        digest = await self._digest(newest)
+        details = self._file_details()[:3]
+        result = await self._ask(
+            NodeCalls.config_confirm, courier.target, newest.version, digest, *details
+        )
+        if result.error is not None or not result.payload:
+            return None
+        self._file_no[courier.name] = newest.version.serial_no
+        return Sent(newest.version.serial_no)
+
+    async def _digest(self, content: Content) -> str:
+        """Return the digest of a file, made once for all nodes that are asked about it."""
+        async with self._packing:
+            serial_no = content.version.serial_no
+            if self._digest_of[0] != serial_no:
+                digest = await asyncio.to_thread(digest_of, content.pieces)
+                self._digest_of = serial_no, digest
+            return self._digest_of[1]
 
     async def _config(self) -> Packed:
         """Return the newest configuration, packed once for all that get it at the same time."""

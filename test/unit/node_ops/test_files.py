@@ -28,7 +28,7 @@ from ganeti.protocol.node_rpc_values import (
     compress,
 )
 from ganeti.store import ssconf
-from ganeti.store.config_file import read_config
+from ganeti.store.config_file import digest_of, read_config
 
 CONFIG = "/var/lib/ganeti/config.data"
 
@@ -193,6 +193,32 @@ def test_a_file_that_somebody_touched_is_not_patched(context: NodeContext) -> No
     Path(context.paths.config_data).write_text(config(1, y=1))
     assert not send_patch(context, 1, 2, [config(2)])
     assert json.loads(Path(context.paths.config_data).read_text())["y"] == 1
+
+
+def test_a_file_that_is_the_master_s_is_confirmed_and_may_be_patched(
+    context: NodeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def confirm(version: int, content: str, mode: int = 0o640) -> bool:
+        digest = digest_of([content.encode()])
+        wanted = ConfigVersion(version, 0.0)
+        return files.Files(context).config_confirm(wanted, digest, mode, "root", "root")
+
+    path = Path(context.paths.config_data)
+    assert not confirm(1, config(1)), "there is none"
+    send(context, config(1))
+    monkeypatch.setattr(config_copy, "_written", {})  # as in a daemon that was started again
+    assert not send_patch(context, 1, 2, [config(2)])
+    assert not confirm(1, config(1, key="by hand"))
+    assert not confirm(2, config(1))
+    assert not confirm(1, config(1), mode=0o600)
+    assert not send_patch(context, 1, 2, [config(2)])
+    assert confirm(1, config(1))
+    assert send_patch(context, 1, 2, [config(2)])
+    assert path.read_text() == config(2)
+    assert files.Files(context).config_append(CompressedText(line(2, 3, "b")))
+    assert not confirm(2, config(2)), "it has a journal"
+    path.write_text("{}")
+    assert not confirm(2, "{}")
 
 
 def line(base: int, version: int, tag: str) -> str:

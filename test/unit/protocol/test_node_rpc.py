@@ -42,6 +42,7 @@ OWN_CALLS = {
     *("ha_prepare_disk", "ha_check_disk", "ha_clear_disk", "ha_renew_member"),
     *(
         "config_append",
+        "config_confirm",
         "config_patch",
         "config_read",
         "config_set_aside",

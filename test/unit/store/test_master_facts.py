@@ -35,6 +35,7 @@ def test_a_node_of_no_cluster_knows_nothing(paths: Paths) -> None:
         keeps_ssconf=True,
         patches_ssconf=True,
         patches_both=True,
+        confirms_config=True,
     )
 
 
@@ -67,6 +68,7 @@ def test_a_candidate_tells_what_it_has(paths: Paths) -> None:
             keeps_ssconf=True,
             patches_ssconf=True,
             patches_both=True,
+            confirms_config=True,
             claim_name="n2",
             daemons=("ganeti-luxid",),
             running_jobs=(4,),
@@ -113,6 +115,7 @@ def test_what_cannot_be_read_counts_as_not_there(paths: Paths) -> None:
         keeps_ssconf=True,
         patches_ssconf=True,
         patches_both=True,
+        confirms_config=True,
     )
 
 
