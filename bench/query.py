@@ -315,7 +315,7 @@ TARGETS = {
     50: {FIRST: "0.4 ms", AGAIN: "0.4 ms", LIVE: "20 ms"},
     1050: {FIRST: "8 ms", AGAIN: "8 ms"},
     5050: {FIRST: "40 ms", AGAIN: "40 ms"},
-    20000: {START: "400 ms"},
+    20000: {START: "400 ms", START_BOTH: "400 ms"},
 }
 QUEUE_TARGETS = {START: "3 s", MEMORY: "250 MB"}
 

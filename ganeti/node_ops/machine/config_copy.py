@@ -69,7 +69,8 @@ _Identity = tuple[str, int, int, int]  # of a file
 
 _mutex: Final = threading.Lock()
 _heads: Final[dict[_Identity, ConfigHead]] = {}  # of the file looked at last
-_written: Final[dict[_Identity, ConfigHead]] = {}  # of the file that this process wrote or compared last
+# Of the file that this process wrote, or compared, last.
+_written: Final[dict[_Identity, ConfigHead]] = {}
 
 
 def replace(paths: Paths, content: bytes, write: Write) -> None:

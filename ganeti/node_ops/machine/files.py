@@ -230,9 +230,10 @@ def _has_owner(paths: Paths, details: FileDetails) -> bool:
         FileNotFoundError: there is none.
     """
     status = os.stat(details.path)
-    return stat.S_IMODE(status.st_mode) == details.mode & _MODE_BITS and _owner(
-        paths, details
-    ) in (None, (status.st_uid, status.st_gid))
+    return stat.S_IMODE(status.st_mode) == details.mode & _MODE_BITS and _owner(paths, details) in (
+        None,
+        (status.st_uid, status.st_gid),
+    )
 
 
 def _owner(paths: Paths, details: FileDetails) -> tuple[int, int] | None:
