@@ -20,6 +20,7 @@ if _is_hidden:
     del sys.modules["typing_extensions"]
 
 from ganeti.cli.declaration.program import Program  # noqa: E402
+from ganeti.cli.run.failures import EXIT_INTERRUPTED  # noqa: E402
 from ganeti.cli.run.main import run  # noqa: E402
 
 
@@ -225,6 +226,9 @@ def main() -> int:
     gc.set_threshold(_OBJECTS_BETWEEN_LOOKS)
     try:
         return _run_by_name()
+    except KeyboardInterrupt:  # before there was anything to say about it, as its modules load
+        sys.stderr.write("Interrupted.\n")
+        return EXIT_INTERRUPTED
     finally:
         gc.freeze()  # nor does the end of the process look for any
 

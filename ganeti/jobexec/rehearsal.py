@@ -211,13 +211,12 @@ def _as_before() -> Iterator[None]:
     A signal that comes meanwhile is not for the played job: it waits until the end.
     """
     name = process_facts.name_of(os.getpid())
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
-    try:
-        with log.job_context(None):
-            yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        process_facts.show_name(name)
+    with process_facts.signals_wait(_SIGNALS):
+        handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+        try:
+            with log.job_context(None):
+                yield
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            process_facts.show_name(name)

@@ -30,7 +30,7 @@ from ganeti.protocol.node_rpc import encode_arguments
 from ganeti.protocol.service import call_of
 from ganeti.storage import registry as disks
 from ganeti.system import environment, nursery
-from ganeti.system.process_facts import show_name
+from ganeti.system.process_facts import show_name, signals_wait
 
 logger = logging.getLogger(__name__)
 
@@ -143,14 +143,13 @@ def _rehearse(paths: Paths, hostname: str) -> None:
 @contextlib.contextmanager
 def _unstopped() -> Iterator[None]:
     """Be the helper again after the block, which does the work of children."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    try:
-        yield
-    finally:
-        nursery.ignore_signals()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-        log.set_job(None)
-        show_name(_NAME)
+    with signals_wait([signal.SIGTERM]):
+        try:
+            yield
+        finally:
+            nursery.ignore_signals()
+            log.set_job(None)
+            show_name(_NAME)
 
 
 if __name__ == "__main__":

@@ -24,8 +24,10 @@ import select
 import signal
 import socket
 import struct
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple, NoReturn
+
+from ganeti.system.process_facts import signals_wait
 
 logger = logging.getLogger(__name__)
 
@@ -146,7 +148,7 @@ class Nursery:
 
     def _serve(self, number: int, channel: socket.socket) -> None:
         """Give the channel to the spare child, or to one that is forked now."""
-        with _child_ends_later():  # not looked for before its number is written down
+        with signals_wait([signal.SIGCHLD]):  # not looked for before its number is written down
             pid = self._take_spare(channel)
             if pid is None:
                 try:
@@ -236,16 +238,6 @@ class Nursery:
     def _report(self, number: int, pid: int, status: int) -> None:
         with contextlib.suppress(OSError):  # the daemon is gone, or does not read: its loss
             self._control.send(_REPORT.pack(number, pid, status), socket.MSG_DONTWAIT)
-
-
-@contextlib.contextmanager
-def _child_ends_later() -> Iterator[None]:
-    """Let the news of a child's end wait while this context is entered."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
 
 
 def ignore_signals() -> None:

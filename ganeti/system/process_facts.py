@@ -9,7 +9,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -110,6 +110,16 @@ def name_of(pid: int) -> str:
             return file.read().rstrip("\n")
     except (FileNotFoundError, ProcessLookupError):
         return ""
+
+
+@contextlib.contextmanager
+def signals_wait(numbers: Iterable[int]) -> Iterator[None]:
+    """Let signals that this process is sent wait until the end of the block; for the main thread."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class ExitWatcher:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ganeti.base.errors import GenericError, JobLost, OpExecError, OpPrereqError
@@ -30,6 +30,7 @@ from ganeti.protocol.confd_queries import NodeRole as ConfdRole
 from ganeti.protocol.confd_queries import QueryType
 from ganeti.protocol.export_description import PARTIAL_SUFFIX
 from ganeti.system import clock
+from ganeti.system.process_facts import signals_wait
 
 NAME: Final = "burnin"
 REBOOTS: Final = ("soft", "hard", "full")
@@ -149,7 +150,7 @@ class Burnin:
             self._made |= _instances_of(OpInstanceCreate, opcodes)
             self._exported |= _instances_of(OpBackupExport, opcodes)
         wire = [[encode(context, self._options, op) for op in job] for job in jobs.values()]
-        with _uninterrupted():
+        with signals_wait([signal.SIGINT]):  # until the number of the job is in our list
             answers = context.client.submit_many_jobs(wire)
             found = [said if accepted else str(said) for accepted, said in answers]
             context.waiting_for += [JobId(said) for said in found if isinstance(said, int)]
@@ -161,7 +162,6 @@ class Burnin:
             if self._options.verbose:
                 for entry in change.log_entries:
                     self._context.terminal.write_lines(format_entry(entry))
-        self._context.waiting_for.remove(job_id)
 
     def _end_jobs(self) -> None:
         """Cancel the jobs that nobody has seen end, and wait until they have: they make things."""
@@ -246,16 +246,6 @@ def _instances_of(
 ) -> set[str]:
     """Return the names of the instances that opcodes of a kind are about."""
     return {op.instance_name for op in opcodes if isinstance(op, kind)}
-
-
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C wait: between the submission of a job and its number in our list."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _instances(context: Context) -> set[str]:

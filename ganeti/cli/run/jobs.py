@@ -106,17 +106,19 @@ def follow(context: Context, job_id: JobId) -> list[object]:
     Raises:
         OpPrereqError, OpExecError, JobCanceled, JobLost, ...: the error that the job ended with.
     """
-    if job_id not in context.waiting_for:
-        context.waiting_for.append(job_id)
     for change in changes(context, job_id):
         for entry in change.log_entries:
             context.terminal.write_lines(format_entry(entry))
-    context.waiting_for.remove(job_id)
     return results_of(context, job_id)
 
 
 def changes(context: Context, job_id: JobId) -> Iterator[JobChange]:
-    """Yield the changes of a job until it has ended, saying now and then why there are none."""
+    """Yield the changes of a job until it has ended, saying now and then why there are none.
+
+    Until then the context has it among those that are waited for.
+    """
+    if job_id not in context.waiting_for:
+        context.waiting_for.append(job_id)
     previous: list[object] | None = None
     serial: int | None = None
     noticed: set[str] = set()
@@ -145,8 +147,11 @@ def changes(context: Context, job_id: JobId) -> Iterator[JobChange]:
             notice(f"Job {job_id} is held by job filter {rule}; 'gnt-filter info {rule}' shows it")
         if change.log_entries:
             serial = max(entry.serial for entry in change.log_entries)
+        has_ended = bool(previous) and previous[0] in FINAL_STATUSES
+        if has_ended and job_id in context.waiting_for:
+            context.waiting_for.remove(job_id)
         yield change
-        if previous and previous[0] in FINAL_STATUSES:
+        if has_ended:
             return
 
 

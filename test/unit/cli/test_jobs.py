@@ -178,6 +178,14 @@ def test_jobs_that_run_are_named_when_interrupted() -> None:
     assert "gnt-job watch 7" in run.context.interruption_text()
 
 
+def test_whoever_only_waits_names_the_job_too() -> None:
+    run = Run(("success", [None], []))
+    for change in jobs.changes(run.context, JobId(1)):
+        has_ended = change.fields is not None and change.fields[0] == "success"
+        assert ("(jobs 1)" in run.context.text_of_rest()) == (not has_ended)
+    assert run.context.text_of_rest() == ""
+
+
 def test_all_jobs_of_a_group_are_named_when_luxid_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     def lose(*_args: object) -> None:
         raise TransportError("no answer")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import io
+import sys
 
 import pytest
 
 from ganeti.base.errors import GenericError, OpPrereqError, TransportError
 from ganeti.base.ids import JobId
+from ganeti.cli import programs
 from ganeti.cli.declaration.parser import Options
 from ganeti.cli.declaration.program import Command, Program
 from ganeti.cli.programs import named
@@ -38,6 +41,20 @@ def test_unbuilt_command_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert runner.run(unbuilt, ["thing"]) == 1
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "gnt-some thing is not supported yet\n")
+
+
+def test_an_interruption_while_modules_load_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["gnt-instance", "list"])
+    monkeypatch.setattr(programs, "named", interrupted)
+    monkeypatch.setattr(gc, "set_threshold", lambda *_: None)
+    monkeypatch.setattr(gc, "freeze", lambda: None)
+    assert programs.main() == 130
+    assert capsys.readouterr() == ("", "Interrupted.\n")
 
 
 def test_wrong_option_leaves_with_two(capsys: pytest.CaptureFixture[str]) -> None:
