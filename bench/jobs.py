@@ -26,7 +26,7 @@ from contextlib import contextmanager
 CHECKOUT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, CHECKOUT)
 
-from report import row  # noqa: E402
+from report import LEFT, row  # noqa: E402
 
 from ganeti.base.ids import JobId  # noqa: E402
 from ganeti.base.paths import Paths  # noqa: E402
@@ -46,7 +46,7 @@ BURST = 200
 
 @contextmanager
 def virtual_cluster(nodes: int, *options: str) -> Iterator[str]:
-    """Make a cluster, with options of ``vcluster create``; remove it at the end."""
+    """Make a cluster, with options of ``vcluster create``; at the end it is removed, or left."""
     tool = [sys.executable, f"{CHECKOUT}/tools/vcluster"]
     parent = tempfile.mkdtemp(prefix="gnt")
     base = f"{parent}/vc"
@@ -55,8 +55,13 @@ def virtual_cluster(nodes: int, *options: str) -> Iterator[str]:
         subprocess.run(create, check=True)
         yield base
     finally:
-        subprocess.run([*tool, "destroy", base], check=False, stdout=subprocess.DEVNULL)
-        shutil.rmtree(parent, ignore_errors=True)
+        left = os.environ.get(LEFT)
+        ending = "stop" if left else "destroy"
+        subprocess.run([*tool, ending, base], check=False, stdout=subprocess.DEVNULL)
+        if left:
+            shutil.move(parent, left)
+        else:
+            shutil.rmtree(parent, ignore_errors=True)
 
 
 # What the processes of the cluster have used.

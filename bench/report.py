@@ -2,6 +2,7 @@
 
 A program of this directory prints its figures by `row`.  Where the variable
 GANETI_BENCH_RECORD names a file, each is added to it as a line of JSON, with the machine's load.
+Where GANETI_BENCH_LEFT names a directory, clusters are left there, stopped.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Final, TypeAlias
 
 RECORD: Final = "GANETI_BENCH_RECORD"
+LEFT: Final = "GANETI_BENCH_LEFT"
 HEAD: Final = "reached"  # the title of a column, and no figure
 Point: TypeAlias = tuple[str, float, float]
 """The curve ("PICTURE: SERIES") and x and y on it."""

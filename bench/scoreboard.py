@@ -4,6 +4,10 @@
 `SECTIONS` has the programs, the arguments of the whole form and those of the quick one.  The whole
 form takes half an hour on two cores, and its figures are worth something on a quiet machine only:
 each row has the load at its moment.  The quick form shows within minutes that all of it works.
+What sections measured that are not run now stays in the table.
+
+Clusters are not removed before the end: for minutes after thousands of files were, ext4 makes new
+ones slowly, as it passes over their inodes one by one, and a job makes a file on each candidate.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,7 +25,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from report import RECORD, Figure
+from report import LEFT, RECORD, Figure
 
 HERE: Final = Path(__file__).resolve().parent
 
@@ -54,11 +59,11 @@ SECTIONS: Final = (
 )
 
 
-def run(section: Section, arguments: str, record: str) -> int:
+def run(section: Section, arguments: str, record: str, left: str) -> int:
     """Run one program; what it prints goes to the terminal."""
     print(f"--- {section.title}: bench/{section.program}.py {arguments}".rstrip(), flush=True)
     argv = [sys.executable, str(HERE / f"{section.program}.py"), *arguments.split()]
-    environment = {**os.environ, RECORD: record}
+    environment = {**os.environ, RECORD: record, LEFT: left}
     return subprocess.run(argv, env=environment, check=False).returncode
 
 
@@ -66,6 +71,15 @@ def figures_in(path: str) -> list[Figure]:
     """Return what the program recorded."""
     with open(path, encoding="utf-8") as file:
         return [Figure(**json.loads(line)) for line in file]
+
+
+def known_in(directory: Path) -> dict[str, list[Figure]]:
+    """Return the table that is there, by the title of the section."""
+    known: dict[str, list[Figure]] = {}
+    path = directory / "figures.json"
+    for row in json.loads(path.read_text(encoding="utf-8")) if path.exists() else ():
+        known.setdefault(row.pop("section"), []).append(Figure(**row))
+    return known
 
 
 def markdown(found: Iterable[tuple[str, Figure]], curves: Iterable[str]) -> str:
@@ -144,17 +158,21 @@ def main() -> int:
     parser.add_argument("--into", default="build/performance", help="directory of the table")
     parser.add_argument("sections", nargs="*", help=", ".join(each.program for each in SECTIONS))
     options = parser.parse_args()
-    found: list[tuple[str, Figure]] = []
+    known = known_in(Path(options.into))
     failed = []
+    left = tempfile.mkdtemp(prefix="bench-left-")
     for section in SECTIONS:
         arguments = section.quick if options.quick else section.whole
         if arguments is None or (options.sections and section.program not in options.sections):
             continue
         with tempfile.NamedTemporaryFile(prefix="bench-") as record:
-            if run(section, arguments, record.name):
+            if run(section, arguments, record.name, left):
                 failed.append(section.program)
-            found += [(section.title, each) for each in figures_in(record.name)]
+            known[section.title] = figures_in(record.name)
+        titles = [each.title for each in SECTIONS]
+        found = [(title, each) for title in titles for each in known.get(title, ())]
         write(found, Path(options.into))  # what is there counts if a later one is cut off
+    shutil.rmtree(left)
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
