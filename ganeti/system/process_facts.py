@@ -114,7 +114,7 @@ def name_of(pid: int) -> str:
 
 @contextlib.contextmanager
 def signals_wait(numbers: Iterable[int]) -> Iterator[None]:
-    """Let signals that this process is sent wait until the end of the block; for the main thread."""
+    """Let signals that the main thread is sent wait until the end of the block."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield

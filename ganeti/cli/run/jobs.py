@@ -119,6 +119,14 @@ def changes(context: Context, job_id: JobId) -> Iterator[JobChange]:
     """
     if job_id not in context.waiting_for:
         context.waiting_for.append(job_id)
+    for change in _changes(context, job_id):
+        has_ended = change.fields is not None and change.fields[0] in FINAL_STATUSES
+        if has_ended and job_id in context.waiting_for:
+            context.waiting_for.remove(job_id)
+        yield change
+
+
+def _changes(context: Context, job_id: JobId) -> Iterator[JobChange]:
     previous: list[object] | None = None
     serial: int | None = None
     noticed: set[str] = set()
@@ -147,11 +155,8 @@ def changes(context: Context, job_id: JobId) -> Iterator[JobChange]:
             notice(f"Job {job_id} is held by job filter {rule}; 'gnt-filter info {rule}' shows it")
         if change.log_entries:
             serial = max(entry.serial for entry in change.log_entries)
-        has_ended = bool(previous) and previous[0] in FINAL_STATUSES
-        if has_ended and job_id in context.waiting_for:
-            context.waiting_for.remove(job_id)
         yield change
-        if has_ended:
+        if previous and previous[0] in FINAL_STATUSES:
             return
 
 
