@@ -17,7 +17,7 @@ OTHER_ADDRESS = f"{NETWORK}101"
 PASSWORD = "not-a-secret"
 MERGE = "/opt/ganeti/bin/cluster-merge"
 GUEST, IDLE = "guest.example.com", "idle.example.com"
-QEMU = "pgrep --full qemu-system"
+QEMU = "pgrep --full '[q]emu-system'"  # not the shell that looks
 NO_SYSRQ = "/proc/sysrq-trigger does not exist"  # in a container
 
 
@@ -103,8 +103,9 @@ def test_one_that_was_killed_is_taken_back(rig: Containers) -> None:
     own, _, other, fourth = rig.machines
     before = [keys_of(machine) for machine in rig.machines]
     guest = fourth.run(QEMU)
-    command = f"{MERGE} --groups=rename {OTHER} > /root/merge.log 2>&1 & echo $!"
-    pid = own.run(command, f"{PASSWORD}\n").strip()
+    own.run("cat > /root/password", f"{PASSWORD}\n")
+    command = f"{MERGE} --groups=rename {OTHER} < /root/password > /root/merge.log 2>&1 & echo $!"
+    pid = own.run(command).strip()
     fourth.wait_until(f"! {QEMU}")  # the instances are stopped
     own.run(f"kill -KILL {pid}")
     refused(merge(own, "--groups=rename", "elsewhere"), "was cut off")
