@@ -42,6 +42,7 @@ JOB_PROCESSES = "job processes"
 TEMPLATE = "gnt-job-nursery"
 NODE_CALLS = "node daemons' children"
 BURST = 200
+IDLE_CPU_S = 0.03  # within a second
 
 
 @contextmanager
@@ -247,6 +248,16 @@ def measure_many(client: LuxiClient, base: str) -> None:
             row(f"  {name}", f"{cpu_s / BURST * 1000:.1f} ms")
 
 
+def settle(base: str) -> None:
+    """Wait until the cluster has nothing more to do: a new configuration is read by all daemons."""
+    used_s = 1.0
+    while used_s > IDLE_CPU_S:
+        daemons = processes_of(base)
+        before_s = sum(cpu_by_daemon(daemons).values())
+        time.sleep(1.0)
+        used_s = sum(cpu_by_daemon(daemons).values()) - before_s
+
+
 def show_memory(base: str) -> None:
     """Print what the processes hold."""
     print("memory: resident, and proportional share")
@@ -281,7 +292,7 @@ def run(base: str, jobs: int, instances: int) -> None:
             grow(paths, count)
         with LuxiClient(paths) as client:
             measure_latency(client, 5, 0.2)  # connections, caches
-            time.sleep(1.0)
+            settle(base)
             median_ms = measure_one_at_a_time(client, jobs, median_ms)
             measure_many(client, base)
     time.sleep(1.0)

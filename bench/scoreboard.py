@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -159,8 +159,21 @@ def main() -> int:
     parser.add_argument("sections", nargs="*", help=", ".join(each.program for each in SECTIONS))
     options = parser.parse_args()
     known = known_in(Path(options.into))
-    failed = []
     left = tempfile.mkdtemp(prefix="bench-left-")
+    try:
+        failed = measure(options, known, left)
+    finally:
+        shutil.rmtree(left)
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def measure(
+    options: argparse.Namespace, known: dict[str, list[Figure]], left: str
+) -> Sequence[str]:
+    """Run the sections that are wanted, and write the table after each; returns what failed."""
+    failed = []
     for section in SECTIONS:
         arguments = section.quick if options.quick else section.whole
         if arguments is None or (options.sections and section.program not in options.sections):
@@ -172,10 +185,7 @@ def main() -> int:
         titles = [each.title for each in SECTIONS]
         found = [(title, each) for title in titles for each in known.get(title, ())]
         write(found, Path(options.into))  # what is there counts if a later one is cut off
-    shutil.rmtree(left)
-    if failed:
-        print(f"failed: {', '.join(failed)}", file=sys.stderr)
-    return 1 if failed else 0
+    return failed
 
 
 if __name__ == "__main__":
