@@ -15,7 +15,7 @@ from rig.installed import commands
 OTHER = "other.example.com"
 OTHER_ADDRESS = f"{NETWORK}101"
 PASSWORD = "not-a-secret"
-MERGE = "/opt/ganeti/bin/cluster-merge"
+MERGE = "/opt/ganeti/lib/ganeti/tools/cluster-merge"
 GUEST, IDLE = "guest.example.com", "idle.example.com"
 QEMU = "pgrep --full '[q]emu-system'"  # not the shell that looks
 NO_SYSRQ = "/proc/sysrq-trigger does not exist"  # in a container
