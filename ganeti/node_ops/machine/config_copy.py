@@ -2,8 +2,7 @@
 
 The master sends the whole file, or the parts in which it differs from the one that this daemon
 wrote or compared last; a file that somebody else has touched since is not patched, but sent as a
-whole.  A
-master that keeps a journal sends its records first, and the file follows.
+whole.  A master that keeps a journal sends its records first, and the file follows.
 
 Source: ARCHITECTURE, invariants 4 and 8.
 """
