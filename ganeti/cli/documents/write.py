@@ -22,11 +22,13 @@ from typing import Final
 from msgspec import Struct
 
 from ganeti.base.daemons import PERIODIC, daemon_of
+from ganeti.cli.declaration.parser import USAGE_EXIT
 from ganeti.cli.declaration.program import Program
 from ganeti.cli.documents import storage
 from ganeti.cli.documents.completion import completion_script
 from ganeti.cli.documents.manual import SECTION, Entry, Section, daemon_page, manual_page, tool_page
 from ganeti.cli.programs import PROGRAMS, TOOLS
+from ganeti.cli.run.failures import EXIT_SUCCESS
 from ganeti.collectors import metrics
 from ganeti.collectors.registry import COLLECTORS
 from ganeti.daemon.options import Option, options_of
@@ -55,6 +57,11 @@ _METRICS_PATH: Final = "doc/metrics.md"
 _STORAGE_PATH: Final = "doc/storage.md"
 _COMPLETION_PATH: Final = "doc/examples/bash_completion"
 _CHECKOUT: Final = Path(__file__).resolve().parents[3]
+_USAGE: Final = """\
+usage: make-docs [DIRECTORY]
+
+Writes manual pages, tables of the book and completion; without a directory into this checkout.
+"""
 _PROSE: Final = _CHECKOUT / "doc" / "manual"
 
 
@@ -115,7 +122,12 @@ def _flags(option: Option) -> str:
 
 def main() -> int:
     """Write everything; the argument is the directory of the checkout."""
-    root = Path(sys.argv[1]) if len(sys.argv) > 1 else _CHECKOUT
+    words = sys.argv[1:]
+    if len(words) > 1 or any(word.startswith("-") for word in words):
+        is_wish = words in (["-h"], ["--help"])
+        (sys.stdout if is_wish else sys.stderr).write(_USAGE)
+        return EXIT_SUCCESS if is_wish else USAGE_EXIT
+    root = Path(words[0]) if words else _CHECKOUT
     for path, content in documents().items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(content, encoding="utf-8")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ganeti.base.errors import NotMasterError, OpPrereqError, wrong_state
+from ganeti.base.errors import ErrorCode, NotMasterError, OpPrereqError, wrong_state
 from ganeti.base.paths import Paths
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, ArgKind, Context, Options, opt
 from ganeti.cli.declaration.program import DEBUG, single_program
@@ -53,6 +53,8 @@ def merge(context: Context, options: Options, args: list[str]) -> int:
     at_work = note.load(paths)
     if options.dry_run:
         _check_dry_run(options, at_work)
+    if options.lost_nodes:
+        _give_up(context, at_work, options.lost_nodes)
     if options.rollback:
         return _roll_back(context, options, at_work, args)
     status, merged = EXIT_SUCCESS, list[str]()
@@ -96,6 +98,29 @@ def _check_here(paths: Paths) -> None:
         raise wrong_state(
             "high availability is on; switch it off meanwhile ('gnt-cluster ha-disable')"
         )
+
+
+def _give_up(context: Context, journal: Journal | None, names: Sequence[str]) -> None:
+    """Have a merge that was cut off do without nodes that will not come back."""
+    if journal is None:
+        raise wrong_state("no merge was cut off, so it misses no node")
+    known = [each.name for each in journal.nodes]
+    for name in names:
+        if name not in (*known, *journal.lost):
+            text = f"the merge of {journal.given} needs no node {name}, but {', '.join(known)}"
+            raise OpPrereqError(text, ErrorCode.NOENT)
+        if name == journal.master and journal.is_undoable:
+            raise wrong_state(
+                f"without {name}, the master of {journal.cluster}, the merge neither goes on nor"
+                " can it be taken back; it has to come back first"
+            )
+    for name in {*names} & {*journal.let_in}:
+        context.write(
+            f"Node {name} lets this node's key in; should it come back all the same, remove that"
+            " from /root/.ssh/authorized_keys there"
+        )
+    journal.give_up(names)
+    note.save(context.paths, journal)
 
 
 def _roll_back(context: Context, options: Options, journal: Journal | None, args: list[str]) -> int:
@@ -293,6 +318,11 @@ of the cluster that stays.""",
         opt.flag("--skip-stop-instances", "let the other cluster's instances run on"),
         opt.flag("--dry-run", "tell what is in the way, touch nothing"),
         opt.flag("--rollback", "take back a merge that was cut off"),
+        opt.commas(
+            "--lost-nodes=NODES",
+            "the merge that was cut off goes on, or is taken back, without these nodes of the"
+            " other cluster, which will not come back",
+        ),
         opt.unflag("--no-ssh-key-check", "accept unknown SSH host keys"),
     ),
     examples=(

@@ -6,6 +6,7 @@ or is taken back, from there.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -37,7 +38,8 @@ class Journal(msgspec.Struct, kw_only=True):
 
     Attributes:
         given: the name by which the other cluster was given.
-        nodes: those of the other cluster that are not offline.
+        nodes: those of the other cluster that are not offline, nor lost.
+        lost: those that will not come back.
         own_key: the public key that they let in.
         earlier: the clusters that the same command has merged before, as they were given.
         let_in: the nodes that did not let it in before, and may do so now.
@@ -63,6 +65,7 @@ class Journal(msgspec.Struct, kw_only=True):
     known_hosts: str = ""
     identity: str = ""
     expected: dict[str, list[str]]
+    lost: list[str] = []
     earlier: list[str] = []
     running: list[str] = []
     let_in: list[str] = []
@@ -72,6 +75,13 @@ class Journal(msgspec.Struct, kw_only=True):
     begun: str = ""
     done: list[str] = []
     is_undoing: bool = False
+
+    def give_up(self, names: Iterable[str]) -> None:
+        """Do nothing more on nodes; those that this cluster has by then are set offline."""
+        self.lost = sorted({*self.lost, *names})
+        self.nodes = [each for each in self.nodes if each.name not in self.lost]
+        self.let_in = [name for name in self.let_in if name not in self.lost]
+        self.pauses = {name: self.pauses[name] for name in self.pauses if name not in self.lost}
 
     @property
     def begun_or_done(self) -> set[str]:

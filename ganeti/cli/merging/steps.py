@@ -88,6 +88,10 @@ class Merge:
             Step(f"{JOIN}:{each.name}", f"Taking node {each.name} in", self._joining(each))
             for each in self.journal.nodes
         ]
+        lost = [
+            Step(f"offline:{each}", f"Setting node {each} offline", self._set_offline(each))
+            for each in self.journal.lost
+        ]
         return [
             Step("keys", f"Letting this node's key in on the nodes of {name}", *self._keys()),
             Step("watchers", "Pausing the watchers", self._pause, self._resume),
@@ -99,6 +103,7 @@ class Merge:
             Step("stop", f"Stopping the master's daemons of {here}", self._stop, self._start),
             Step("config", "Merging the configurations", self._write, self._restore),
             Step("start", "Starting the master's daemons", self._start_alone, self._stop),
+            *lost,
             *joins,
             Step("redist", "Distributing the configuration", self._distribute),
             Step("restart", "Restarting the master's daemons", self._restart),
@@ -367,6 +372,9 @@ class Merge:
 
         return join
 
+    def _set_offline(self, name: str) -> Callable[[], None]:
+        return lambda: self._job(OpNodeSetParams, node_name=name, offline=True)
+
     def _is_new(self, name: str) -> bool:
         return _cleaned(name) not in self.journal.done
 
@@ -481,6 +489,6 @@ def taken_back(merge: Merge) -> Iterator[None]:
             more = second.message if isinstance(second, GenericError) else str(second)
             raise OpExecError(
                 f"it could not be taken back either: {more}; put that right and run"
-                f" '{NAME} --rollback'"
+                f" '{NAME} --rollback', with --lost-nodes if a node will not come back"
             ) from err
         raise OpExecError("the merge was taken back; both clusters are as before") from err

@@ -128,7 +128,8 @@ def errors_of(context: Context) -> str:
 
 
 def options(**given: object) -> Options:
-    return Options({"verbose": False, "dry_run": False, "rollback": False, **given})
+    wishes = {"verbose": False, "dry_run": False, "rollback": False, "lost_nodes": []}
+    return Options({**wishes, **given})
 
 
 @dataclass
@@ -430,3 +431,51 @@ def test_after_a_cut_all_clusters_are_merged_that_are_not_yet(
     saved(master, earlier=["first"])
     command.merge(master.context, options(), ["first", "second", "other", "third"])
     assert looked_at == ["second", "third"]
+
+
+def test_a_merge_is_taken_back_without_a_node_that_is_lost(
+    master: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "_resume", lambda _c, _o, journal: master.merge(journal))
+    master.site.let_in(OWN_KEY, *NODES)
+    pauses = dict.fromkeys(("", *NODES))
+    saved(master, done=["keys", "watchers"], let_in=list(NODES), pauses=pauses)
+    master.site.down = {NODES[1]}
+    with pytest.raises(OpExecError, match=r"on n2.*No route to host"):
+        command.merge(master.context, options(rollback=True), [])
+    for lost, why in (
+        ("n9.example.com", "needs no node n9.example.com, but n1.example.com, n2.example.com"),
+        (NODES[0], "without n1.example.com, the master of other.example.com, the merge neither"),
+    ):
+        with pytest.raises(OpPrereqError, match=why):
+            command.merge(master.context, options(rollback=True, lost_nodes=[lost]), [])
+    assert note.load(master.context.paths) is not None
+    command.merge(master.context, options(rollback=True, lost_nodes=[NODES[1]]), [])
+    assert note.load(master.context.paths) is None
+    assert [master.site.keys_of(name) for name in NODES] == [[], [OWN_KEY], []]
+    out = master.context.terminal._out
+    assert isinstance(out, io.StringIO)
+    assert "Node n2.example.com lets this node's key in" in out.getvalue()
+    with pytest.raises(OpPrereqError, match="no merge was cut off"):
+        command.merge(master.context, options(lost_nodes=[NODES[1]]), [])
+
+
+def test_it_goes_on_without_a_node_that_is_lost_and_sets_that_offline(
+    master: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans = []
+
+    def finish(_context: Context, _options: Options, journal: Journal) -> int:
+        plans.append([step.name for step in master.merge(journal).plan()])
+        return 0
+
+    monkeypatch.setattr(command, "_finish", finish)
+    monkeypatch.setattr(command, "_look", lambda *_: [])
+    saved(master, done=["start", f"join:{NODES[1]}"], begun=f"join:{NODES[0]}")
+    command.merge(master.context, options(lost_nodes=[NODES[0]]), [])
+    command.merge(master.context, options(lost_nodes=[NODES[0]]), [])  # cut off, and said again
+    for plan in plans:
+        start = plan.index("start")
+        assert plan[start : start + 5] == [
+            *("start", f"offline:{NODES[0]}", f"join:{NODES[1]}", f"join:{NODES[2]}", "redist")
+        ]

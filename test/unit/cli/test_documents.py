@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
+from ganeti.cli.documents import write
 from ganeti.cli.documents.manual import escape, manual_page
 from ganeti.cli.documents.write import documents, tools
 from ganeti.cli.programs import PROGRAMS
@@ -77,3 +79,18 @@ def test_documents_in_the_tree_are_those_of_the_tables() -> None:
         if not (root / path).exists() or (root / path).read_text(encoding="utf-8") != content
     ]
     assert stale == [], "run 'make docs'"
+
+
+@pytest.mark.parametrize(("words", "status"), [(["--help"], 0), (["--into=x"], 2), (["a", "b"], 2)])
+def test_an_option_is_no_directory(
+    words: list[str],
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["make-docs", *words])
+    assert write.main() == status
+    assert "usage: make-docs [DIRECTORY]" in "".join(capsys.readouterr())
+    assert list(tmp_path.iterdir()) == []
