@@ -37,8 +37,9 @@ CODE_LINES_MAX = {
     # with addresses of IPv6, lists of directories, and names that columns can hold
     "base": 850,
     "bootstrap": 1_900,
-    # with the look for out-of-band helpers before nodes are marked offline
-    "cli": 16_190,
+    # with the look for out-of-band helpers before nodes are marked offline, and merges without nodes
+    # that are lost
+    "cli": 16_300,
     "clients": 1_850,
     "collectors": 1_315,
     "config": 4_180,
