@@ -112,15 +112,20 @@ def test_the_password_opens_the_other_master_and_its_key_the_other_nodes(rig: Co
     assert PASSWORD not in own.run("cat /var/log/ganeti/*.log")
 
 
+def kill_one(own: Machine, fourth: Machine) -> None:
+    """Begin a merge, and kill the tool when the instances are stopped."""
+    own.run("cat > /root/password", f"{PASSWORD}\n")
+    command = f"{MERGE} --groups=rename {OTHER} < /root/password > /root/merge.log 2>&1 & echo $!"
+    pid = own.run(command).strip()
+    fourth.wait_until(f"! {QEMU}")
+    own.run(f"kill -KILL {pid}")
+
+
 def test_one_that_was_killed_is_taken_back(rig: Containers) -> None:
     own, _, other, fourth = rig.machines
     before = [keys_of(machine) for machine in rig.machines]
     guest = fourth.run(QEMU)
-    own.run("cat > /root/password", f"{PASSWORD}\n")
-    command = f"{MERGE} --groups=rename {OTHER} < /root/password > /root/merge.log 2>&1 & echo $!"
-    pid = own.run(command).strip()
-    fourth.wait_until(f"! {QEMU}")  # the instances are stopped
-    own.run(f"kill -KILL {pid}")
+    kill_one(own, fourth)
     refused(merge(own, "--groups=rename", "elsewhere"), "was cut off")
     assert keys_of(fourth) != before[3]
     found = merge(own, "--rollback", password=PASSWORD)
@@ -129,6 +134,25 @@ def test_one_that_was_killed_is_taken_back(rig: Containers) -> None:
     assert fourth.wait_until(QEMU) != guest
     for master, count in ((own, 2), (other, 2)):
         assert len(nodes_of(master)) == count
+        assert_healthy(master)
+
+
+def test_it_is_taken_back_without_a_node_that_is_lost(rig: Containers) -> None:
+    own, _, other, fourth = rig.machines
+    before = [keys_of(machine) for machine in rig.machines]
+    kill_one(own, fourth)
+    rig.pull_plug(fourth)
+    refused(merge(own, "--rollback", password=PASSWORD), fourth.name)
+    found = merge(own, "--rollback", f"--lost-nodes={fourth.name}", password=PASSWORD)
+    assert found.status == 0, found
+    assert f"Node {fourth.name} lets this node's key in" in found.out
+    assert [keys_of(machine) for machine in rig.machines[:3]] == before[:3]
+    rig.start(fourth)  # all the same
+    fourth.wait_until("systemctl is-system-running --quiet")
+    fourth.run("ip link add br0 type bridge && ip link set br0 up")
+    fourth.run("cat > /root/.ssh/authorized_keys", "\n".join(before[3]) + "\n")
+    other.run(f"gnt-instance start {GUEST}")
+    for master in (own, other):
         assert_healthy(master)
 
 

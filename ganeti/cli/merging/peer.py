@@ -53,12 +53,14 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         names: of instances.
         until: of the watcher's pause.
         is_master: the node is the master of its cluster.
+        lost: nodes that will not come back.
     """
 
     keys: list[str] = []
     names: list[str] = []
     until: float | None = None
     is_master: bool = False
+    lost: list[str] = []
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -164,9 +166,11 @@ def _stop_instances(context: Context, options: Options, _ask: Ask) -> Answer:
 
 
 def _start_instances(context: Context, options: Options, ask: Ask) -> Answer:
-    """Start those that ran before, and do not."""
-    running, known = set(_running(context)), set(_names(context))
-    names = [name for name in ask.names if name in known - running]
+    """Start those that ran before, and do not, but for those of nodes that are lost."""
+    running = set(_running(context))
+    rows = context.client.query_instances([], ["name", "pnode"])
+    left = {str(name) for name, primary in rows if primary not in ask.lost} - running
+    names = [name for name in ask.names if name in left]
     _run(context, options, [OpInstanceStartup(instance_name=name) for name in names])
     return Answer(running=names)
 
@@ -205,10 +209,6 @@ def _start_daemons(context: Context, _options: Options, ask: Ask) -> Answer:
 def _running(context: Context) -> list[str]:
     rows = context.client.query_instances([], ["name", "oper_state"])
     return [str(name) for name, runs in rows if runs is True]
-
-
-def _names(context: Context) -> list[str]:
-    return [str(name) for [name] in context.client.query_instances([], ["name"])]
 
 
 def _run(context: Context, options: Options, opcodes: Sequence[OpCode]) -> None:

@@ -254,7 +254,8 @@ class Merge:
 
         def start() -> None:
             if not self.journal.wishes.keeps_running:
-                self._ask_master("start-instances", names=self.journal.running)
+                named = {"names": self.journal.running, "lost": self.journal.lost}
+                self._ask_master("start-instances", **named)
 
         return stop, start
 
