@@ -43,6 +43,7 @@ TEMPLATE = "gnt-job-nursery"
 NODE_CALLS = "node daemons' children"
 BURST = 200
 IDLE_CPU_S = 0.03  # within a second
+SETTLE_S_MAX = 60.0
 
 
 @contextmanager
@@ -250,8 +251,8 @@ def measure_many(client: LuxiClient, base: str) -> None:
 
 def settle(base: str) -> None:
     """Wait until the cluster has nothing more to do: a new configuration is read by all daemons."""
-    used_s = 1.0
-    while used_s > IDLE_CPU_S:
+    used_s, until_s = 1.0, time.monotonic() + SETTLE_S_MAX
+    while used_s > IDLE_CPU_S and time.monotonic() < until_s:
         daemons = processes_of(base)
         before_s = sum(cpu_by_daemon(daemons).values())
         time.sleep(1.0)
