@@ -16,6 +16,9 @@ from rig.containers import (
     Answer,
     Containers,
     Machine,
+    add_bridge,
+    assert_healthy,
+    assert_well,
     containers,
 )
 from rig.installed import commands
@@ -26,7 +29,6 @@ PASSWORD = "not-a-secret"
 MERGE = "/opt/ganeti/lib/ganeti/tools/cluster-merge"
 GUEST, IDLE = "guest.example.com", "idle.example.com"
 QEMU = "pgrep --full '[q]emu-system'"  # not the shell that looks
-NO_SYSRQ = "/proc/sysrq-trigger does not exist"  # in a container
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,7 @@ def rig(installed: Path) -> Iterator[Containers]:
             for command in commands("prepare"):
                 machine.run(command)
             machine.run("cat >> /etc/hosts", f"{OTHER_ADDRESS} {OTHER}\n")
-            machine.run("ip link add br0 type bridge && ip link set br0 up")
+            add_bridge(machine)
         own, second, other, fourth = running.machines
         make_cluster(own, CLUSTER_NAME, second)
         make_cluster(other, OTHER, fourth)
@@ -69,17 +71,6 @@ def refused(found: Answer, *texts: str) -> None:
     assert found.status == 1, found
     assert all(text in found.err for text in texts), found
     assert "Traceback" not in found.err, found
-
-
-def assert_healthy(machine: Machine) -> None:
-    assert_well(machine.try_run("gnt-cluster verify"))
-
-
-def assert_well(found: Answer) -> None:
-    """Nothing is missing but what no container has."""
-    errors = [line for line in (found.out + found.err).splitlines() if "ERROR" in line]
-    assert errors, "verify has looked"
-    assert [line for line in errors if NO_SYSRQ not in line] == []
 
 
 def keys_of(machine: Machine) -> list[str]:
@@ -149,7 +140,7 @@ def test_it_is_taken_back_without_a_node_that_is_lost(rig: Containers) -> None:
     assert [keys_of(machine) for machine in rig.machines[:3]] == before[:3]
     rig.start(fourth)  # all the same
     fourth.wait_until("systemctl is-system-running --quiet")
-    fourth.run("ip link add br0 type bridge && ip link set br0 up")
+    add_bridge(fourth)
     fourth.run("cat > /root/.ssh/authorized_keys", "\n".join(before[3]) + "\n")
     other.run(f"gnt-instance start {GUEST}")
     for master in (own, other):

@@ -11,15 +11,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rig.containers import MASTER_ADDRESS, Containers, Machine, containers
+from rig.containers import (
+    MASTER_ADDRESS,
+    Containers,
+    Machine,
+    add_bridge,
+    assert_healthy,
+    containers,
+)
 from rig.installed import commands
 
 from ganeti.base.daemons import DAEMONS, Place
 
 NODE_DAEMONS = {d.name for d in DAEMONS if d.place is Place.NODE and not d.only_with}
 MASTER_DAEMONS = {daemon.name for daemon in DAEMONS if daemon.place is Place.MASTER}
-# A container may not restart the machine it runs on.
-NO_SYSRQ = "/proc/sysrq-trigger does not exist"
 WATCHDOG_S = 60.0  # of each unit
 QEMU = "pgrep --full qemu-system"
 
@@ -34,21 +39,11 @@ def rig(installed: Path) -> Iterator[Containers]:
         yield running
 
 
-def add_bridge(machine: Machine) -> None:
-    machine.run("ip link add br0 type bridge && ip link set br0 up")
-
-
 def active(machine: Machine) -> set[str]:
     units = machine.run(
         "systemctl list-units --state=active --no-legend --plain 'ganeti-*.service'"
     )
     return {line.split()[0].removesuffix(".service") for line in units.splitlines()}
-
-
-def assert_healthy(machine: Machine) -> None:
-    found = machine.try_run("gnt-cluster verify")
-    errors = [line for line in (found.out + found.err).splitlines() if "ERROR" in line]
-    assert [line for line in errors if NO_SYSRQ not in line] == []
 
 
 def all_healthy(machine: Machine) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from rig import packages
-from rig.containers import CLUSTER_NAME, Containers, Machine, containers
+from rig.containers import CLUSTER_NAME, Containers, Machine, assert_healthy, containers
 
 from ganeti.base.daemons import DAEMONS
 
@@ -25,7 +25,6 @@ ADD = (
 )
 USERS = {daemon.name: daemon.user for daemon in DAEMONS if not daemon.only_with}
 QEMU = "pgrep --full ^/usr/bin/qemu-system"
-NO_SYSRQ = "sysrq-trigger"  # a container may not restart the machine it runs on
 # The programs of an unpacked package.
 UNPACKED = (
     "PYTHONPATH=$(echo /root/new/usr/lib/ganeti-python/lib/python3.*/site-packages)"
@@ -50,12 +49,6 @@ def all_healthy(machine: Machine) -> None:
     """Wait until no unit is starting any more, and none has failed."""
     machine.wait_until("systemctl is-system-running | grep -qv -e starting -e initializing")
     assert machine.run("systemctl list-units --failed --plain --no-legend") == ""
-
-
-def assert_healthy(machine: Machine) -> None:
-    found = machine.try_run("gnt-cluster verify")
-    errors = [line for line in (found.out + found.err).splitlines() if "ERROR" in line]
-    assert [line for line in errors if NO_SYSRQ not in line] == []
 
 
 def statuses(machine: Machine) -> list[str]:

@@ -34,6 +34,7 @@ NAMESPACE: Final = "gnt"
 NAMESPACES: Final = "/run/netns"
 _CONTROL_GROUPS: Final = "/sys/fs/cgroup"
 _networks = itertools.count(1)
+_NO_SYSRQ: Final = "sysrq-trigger"  # a container may not restart the machine it runs on
 _SSH_OPTIONS: Final = (
     *("-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no"),
     *("-o", "UserKnownHostsFile=/dev/null"),
@@ -136,6 +137,22 @@ class Machine:
     def console(self) -> str:
         """Return the end of what the machine printed."""
         return self.log.read_text(errors="replace")[-2000:] if self.log.exists() else ""
+
+
+def add_bridge(machine: Machine) -> None:
+    """Give a machine the bridge of its guests."""
+    machine.run("ip link add br0 type bridge && ip link set br0 up")
+
+
+def assert_healthy(machine: Machine) -> None:
+    """Have a cluster verified by its master."""
+    assert_well(machine.try_run("gnt-cluster verify"))
+
+
+def assert_well(verified: Answer) -> None:
+    """Check that a verification found nothing but what no container has."""
+    errors = [line for line in (verified.out + verified.err).splitlines() if "ERROR" in line]
+    assert [line for line in errors if _NO_SYSRQ not in line] == []
 
 
 class Network:

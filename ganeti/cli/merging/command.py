@@ -53,14 +53,15 @@ def merge(context: Context, options: Options, args: list[str]) -> int:
     at_work = note.load(paths)
     if options.dry_run:
         _check_dry_run(options, at_work)
-    if options.lost_nodes:
-        _give_up(context, at_work, options.lost_nodes)
+    if options.lost_nodes and at_work is None:
+        raise wrong_state("no merge was cut off, so it misses no node")
     if options.rollback:
         return _roll_back(context, options, at_work, args)
     status, merged = EXIT_SUCCESS, list[str]()
     if at_work is not None:
         if at_work.is_undoing or (args and at_work.given not in args):
             raise wrong_state(at_work.way_out)
+        _give_up(context, at_work, options.lost_nodes or [])
         context.write(f"Going on with the merge of {at_work.given}")
         status = _finish(context, options, at_work)
         merged = [*at_work.earlier, at_work.given]
@@ -100,10 +101,8 @@ def _check_here(paths: Paths) -> None:
         )
 
 
-def _give_up(context: Context, journal: Journal | None, names: Sequence[str]) -> None:
+def _give_up(context: Context, journal: Journal, names: Sequence[str]) -> None:
     """Have a merge that was cut off do without nodes that will not come back."""
-    if journal is None:
-        raise wrong_state("no merge was cut off, so it misses no node")
     known = [each.name for each in journal.nodes]
     for name in names:
         if name not in (*known, *journal.lost):
@@ -119,8 +118,9 @@ def _give_up(context: Context, journal: Journal | None, names: Sequence[str]) ->
             f"Node {name} lets this node's key in; should it come back all the same, remove that"
             " from /root/.ssh/authorized_keys there"
         )
-    journal.give_up(names)
-    note.save(context.paths, journal)
+    if names:
+        journal.give_up(names)
+        note.save(context.paths, journal)
 
 
 def _roll_back(context: Context, options: Options, journal: Journal | None, args: list[str]) -> int:
@@ -128,12 +128,13 @@ def _roll_back(context: Context, options: Options, journal: Journal | None, args
         raise wrong_state("no merge was cut off, so there is nothing to take back")
     if args and args != [journal.given]:
         raise OpPrereqError(f"the merge that was cut off is that of {journal.given}")
-    at_work = _resume(context, options, journal)
     if not journal.is_undoable:
         raise wrong_state(
             f"nodes of {journal.cluster} have been taken in already, so it cannot be taken back"
             f" any more; {NAME} {journal.given} goes on"
         )
+    _give_up(context, journal, options.lost_nodes or [])
+    at_work = _resume(context, options, journal)
     with told_if_interrupted(at_work):
         at_work.undo()
     context.write("The merge was taken back; both clusters are as before.")

@@ -351,11 +351,15 @@ def test_its_jobs_are_never_dry_runs(world: World) -> None:
             raise OpExecError("no more")
 
     world.context._client = Queue()
-    merge = world.merge(world.journal())
+    merge = world.merge(world.journal(lost=[NODES[1]]))
     merge.options = options(dry_run=True)
-    with pytest.raises(OpExecError):
-        merge._distribute()
-    assert "dry_run" not in submitted[0]
+    [offline] = [step for step in merge.plan() if step.name == f"offline:{NODES[1]}"]
+    for do in (merge._distribute, offline.do):
+        with pytest.raises(OpExecError):
+            do()
+    assert all("dry_run" not in wire for wire in submitted)
+    assert submitted[1]["OP_ID"] == "OP_NODE_SET_PARAMS"
+    assert (submitted[1]["node_name"], submitted[1]["offline"]) == (NODES[1], True)
 
 
 # What a cut leaves.
@@ -449,7 +453,10 @@ def test_a_merge_is_taken_back_without_a_node_that_is_lost(
     ):
         with pytest.raises(OpPrereqError, match=why):
             command.merge(master.context, options(rollback=True, lost_nodes=[lost]), [])
-    assert note.load(master.context.paths) is not None
+    before = note.load(master.context.paths)
+    with pytest.raises(OpPrereqError, match="that was cut off is that of other"):
+        command.merge(master.context, options(rollback=True, lost_nodes=[NODES[1]]), ["else"])
+    assert note.load(master.context.paths) == before is not None, "a refused command changes it not"
     command.merge(master.context, options(rollback=True, lost_nodes=[NODES[1]]), [])
     assert note.load(master.context.paths) is None
     assert [master.site.keys_of(name) for name in NODES] == [[], [OWN_KEY], []]
