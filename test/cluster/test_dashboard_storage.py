@@ -32,9 +32,23 @@ def row(page: Browser, *words: str) -> str:
     return next((each for each in rows if all(word in each for word in words)), "")
 
 
+def takes_new_disks(page: Browser, unit: str, node: str) -> str:
+    """Return what the row of a physical volume says of new disks."""
+    script = (
+        "return [...document.querySelectorAll('main tbody tr')]"
+        ".filter((row) => [...arguments].every((word) => row.innerText.includes(word)))"
+        ".map((row) => row.querySelector('td[data-label=\"New disks\"]').innerText)[0]"
+    )
+    return str(page.script(script, unit, node))
+
+
+def menu_of(unit: str, node: str) -> str:
+    return f"button[aria-label='What can be done with {unit} of {node}']"
+
+
 def choose_of(page: Browser, unit: str, node: str, operation: str) -> None:
     """Open the form of an operation from the menu of a unit."""
-    menu = f"button[aria-label='What can be done with {unit} of {node}']"
+    menu = menu_of(unit, node)
     page.click(menu)
     page.click(f"{menu} + .items [data-operation='{operation}']")
     page.wait_for("#operate[open] form")
@@ -69,13 +83,22 @@ def test_storage_units_are_shown_changed_and_repaired(
     choose_of(page, SDA, second, "Put no new disks on it")
     page.wait_text("#operate", "Disks that lie on it stay there")
     submit(page, f"NODE_MODIFY_STORAGE({second})")
-    page.wait(lambda: "none" in row(page, second, SDA), "the change is seen")
+    page.wait(lambda: takes_new_disks(page, SDA, second) == "none", "the change is seen")
     listed = cluster.gnt(f"node list-storage -t {PV}").out.splitlines()
     assert [second, SDA, "N"] in [line.split() for line in listed]
     assert [first, SDA, "Y"] in [line.split() for line in listed]
     choose_of(page, SDA, second, "Put new disks on it")
     submit(page, f"NODE_MODIFY_STORAGE({second})")
-    page.wait(lambda: "allowed" in row(page, second, SDA), "it was taken back")
+    page.wait(lambda: takes_new_disks(page, SDA, second) == "allowed", "it was taken back")
+
+    page.click(menu_of(SDB, second))
+    asked = queries(rapi)
+    cluster.gnt(f"node modify-storage --allocatable=no {second} lvm-pv {SDB}")
+    page.wait(lambda: queries(rapi) >= asked + 3, "the page asks again")
+    page.wait(lambda: "Asking" not in page.text("main .hint"), "the answers")
+    assert takes_new_disks(page, SDB, second) == "allowed", "the row of an open menu stays"
+    page.press("escape")
+    page.wait(lambda: takes_new_disks(page, SDB, second) == "none", "it is closed")
 
     lvm_programs.change_physical(cluster.paths_of(second).root, SDB, attr="a-m")
     page.type("#search", "node")

@@ -24,6 +24,8 @@ export class Table {
     this.shown = CHUNK;
     this.heads = columns.map((column, at) => this.#head(column, at));
     this.body = el("tbody");
+    const closed = ({ newState }) => newState === "closed" && this.#render();
+    this.body.addEventListener("toggle", closed, true); // a menu's; it does not bubble
     this.rest = el("p", { class: "empty" });
     const caption = el("caption", { class: "unseen" }, label);
     this.element = el("div", { class: "table" },
