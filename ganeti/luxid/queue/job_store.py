@@ -26,6 +26,7 @@ from ganeti.system.spares import Spares
 logger = logging.getLogger(__name__)
 
 _SPARES: Final = 32  # as many records as are replaced at a time, and some more
+_REMOVE_AGAIN_S: Final = 5.0
 
 
 class JobStore:
@@ -107,11 +108,24 @@ class JobStore:
     def withdraw(self, job: QueuedJob) -> None:
         """Take back a job that was not accepted: nobody may ever run it.
 
+        The candidates come first: what kept the job from being written here may be in the way of
+        its removal as well.
+
         Args:
             job: the record to leave on candidates that got the job already, canceled.
         """
-        self.files.remove(job.id)
         self._replication.spread(self._paths.job_file(job.id), encode_job(job))
+        self._remove(job.id)
+
+    def _remove(self, job_id: JobId) -> None:
+        """Remove a file that may be there, as soon as the disk allows that."""
+        try:
+            self.files.remove(job_id)
+        except OSError as err:
+            path = self._paths.job_file(job_id)
+            if os.path.lexists(path):  # a disk that is read-only refuses the same of no file
+                logger.warning("Cannot remove refused job %s: %s; trying again", path, err.strerror)
+                asyncio.get_running_loop().call_later(_REMOVE_AGAIN_S, self._remove, job_id)
 
     def put_back(self, job: QueuedJob) -> None:
         """Let a job be in the queue again, after a start that did not come about."""

@@ -242,7 +242,6 @@ class Submissions:
             await self._store.save_new(known.job, self.last_id)
         except JobQueueError as err:
             self._withdraw(known, err)
-            self._starter.tell(Ended(known.job.id, Status.ERROR))  # for those that depend on it
             return err
         finally:
             self._unsaved.discard(known.job.id)
@@ -251,6 +250,7 @@ class Submissions:
 
     def _withdraw(self, known: KnownJob, err: JobQueueError) -> None:
         """Take back a job that could not be made durable."""
+        self._starter.tell(Ended(known.job.id, Status.ERROR))  # for those that depend on it
         self._store.withdraw(changes.canceled(known.job, err.message, timestamp()))
 
     def _added(self, job: QueuedJob) -> Added:

@@ -149,6 +149,28 @@ def test_a_job_that_depends_on_one_that_could_not_be_saved_ends() -> None:
     assert (ended.id, ended.status) == (3, Status.ERROR)
 
 
+@pytest.mark.parametrize("jobs", [[[delay()]], [[delay()], [delay()]]])
+def test_what_depends_on_a_refused_job_hears_of_it_even_if_it_cannot_be_taken_back(
+    jobs: list[list[dict[str, object]]],
+) -> None:
+    async def submit() -> Door:
+        async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+            door = Door(group)
+
+            def fail(_job: QueuedJob) -> None:
+                raise OSError("read-only")
+
+            door.store.withdraw = fail  # type: ignore[method-assign]
+            door.store.failing.add(2)
+            door.store.may_save(2).set()
+            door.store.may_save(3).set()
+            with pytest.raises(OSError, match="read-only"):
+                await door.intake.submit(jobs)
+        return door
+
+    assert Ended(JobId(2), Status.ERROR) in asyncio.run(submit()).scheduler.events
+
+
 def test_a_job_canceled_at_the_door_does_not_enter() -> None:
     async def submit() -> None:
         async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
