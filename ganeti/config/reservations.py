@@ -20,7 +20,8 @@ from ganeti.base.errors import AddressPoolError, ErrorCode, OpPrereqError, Reser
 from ganeti.config.addresses.pool import AddressPool
 from ganeti.config.addresses.pool6 import AddressPool6, canonical, is_ipv6
 from ganeti.config.checks import FIRST_DRBD_PORT, LAST_DRBD_PORT
-from ganeti.config.index import DISKS, NODES, By
+from ganeti.config.index import DISKS, NETWORKS, NODES, By
+from ganeti.config.overlay import Stored
 from ganeti.config.views import View
 from ganeti.objects.model import Network
 from ganeti.protocol.wconfd import ClientId
@@ -61,6 +62,8 @@ class Reservations:
         self.ports: dict[int, ClientId] = {}
         self.dropped_ports: set[int] = set()  # to go back to the pool with the next change
         self.amounts: dict[ClientId, dict[str, tuple[int, int]]] = {}  # node -> memory, disk (MiB)
+        # Networks as they were when `settle` looked at all that is reserved there.
+        self._settled: dict[str, Stored] = {}
 
     def owners(self) -> set[ClientId]:
         """Return all clients that have reservations."""
@@ -139,11 +142,6 @@ class Reservations:
 
     # Addresses in networks.
 
-    def _pool(self, view: View, network: str, address: str) -> AddressPool | AddressPool6:
-        """Return the pool of a network that an address belongs to."""
-        found = _network(view, network)
-        return _pool6(view, found) if is_ipv6(address) else AddressPool(found)
-
     def _ip_holder(self, network: str, address: str) -> ClientId | None:
         for client, actions in self.ips.items():
             if actions.get((network, address)) is IpAction.RESERVE:
@@ -160,11 +158,11 @@ class Reservations:
         """
         address = canonical(address)
         with _refusing():
-            pool = self._pool(view, network, address)
+            pool = _pool(view, network, of_6=is_ipv6(address))
             used, external = pool.is_reserved(address), pool.is_external(address)
         mine = self.ips.get(client, {})
         if mine.get((network, address)) is IpAction.RELEASE:
-            del mine[network, address]
+            self._drop_ip(client, network, address)
             return
         holder = self._ip_holder(network, address)
         if holder == client:
@@ -177,7 +175,17 @@ class Reservations:
             raise ReservationError(
                 f"address {address} is externally reserved in network {pool.name}"
             )
-        self.ips.setdefault(client, {})[network, address] = IpAction.RESERVE
+        self._note_ip(client, network, address, IpAction.RESERVE)
+
+    def _note_ip(self, client: ClientId, network: str, address: str, action: IpAction) -> None:
+        self.ips.setdefault(client, {})[network, address] = action
+        self._settled.pop(network, None)
+
+    def _drop_ip(self, client: ClientId, network: str, address: str) -> None:
+        mine = self.ips[client]
+        del mine[network, address]
+        if not mine:
+            del self.ips[client]
 
     def release_ip(self, view: View, client: ClientId, network: str, address: str) -> None:
         """Release an address once the client commits; its own reservation is dropped at once.
@@ -189,13 +197,10 @@ class Reservations:
         if not is_ipv6(address):  # the IPv6 addresses of a network can be changed
             with _refusing():
                 AddressPool(_network(view, network)).index_of(address)
-        mine = self.ips.setdefault(client, {})
-        if mine.get((network, address)) is IpAction.RESERVE:
-            del mine[network, address]
+        if self.ips.get(client, {}).get((network, address)) is IpAction.RESERVE:
+            self._drop_ip(client, network, address)
         else:
-            mine[network, address] = IpAction.RELEASE
-        if not mine:
-            del self.ips[client]
+            self._note_ip(client, network, address, IpAction.RELEASE)
 
     def generate_ip(self, view: View, client: ClientId, network: str) -> str:
         """Reserve the lowest free address of a network.
@@ -226,7 +231,7 @@ class Reservations:
             if net == network and action is IpAction.RESERVE and is_ipv6(address) is of_6
         )
         address = pool.first_free(taken)
-        self.ips.setdefault(client, {})[network, address] = IpAction.RESERVE
+        self._note_ip(client, network, address, IpAction.RESERVE)
         return address
 
     def ip_actions(self, client: ClientId) -> list[tuple[IpAction, str, str]]:
@@ -399,19 +404,17 @@ class Reservations:
         return found
 
     def _settle_ips(self, view: View) -> bool:
-        found = False
-        for client, actions in list(self.ips.items()):
-            for (network, address), action in list(actions.items()):
-                try:
-                    used = self._pool(view, network, address).is_reserved(address)
-                except (AddressPoolError, OpPrereqError):  # the network is gone or was changed
-                    used = action is IpAction.RESERVE
-                if used is (action is IpAction.RESERVE):
-                    del actions[network, address]
-                    found = True
-            if not actions:
-                del self.ips[client]
-        return found
+        look = _Look(view, self._settled)
+        done = [
+            (client, network, address)
+            for client, actions in self.ips.items()
+            for (network, address), action in actions.items()
+            if look.is_done(network, address, action)
+        ]
+        for each in done:
+            self._drop_ip(*each)
+        self._settled = look.networks
+        return bool(done)
 
     def _settle_numbers(self, view: View) -> bool:
         ports = [port for port in self.ports if view.find(By.PORT, port)]
@@ -426,6 +429,46 @@ class Reservations:
         for disk in disks:
             self.release_minors(disk)
         return bool(ports or disks)
+
+
+class _Look:
+    """One look at the addresses of networks; the maps of each are read once at most.
+
+    Attributes:
+        networks: those looked at, as they are.
+    """
+
+    def __init__(self, view: View, before: Mapping[str, Stored]) -> None:
+        self._view = view
+        self._before = before
+        self._pools: dict[tuple[str, bool], AddressPool | AddressPool6] = {}
+        self.networks: dict[str, Stored] = {}
+
+    def is_done(self, network: str, address: str, action: IpAction) -> bool:
+        """Tell whether the change of an address has been made, or can never be made."""
+        of_6 = is_ipv6(address)
+        stored = self._view.stored((NETWORKS, network))
+        if stored is not None:
+            self.networks[network] = stored
+            if stored is self._before.get(network) and not of_6:
+                return False  # as at the look before; IPv6 addresses follow from instances
+        try:
+            used = self._pool(network, of_6=of_6).is_reserved(address)
+        except (AddressPoolError, OpPrereqError):  # the network is gone or was changed
+            return True
+        return used is (action is IpAction.RESERVE)
+
+    def _pool(self, network: str, *, of_6: bool) -> AddressPool | AddressPool6:
+        found = self._pools.get((network, of_6))
+        if found is None:
+            found = self._pools[network, of_6] = _pool(self._view, network, of_6=of_6)
+        return found
+
+
+def _pool(view: View, network: str, *, of_6: bool) -> AddressPool | AddressPool6:
+    """Return the addresses of a network, of one of the two kinds."""
+    found = _network(view, network)
+    return _pool6(view, found) if of_6 else AddressPool(found)
 
 
 def _pool6(view: View, network: Network) -> AddressPool6:

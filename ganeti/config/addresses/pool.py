@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final
 
-from bitarray import bitarray
+from bitarray import bitarray, frozenbitarray
 
 from ganeti.base.errors import AddressPoolError
 from ganeti.objects.model import Network
 
 PREFIX_LENGTH_MIN: Final = 16  # a map of 65,536 characters; larger networks have no map
 PREFIX_LENGTH_MAX: Final = 30
+
+_MAPS_MAX: Final = 64  # kept as parsed; with the text of the largest that is 72 KB each
 
 
 class AddressPool:
@@ -44,12 +47,13 @@ class AddressPool:
             empty = bitarray(self.size)
             empty.setall(0)
             return empty
-        if len(text) != self.size or text.strip("01"):
+        bits = _bits(text)
+        if bits is None or len(bits) != self.size:
             raise AddressPoolError(
                 f"network {self.name}: {what} must be {self.size} characters 0 or 1,"
                 f" one per address of {self._range}; it has {len(text)}"
             )
-        return bitarray(text)
+        return bitarray(bits)  # a copy, which may be changed
 
     @property
     def reservations(self) -> str:
@@ -140,3 +144,13 @@ class AddressPool:
     def reserved_count(self) -> int:
         """How many addresses are not free."""
         return self.size - self.free_count
+
+
+@lru_cache(_MAPS_MAX)
+def _bits(text: str) -> frozenbitarray | None:
+    """Parse a map; None if there is anything but 0 and 1 in it."""
+    try:
+        bits = frozenbitarray(text)
+    except ValueError:
+        return None
+    return bits if len(bits) == len(text) else None  # spaces and "_" are passed over

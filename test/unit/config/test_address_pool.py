@@ -3,10 +3,12 @@ from __future__ import annotations
 import ipaddress
 
 import pytest
+from bitarray import frozenbitarray
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ganeti.base.errors import AddressPoolError
+from ganeti.config.addresses import pool as pool_module
 from ganeti.config.addresses.pool import AddressPool
 from ganeti.objects.model import Network
 
@@ -34,10 +36,29 @@ def test_missing_maps_are_empty() -> None:
     assert AddressPool(network()).reservations == "0" * 8
 
 
-@pytest.mark.parametrize("text", ["0", "0" * 9, "0000000x"])
+@pytest.mark.parametrize("text", ["0", "0" * 9, "0000000x", "0000 0000", "0_0_0_00", "000000 0"])
 def test_malformed_maps_are_refused(text: str) -> None:
     with pytest.raises(AddressPoolError, match="net"):
         AddressPool(network(reserved=text))
+
+
+def test_a_map_is_parsed_once_and_each_pool_changes_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parsed: list[str] = []
+
+    def parse(text: str) -> frozenbitarray:
+        parsed.append(text)
+        return frozenbitarray(text)
+
+    monkeypatch.setattr(pool_module, "frozenbitarray", parse)
+    used, kept = "00110101", "10000101"  # maps of no other test
+    for _ in range(3):
+        pool = AddressPool(network(reserved=used, external=kept))
+        assert (pool.reservations, pool.ext_reservations) == (used, kept)
+        pool.reserve("10.0.0.1")
+        pool.release("10.0.0.0", external=True)
+    assert parsed == [used, kept]
 
 
 @pytest.mark.parametrize("address", ["10.0.0.8", "9.9.9.9", "fe80::1", "x", ""])

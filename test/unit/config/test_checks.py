@@ -7,10 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from bitarray import frozenbitarray
 from fakes.large_config import large_config, mac_of, uuid_of
 from fakes.sample_config import CONFIG_BYTES
 
+from ganeti.config.addresses import pool
 from ganeti.config.checks import cluster_problems, problems_of
+from ganeti.config.index import INSTANCES
 from ganeti.config.state import ConfigState
 
 Config = dict[str, Any]
@@ -133,6 +136,29 @@ def test_a_problem_is_found(change: Callable[[Config], object], text: str) -> No
     change(config)
     found = problems(config)
     assert any(text in problem for problem in found), found
+
+
+def test_instances_are_checked_without_parsing_a_map_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = large_config(3)
+    used = "01110" + "0" * 251  # a map of no other test
+    config["networks"]["big"] = {
+        **NET, "name": "big", "network": "10.0.0.0/24", "uuid": "big", "reservations": used,
+        "ext_reservations": None,
+    }  # fmt: skip
+    for number in range(3):
+        nic(config, number).update(network="big", ip=f"10.0.0.{number + 1}")
+    view = ConfigState(json.dumps(config).encode()).durable
+    parsed: list[str] = []
+
+    def parse(text: str) -> frozenbitarray:
+        parsed.append(text)
+        return frozenbitarray(text)
+
+    monkeypatch.setattr(pool, "frozenbitarray", parse)
+    for _ in range(2):
+        for number in range(3):
+            assert problems_of(view, (INSTANCES, uuid_of("instance", number))) == []
+    assert parsed == [used]
 
 
 def test_what_many_objects_share_is_told_in_few_words() -> None:

@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 
 from ganeti.base.errors import ConfigurationError, OpPrereqError, ReservationError
 from ganeti.config import instances
+from ganeti.config import reservations as module
+from ganeti.config.addresses.pool import AddressPool
+from ganeti.config.index import CLUSTER_ID, INSTANCES, NETWORKS
 from ganeti.config.reservation_file import (
     EMPTY,
     decode_reservations,
@@ -18,6 +21,8 @@ from ganeti.config.reservation_file import (
 )
 from ganeti.config.reservations import Reservations
 from ganeti.config.state import ConfigState
+from ganeti.config.transaction import Transaction
+from ganeti.objects.model import Network
 from ganeti.protocol.wconfd import ClientId
 
 ONE, TWO = ClientId(1, "/l/1", 11), ClientId("tool", "/l/2", 12)
@@ -213,6 +218,73 @@ def test_what_stands_in_the_configuration_is_reserved_no_more() -> None:
     }
     assert reservations.ports == {}
     assert found.durable.cluster.highest_used_port == port
+
+
+def change(found: ConfigState, call: Callable[[Transaction], object]) -> None:
+    transaction = found.begin(1.0)
+    call(transaction)
+    found.accept(transaction)
+    found.start_flush(2.0)
+    found.flush_done()
+
+
+def test_maps_are_read_only_of_networks_that_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = large_config(3)
+    for number in range(2):
+        config["networks"][f"net{number}"] = {
+            "name": f"net{number}", "network": f"10.{number}.0.0/24", "uuid": f"net{number}",
+            "serial_no": 1, "tags": [],
+        }  # fmt: skip
+    found, reservations = ConfigState(json.dumps(config).encode()), Reservations()
+    for number in range(20):
+        client = ClientId(number, f"/l/{number}", 1)
+        reservations.generate_ip(found.head, client, f"net{number % 2}")
+    read: list[str] = []
+
+    class Counted(AddressPool):
+        def __init__(self, network: Network) -> None:
+            read.append(network.name)
+            super().__init__(network)
+
+    monkeypatch.setattr(module, "AddressPool", Counted)
+
+    def settled() -> list[str]:
+        read.clear()
+        assert not reservations.settle(found.durable)
+        return sorted(read)
+
+    assert settled() == ["net0", "net1"]
+    assert settled() == []
+    for identity in (CLUSTER_ID, (INSTANCES, uuid_of("instance", 0))):
+        change(found, lambda transaction, one=identity: transaction.touch(one))
+        assert settled() == []
+    change(found, lambda transaction: transaction.touch((NETWORKS, "net1")))
+    assert settled() == ["net1"]
+    reservations.generate_ip(found.head, ONE, "net0")
+    assert settled() == ["net0"]
+
+
+def test_an_address_reserved_after_a_look_is_looked_at() -> None:
+    found, reservations = state(), Reservations()
+    reservations.reserve_ip(found.head, ONE, "net", "10.0.0.3", check_external=True)
+    assert not reservations.settle(found.durable)
+    reservations.release_ip(found.head, TWO, "net", "10.0.0.4")  # which nobody has
+    assert reservations.settle(found.durable)
+    assert reservations.ips.keys() == {ONE}
+    marked = {"reservations": "00110000"}
+    change(found, lambda transaction: transaction.modify((NETWORKS, "net"), marked))
+    assert reservations.settle(found.durable)
+    assert reservations.ips == {}
+
+
+def test_addresses_of_a_network_that_is_gone_are_reserved_no_more() -> None:
+    found, reservations = state(), Reservations()
+    for address in ("10.0.0.3", "2001:db8::2"):
+        reservations.reserve_ip(found.head, ONE, "net", address, check_external=True)
+    assert not reservations.settle(found.durable)
+    change(found, lambda transaction: transaction.delete((NETWORKS, "net")))
+    assert reservations.settle(found.durable)
+    assert reservations.ips == {}
 
 
 owners = st.sampled_from([ONE, TWO, ClientId(3, "/l/3", 0)])
