@@ -421,7 +421,8 @@ class Failover:
             with lock:
                 merged = merge_queue(self._paths, self._rpc, sources, own_first=prefers_own)
                 raise_serial(self._paths, self._last_job_id(outlook))
-                config_file.write_config(self._paths, config)
+                with config_file.only_writer(self._paths):
+                    config_file.write_config(self._paths, config)
         except OSError as err:
             raise GenericError(
                 f"cannot write {err.filename}: {err.strerror}; put that right and run the command"

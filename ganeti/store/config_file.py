@@ -9,22 +9,25 @@ Source: config.json, "file"; ARCHITECTURE, invariant 4.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
+import itertools
 import logging
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from ganeti.base.errors import ConfigurationError
+from ganeti.base.errors import ConfigurationError, LockError
 from ganeti.base.paths import Paths
 from ganeti.config.deltas import journal
 from ganeti.config.deltas.journal import Record
 from ganeti.protocol.node_rpc_values import ConfigVersion
 from ganeti.system import files
 from ganeti.system.failpoints import reached
+from ganeti.system.filelock import DirectoryLock
 from ganeti.system.files import NotSyncedError, Piece
 
 logger = logging.getLogger(__name__)
@@ -32,6 +35,7 @@ logger = logging.getLogger(__name__)
 FILE_MODE: Final = 0o640
 NAMES_PER_SECOND_MAX: Final = 100  # a second name is needed only if somebody tries in a loop
 _DIGEST_BYTES: Final = 32
+_LOCK_TIMEOUT_S: Final = 5.0  # to write the file takes well under a second
 SIZE_BYTES_MAX: Final = 1 << 30  # 200 times the 5,000 instances that 3.0 can bear
 
 
@@ -69,8 +73,9 @@ def read_state(paths: Paths) -> tuple[bytes, list[Record]]:
         before = identity(paths) if has_config(paths) else None
         data = _read_file(paths)
         records = read_journal(paths)
-        # The file is replaced before its journal is trimmed.
-        if not records or before is None or before == identity(paths):
+        # The file is replaced before its journal is trimmed, or removed: without a record this may
+        # be the file of before.
+        if before is None or before == identity(paths):
             return data, records
 
 
@@ -124,8 +129,29 @@ def has_config(paths: Paths) -> bool:
     return os.path.exists(paths.config_data)
 
 
+@contextlib.contextmanager
+def only_writer(paths: Paths) -> Iterator[None]:
+    """Keep the other processes of this node from writing the file or its journal meanwhile.
+
+    Two meet where a master lost its place without knowing: it writes what it has, while the node
+    daemon writes what the new master sends.
+
+    Raises:
+        OSError: another one was at it for too long.
+    """
+    lock = DirectoryLock(paths.data_dir)
+    try:
+        lock.acquire(timeout_s=_LOCK_TIMEOUT_S)
+    except LockError as err:
+        raise OSError(errno.EBUSY, "another process is writing it", paths.config_data) from err
+    with lock:
+        yield
+
+
 def write_config(paths: Paths, data: bytes) -> None:
     """Replace the configuration; returns once that survives a power cut.  Its journal goes.
+
+    Call it as the `only_writer`, or where no daemon is.
 
     Raises:
         OSError: the old configuration stays.
@@ -143,18 +169,21 @@ class MastersFile:
 
     def __init__(self, paths: Paths) -> None:
         self._paths = paths
-        self._own = self._next = identity(paths) if has_config(paths) else None
+        self._mutex = threading.Lock()  # the other lock is tried in steps
+        self._own = identity(paths) if has_config(paths) else None
 
-    def check(self) -> None:
-        """Refuse to go on from another file.
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep the file from being replaced by others.
 
         Raises:
-            OSError: somebody else replaced it.
+            OSError: somebody else replaced it already, or is at it for too long.
         """
-        # A thread may be writing: its file has that name before this object knows of the success.
-        if has_config(self._paths) and identity(self._paths) not in (self._own, self._next):
-            text = "another process replaced it; is another node the master?"
-            raise OSError(errno.ESTALE, text, self._paths.config_data)
+        with self._mutex, only_writer(self._paths):
+            if has_config(self._paths) and identity(self._paths) != self._own:
+                text = "another process replaced it; is another node the master?"
+                raise OSError(errno.ESTALE, text, self._paths.config_data)
+            yield
 
     def write(self, pieces: Sequence[Piece]) -> None:
         """Replace it, from pieces that need not be joined first.
@@ -164,22 +193,26 @@ class MastersFile:
             NotSyncedError: see `files.write_durable`.
         """
         path = self._paths.config_data
-        try:
-            files.write_durable(path, pieces, FILE_MODE, ready=self._ready)
-        except NotSyncedError:
-            self._own = self._next
-            raise
-        self._own = self._next
+        with contextlib.ExitStack() as kept:
+            made = self._own
 
-    def _ready(self, descriptor: int) -> None:
-        self.check()
-        self._next = _identity_of(os.fstat(descriptor))
+            def ready(descriptor: int) -> None:
+                nonlocal made
+                kept.enter_context(self.kept())
+                made = _identity_of(os.fstat(descriptor))
+
+            try:
+                files.write_durable(path, pieces, FILE_MODE, ready=ready)
+            except NotSyncedError:
+                self._own = made
+                raise
+            self._own = made
 
 
 def fold_journal(paths: Paths, now: float) -> int:
     """Bring the changes of the journal into the file, and remove it; returns how many there were.
 
-    A journal of another configuration is set aside.  Nobody else may write either of them.
+    A journal of another configuration is set aside.  Call it as the `only_writer`.
 
     Raises:
         ConfigurationError: the file cannot be read.
@@ -228,28 +261,30 @@ class JournalFile:
     def append(self, lines: Sequence[bytes]) -> None:
         """Add records; returns once they survive a power cut, and readers may see them.
 
+        So do the records that are there already, whoever wrote them.
+
         Raises:
             OSError: they are not there.
             NotSyncedError: it is not known whether they are.
         """
-        with self._mutex:
-            descriptor, is_new = self._open()
-            with files.closing(descriptor):
-                self._append(descriptor, lines, is_new=is_new)
+        with self._mutex, files.closing(self._open()) as descriptor:
+            self._append(descriptor, lines)
 
-    def _open(self) -> tuple[int, bool]:
+    def _open(self) -> int:
         flags = os.O_RDWR | os.O_CLOEXEC
         try:
-            return os.open(self._path, flags), False
+            return os.open(self._path, flags)
         except FileNotFoundError:
             descriptor = os.open(self._path, flags | os.O_CREAT | os.O_EXCL, FILE_MODE)
             beside = os.stat(self._paths.config_data)
             files.give_to(descriptor, beside.st_uid, beside.st_gid)
             os.fchmod(descriptor, FILE_MODE)
-            return descriptor, True
+            return descriptor
 
-    def _append(self, descriptor: int, lines: Sequence[bytes], *, is_new: bool) -> None:
-        end = self._end_of(descriptor)
+    def _append(self, descriptor: int, lines: Sequence[bytes]) -> None:
+        inode = os.fstat(descriptor).st_ino
+        is_known = self._end is not None and self._end[0] == inode
+        end, unsynced = self._end_of(descriptor)
         data = memoryview(b"".join(lines))
         try:
             reached("before_write", self._path)
@@ -258,33 +293,36 @@ class JournalFile:
                 written += os.pwrite(descriptor, data[written:], end + written)
             reached("before_fsync", self._path)
             os.fdatasync(descriptor)
-            if is_new:
+            if not is_known:  # whoever made it may have died before that
                 files.fsync_directory(os.path.dirname(self._path))
         except OSError as err:
             self._end = None
             _take_back(descriptor, end, err)
             raise
-        at = end
         try:
             reached("after_fsync", self._path)
-            for line in lines:
+            for at in (*unsynced, *_starts(lines, end)):
                 os.pwrite(descriptor, journal.SYNCED, at)
-                at += len(line)
         except OSError as err:
             raise NotSyncedError(err.errno, err.strerror) from err  # it is there, and not known
-        self._end = (os.fstat(descriptor).st_ino, at)
+        self._end = (inode, end + len(data))
 
-    def _end_of(self, descriptor: int) -> int:
-        """Return where the next record goes; half a record there is taken away."""
+    def _end_of(self, descriptor: int) -> tuple[int, list[int]]:
+        """Return where the next record goes, and where records are that may not be durable.
+
+        Half a record at the end is taken away.
+        """
         status = os.fstat(descriptor)
         if (status.st_ino, status.st_size) == self._end:
-            return status.st_size
-        data = os.pread(descriptor, status.st_size, 0)
-        end = sum(len(record.line) for record in journal.records_in(data))
+            return status.st_size, []
+        records = journal.records_in(os.pread(descriptor, status.st_size, 0))
+        lines = [record.line for record in records]
+        end = sum(map(len, lines))
         if end < status.st_size:
             logger.warning("%s ends in half a record, which is dropped", self._path)
             os.ftruncate(descriptor, end)
-        return end
+        starts = zip(records, _starts(lines, 0), strict=True)
+        return end, [start for record, start in starts if not record.is_synced]
 
     def trim(self, version: ConfigVersion) -> None:
         """Drop the records that the configuration file has, as it is of this version and durable.
@@ -294,11 +332,18 @@ class JournalFile:
         """
         with self._mutex:
             data = files.read_bytes_or_none(self._path) or b""
-            left = journal.after(version, journal.records_in(data)) or []
-            if left:
+            left = journal.after(version, journal.records_in(data))
+            if left is None:
+                logger.warning("%s does not belong to version %s; it stays", self._path, version)
+            elif left:
                 files.write_durable(self._path, [record.line for record in left], FILE_MODE)
             else:
                 files.remove_if_exists(self._path)
+
+
+def _starts(lines: Sequence[bytes], start: int) -> list[int]:
+    """Return where each line begins, the first at ``start``."""
+    return list(itertools.accumulate(map(len, lines[:-1]), initial=start)) if lines else []
 
 
 def _take_back(descriptor: int, end: int, error: OSError) -> None:

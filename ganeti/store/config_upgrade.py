@@ -1,8 +1,9 @@
 """Old configuration files: read, upgraded, backed up, replaced.
 
-The changes of an upgrade are decided in `ganeti.config.upgrade`.  For a daemon, one line is all::
+The changes of an upgrade are decided in `ganeti.config.upgrade`.  For a daemon, two lines are all::
 
-    data = load_and_upgrade(paths, new_uuid=clock.new_uuid, tell=logger.info)
+    with only_writer(paths):
+        data = load_and_upgrade(paths, new_uuid=clock.new_uuid, tell=logger.info)
 
 The backup is durable before the file is replaced, so one of both is whole even after a crash.
 
@@ -31,7 +32,8 @@ def load_and_upgrade(
 ) -> bytes:
     """Return the content of the configuration file, upgraded on disk first if it is old.
 
-    A configuration that is as it should be is returned as it stands, after a cheap look.
+    A configuration that is as it should be is returned as it stands, after a cheap look.  Call it
+    as the `config_file.only_writer`.
 
     Args:
         tell: is given a sentence for each thing that was changed, and the name of the backup.

@@ -292,7 +292,7 @@ def set_config_aside(paths: Paths, *, now: float) -> str | None:
     Raises:
         OSError: it stays.
     """
-    with _locked(paths):
+    with _locked(paths), config_file.only_writer(paths):
         files.remove_if_exists(claim_path(paths))
         if not config_file.has_config(paths):
             return None

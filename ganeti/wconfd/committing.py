@@ -202,8 +202,8 @@ class Checkpoints:
     def append(self, flush: Flush) -> int:
         """Make a change durable by its record; errors as of `JournalFile.append`."""
         line = record_of(flush.base, flush.version, flush.changed).line
-        self._file.check()
-        self._journal.append([line])
+        with self._file.kept():
+            self._journal.append([line])
         return len(line)
 
     def follow(self, _flush: Flush) -> None:
@@ -250,4 +250,5 @@ class Checkpoints:
             if version.serial_no > self._written_no:  # one that was given up may end late
                 self._file.write(pieces)
                 self._written_no = version.serial_no
-            self._journal.trim(version)
+            with self._file.kept():
+                self._journal.trim(version)

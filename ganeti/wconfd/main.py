@@ -36,7 +36,7 @@ from ganeti.locking import serialisation
 from ganeti.locking.serialisation import decode_locks
 from ganeti.protocol.wconfd import MESSAGE_BYTES_MAX, SOCKET_MODE, ClientId
 from ganeti.store import ssconf
-from ganeti.store.config_file import MastersFile, fold_journal
+from ganeti.store.config_file import MastersFile, fold_journal, only_writer
 from ganeti.store.config_upgrade import load_and_upgrade
 from ganeti.store.lease import CopiesReporter
 from ganeti.system import clock, files
@@ -63,10 +63,10 @@ def read_files(paths: Paths) -> StateFiles:
     Raises:
         ConfigurationError: one cannot be used; the text names the mistake and the next step.
     """
-    config = _read_config(paths)
+    config, file = _read_config(paths)
     return StateFiles(
         config,
-        MastersFile(paths),
+        file,
         _read_volatile(paths, paths.locks_data, serialisation.EMPTY, decode_locks),
         _read_volatile(paths, paths.locks_own_data, signalling.EMPTY, decode_signalled),
         _read_volatile(
@@ -84,13 +84,15 @@ def read_files(paths: Paths) -> StateFiles:
     )
 
 
-def _read_config(paths: Paths) -> ConfigState:
+def _read_config(paths: Paths) -> tuple[ConfigState, MastersFile]:
     try:
-        count = fold_journal(paths, clock.now())
-        if count:
-            logger.info("Changes that the journal had, and the file had not: %d", count)
-        data = load_and_upgrade(paths, new_uuid=clock.new_uuid, tell=logger.info)
-        return ConfigState(data)
+        with only_writer(paths):
+            count = fold_journal(paths, clock.now())
+            if count:
+                logger.info("Changes that the journal had, and the file had not: %d", count)
+            data = load_and_upgrade(paths, new_uuid=clock.new_uuid, tell=logger.info)
+            file = MastersFile(paths)
+        return ConfigState(data), file
     except ConfigVersionMismatch:
         raise
     except OSError as err:

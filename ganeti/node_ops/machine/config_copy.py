@@ -21,8 +21,9 @@ from ganeti.base.errors import GenericError, ProtocolError
 from ganeti.base.json import loads_as
 from ganeti.base.paths import Paths
 from ganeti.config.deltas import journal
+from ganeti.config.deltas.journal import Record
 from ganeti.protocol.node_rpc_values import ConfigPatch, ConfigVersion
-from ganeti.store.config_file import JournalFile, digest_of, read_journal
+from ganeti.store.config_file import JournalFile, digest_of, only_writer, read_journal
 from ganeti.system import files
 from ganeti.system.files import Piece
 
@@ -67,6 +68,7 @@ Write = Callable[[Sequence[Piece]], None]
 _Identity = tuple[str, int, int, int]  # of a file
 
 _mutex: Final = threading.Lock()
+_journals: Final[dict[str, JournalFile]] = {}
 _heads: Final[dict[_Identity, ConfigHead]] = {}  # of the file looked at last
 # Of the file that this process wrote, or compared, last.
 _written: Final[dict[_Identity, ConfigHead]] = {}
@@ -80,9 +82,9 @@ def replace(paths: Paths, content: bytes, write: Write) -> None:
         ProtocolError: it is no configuration.
         OSError: the old one stays.
     """
-    with _mutex:
+    with _mutex, only_writer(paths):
         head = loads_as(ConfigHead, content)
-        _take(paths, _newest_head(paths), head, lambda: write([content]))
+        _take(paths, _newest_head(paths, read_journal(paths)), head, lambda: write([content]))
 
 
 def _take(
@@ -104,14 +106,14 @@ def patch(paths: Paths, change: ConfigPatch, write: Write) -> bool:
         GenericError: the next version would be older, or a part of it is not here.
         OSError: the old one stays.
     """
-    with _mutex:
+    with _mutex, only_writer(paths):
         head = _written.get(_identity(paths.config_data) or _NO_FILE)
         if head is None or head.version != change.base:
             return False
         incoming = ConfigHead(change.version.serial_no, head.cluster, change.version.mtime)
         old = memoryview(files.read_bytes(paths.config_data))
         pieces = _patched(old, change.parts)
-        _take(paths, _newest_head(paths), incoming, lambda: write(pieces))
+        _take(paths, _newest_head(paths, read_journal(paths)), incoming, lambda: write(pieces))
         return True
 
 
@@ -122,7 +124,7 @@ def confirm(paths: Paths, version: ConfigVersion, digest: str) -> bool:
         FileNotFoundError: there is none.
     """
     path = paths.config_data
-    with _mutex:
+    with _mutex, only_writer(paths):
         identity, head = _identity(path), _present_head(path)
         if head is None or head.version != version or os.path.exists(paths.config_journal):
             return False
@@ -145,20 +147,22 @@ def append(paths: Paths, data: bytes) -> bool:
     incoming = journal.records_in(data)
     if sum(len(record.line) for record in incoming) != len(data):
         raise GenericError("these are no records of a journal")
-    with _mutex:
-        head = _newest_head(paths)
+    with _mutex, only_writer(paths):
+        records = read_journal(paths)
+        head = _newest_head(paths, records)
         later = None if head is None else journal.after(head.version, incoming)
         if later is None:
             return False
-        if later:
-            JournalFile(paths).append([record.line for record in later])
+        # An earlier daemon may have been killed before it synced what is there.
+        if later or not all(record.is_synced for record in records):
+            file = _journals.setdefault(paths.config_journal, JournalFile(paths))
+            file.append([record.line for record in later])
         return True
 
 
-def _newest_head(paths: Paths) -> ConfigHead | None:
-    """Return the age of the configuration here, the journal included; None without one."""
+def _newest_head(paths: Paths, records: Sequence[Record]) -> ConfigHead | None:
+    """Return the age of the configuration here, with its journal; None without one."""
     head = _present_head(paths.config_data)
-    records = read_journal(paths)
     later = None if head is None else journal.after(head.version, records)
     if head is None or not later:
         return head

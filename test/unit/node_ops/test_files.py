@@ -3,6 +3,8 @@
 import errno
 import json
 import os
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,8 @@ import pytest
 
 from ganeti.base.errors import GenericError, ProtocolError
 from ganeti.base.paths import Paths
-from ganeti.config.deltas.journal import record_of
+from ganeti.config.deltas import journal
+from ganeti.config.deltas.journal import Record, record_of
 from ganeti.config.index import CLUSTER_ID
 from ganeti.config.overlay import Stored
 from ganeti.node_ops import dispatch
@@ -28,7 +31,7 @@ from ganeti.protocol.node_rpc_values import (
     compress,
 )
 from ganeti.store import ssconf
-from ganeti.store.config_file import digest_of, read_config
+from ganeti.store.config_file import digest_of, fold_journal, only_writer, read_config
 
 CONFIG = "/var/lib/ganeti/config.data"
 
@@ -258,6 +261,46 @@ def test_records_go_on_from_the_file_and_the_records_here(context: NodeContext) 
     send(context, config(6))
     assert serial_and_tag() == (6, None)
     assert not Path(context.paths.config_journal).exists()
+
+
+def test_records_that_are_there_are_durable_before_the_node_says_that_it_has_them(
+    context: NodeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon was killed between writing and syncing, and the master sends them again."""
+    send(context, config(1))
+    record = line(1, 2, "b")
+    Path(context.paths.config_journal).write_text(record)
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", synced.append)
+    assert files.Files(context).config_append(CompressedText(record))
+    assert len(synced) == 1
+    assert Path(context.paths.config_journal).read_text() == "+" + record[1:]
+    assert files.Files(context).config_append(CompressedText(record))
+    assert len(synced) == 1
+
+
+def test_a_master_that_starts_and_the_daemon_that_is_sent_a_newer_file_take_turns(
+    context: NodeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the old master's journal would end in a file over the one that was acknowledged."""
+    send(context, config(1))
+    Path(context.paths.config_journal).write_text(line(1, 2, "b"))
+    replay = journal.replay
+    with ThreadPoolExecutor(1) as thread:
+        sent: list[Future[None]] = []
+
+        def slow(data: bytes, records: Sequence[Record]) -> bytes | None:
+            sent.append(thread.submit(send, context, config(9)))
+            wait(sent, timeout=0.2)  # it would be done by then
+            return replay(data, records)
+
+        monkeypatch.setattr(journal, "replay", slow)
+        with only_writer(context.paths):
+            fold_journal(context.paths, 1.0)
+        monkeypatch.undo()
+        for each in sent:
+            each.result()
+    assert json.loads(read_config(context.paths))["serial_no"] == 9
 
 
 ALL = {"master_node": "n1", "node_list": "n1\nn2", "cluster_tags": ""}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ganeti.base.paths import Paths
 from ganeti.config import changes
 from ganeti.config.deltas.journal import Record, record_of
 from ganeti.config.state import ConfigState
+from ganeti.protocol.node_rpc_values import ConfigVersion
 from ganeti.store import config_file
 from ganeti.store.config_file import JournalFile, MastersFile
 from ganeti.store.config_reader import ConfigReader
@@ -59,15 +61,23 @@ def test_a_record_is_taken_while_the_file_gets_its_name(
 ) -> None:
     """The file follows the journal in a thread of its own."""
     write = files.write_durable
+    with ThreadPoolExecutor(1) as thread:
+        appended: list[Future[None]] = []
 
-    def checked(*args: Any, **options: Any) -> None:
-        write(*args, **options)
-        book.file.check()  # as another thread does that appends to the journal
+        def append() -> None:
+            with book.file.kept():
+                book.append()
 
-    monkeypatch.setattr(files, "write_durable", checked)
-    book.change()
-    book.write_file()
-    book.file.check()
+        def replace(*args: Any, **options: Any) -> None:
+            write(*args, **options)
+            appended.append(thread.submit(append))
+
+        book.change()
+        monkeypatch.setattr(files, "write_durable", replace)
+        book.write_file()
+        [future] = appended
+        future.result()
+    assert book.on_disk() == book.newest
 
 
 def test_a_master_does_not_write_over_what_its_node_was_given_meanwhile(book: Book) -> None:
@@ -76,9 +86,10 @@ def test_a_master_does_not_write_over_what_its_node_was_given_meanwhile(book: Bo
     book.write_file()
     files.write_durable(book.paths.config_data, b"newer")
     book.change()
-    for write in (book.write_file, book.file.check):
-        with pytest.raises(OSError, match="is another node the master"):
-            write()
+    with pytest.raises(OSError, match="is another node the master"):
+        book.write_file()
+    with pytest.raises(OSError, match="is another node the master"), book.file.kept():
+        pytest.fail("a record would be written")
     assert Path(book.paths.config_data).read_bytes() == b"newer"
     assert [name for name in os.listdir(book.paths.data_dir) if "config.data" in name] == [
         "config.data"
@@ -197,3 +208,68 @@ def test_a_reader_sees_what_is_synced_and_never_an_older_version(
     book.write_file()
     assert seen() == book.newest["cluster"]["tags"]
     assert reader.tables.serial_no == book.state.serial_no
+
+
+def test_a_journal_that_goes_while_it_is_read_was_of_an_older_file(
+    book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is read; then it is replaced, and its journal removed; then that is looked for."""
+    book.append()
+    read = config_file.read_journal
+
+    def late(paths: Paths) -> list[Record]:
+        monkeypatch.setattr(config_file, "read_journal", read)
+        book.write_file()
+        book.journal.trim(book.state.version)
+        return read(paths)
+
+    monkeypatch.setattr(config_file, "read_journal", late)
+    assert book.on_disk() == book.newest
+
+
+def test_a_record_that_an_earlier_process_did_not_sync_is_synced_before_the_next(
+    book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("ganeti.config.deltas.journal.SYNCED", b"-")
+        book.append(2)
+    synced: list[str] = []
+
+    def watched(name: str) -> None:
+        call = getattr(os, name)
+
+        def sync(descriptor: int) -> None:
+            call(descriptor)
+            synced.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
+
+        monkeypatch.setattr(os, name, sync)
+
+    watched("fsync")
+    watched("fdatasync")
+    later = JournalFile(book.paths)
+    later.append([])
+    assert synced == ["config.journal", "ganeti"], "its name as well"
+    assert all(record.is_synced for record in config_file.read_journal(book.paths))
+    later.append([book.change().line])
+    assert synced[2:] == ["config.journal"]
+    assert book.on_disk() == book.newest
+
+
+def test_a_journal_of_another_version_is_not_trimmed(book: Book) -> None:
+    book.append(2)
+    book.journal.trim(ConfigVersion(10**6, 1.0))
+    assert len(config_file.read_journal(book.paths)) == 2
+
+
+def test_only_one_process_writes(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config_file, "_LOCK_TIMEOUT_S", 0.0)
+    before = book.on_disk()
+    book.change()
+    with config_file.only_writer(book.paths):  # locks of one process exclude each other too
+        with pytest.raises(OSError, match="another process is writing it"):
+            book.write_file()
+        with pytest.raises(OSError, match="another process"), book.file.kept():
+            pytest.fail("a record would be written")
+    assert book.on_disk() == before
+    book.write_file()
+    assert book.on_disk() == book.newest
