@@ -10,7 +10,7 @@ Source: design-2.1, "Automated Ganeti Cluster Merger"; cli.json, "cluster-merge"
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -21,7 +21,18 @@ from ganeti.base.errors import ConfigurationError
 from ganeti.base.json import dumps, loads_as
 from ganeti.config.checks import FIRST_DRBD_PORT, LAST_DRBD_PORT, problems_of
 from ganeti.config.config_data import SplitConfig, join_config, split_config
-from ganeti.config.index import DISKS, GROUPS, INSTANCES, NETWORKS, NODES, By
+from ganeti.config.index import (
+    CLUSTER,
+    DISKS,
+    FILTERS,
+    GROUPS,
+    INSTANCES,
+    MAINTENANCE,
+    NETWORKS,
+    NODES,
+    WHAT,
+    By,
+)
 from ganeti.config.merging.differences import (
     Side,
     differences,
@@ -38,6 +49,7 @@ from ganeti.objects.disk_templates import DiskTemplate
 from ganeti.objects.model import AdminState, Disk, Instance, Node
 
 _PORT: Final = 2  # its place in the logical id of a DRBD device
+_UNTOUCHED: Final = (FILTERS, MAINTENANCE)
 _OF_GROUPS: Final = ("ndparams", "diskparams", "ipolicy", "alloc_policy")
 
 
@@ -193,9 +205,15 @@ class _Ports:
                 " it is stopped: leave --skip-stop-instances out"
             )
         self._kept.add(port)
+        self._reach(port)
         self.pool = [each for each in self.pool if each != port]
-        self.highest = max(self.highest, port)
         return port
+
+    def _reach(self, port: int) -> None:
+        """Make a port one of those that were given out; the others up to it are free ones now."""
+        between = range(self.highest + 1, min(port, LAST_DRBD_PORT + 1))
+        self.pool += [each for each in between if not self._view.find(By.PORT, each)]
+        self.highest = max(self.highest, port)
 
     def _next(self) -> int:
         if self.pool:
@@ -284,16 +302,54 @@ def _joined(
     return join_config(SplitConfig(Raw(changed.raw), tables, top, split.order))
 
 
-def _next_serial(split: SplitConfig, now: float, *, beyond: int = 0) -> dict[str, Raw]:
-    serial_no = max(loads_as(int, bytes(split.top["serial_no"])), beyond) + 1
+def _next_serial(split: SplitConfig, now: float) -> dict[str, Raw]:
+    serial_no = loads_as(int, bytes(split.top["serial_no"])) + 1
     return {"serial_no": Raw(dumps(serial_no)), "mtime": Raw(dumps(now))}
 
 
-def beyond(config: bytes, newer: bytes, *, now: float) -> bytes:
-    """Return a configuration with a serial number above that of a newer one, so that it counts."""
-    split, serial_no = split_config(config), split_config(newer).top["serial_no"]
-    top = _next_serial(split, now, beyond=loads_as(int, bytes(serial_no)))
-    return join_config(SplitConfig(split.cluster, split.tables, {**split.top, **top}, split.order))
+def is_merged(config: bytes, other: bytes) -> bool:
+    """Tell whether the nodes of another cluster have come into a configuration."""
+    mine, theirs = (split_config(each).tables[NODES] for each in (config, other))
+    return any(uuid in mine for uuid in theirs)
+
+
+def changes(merged: bytes, present: bytes, *, lost: Collection[str] = ()) -> Iterator[str]:
+    """Yield what has changed since a merge in what it replaces, a few words each.
+
+    Args:
+        lost: names of nodes that do not count, as the merge itself sets them offline.
+    """
+    before, now = (ConfigState(each).durable for each in (merged, present))
+    for identity in dict.fromkeys([*before.identities(), *now.identities()]):
+        table, was, stands = identity[0], before.stored(identity), now.stored(identity)
+        if table in _UNTOUCHED or _same(was, stands):
+            continue
+        name = (before if stands is None else now).name_of(identity)
+        if table == NODES and name in lost:
+            continue
+        what = "the cluster" if table == CLUSTER else f"{WHAT[table]} {name}"
+        yield f"{what} {'is gone' if stands is None else 'is new' if was is None else 'is another'}"
+
+
+def _same(one: Stored | None, other: Stored | None) -> bool:
+    """Compare two records, but for the times when they were changed."""
+    if one is None or other is None:
+        return one is other
+    if one.raw == other.raw:
+        return True
+    wire = [loads_as(dict[str, Any], each.raw) for each in (one, other)]
+    return wire[0] | {"mtime": 0} == wire[1] | {"mtime": 0}
+
+
+def without(before: bytes, present: bytes, *, now: float) -> bytes:
+    """Return the configuration before a merge, numbered above the present one, so that it counts.
+
+    No merge touches job filters, and what maintenance knows: they are those of now.
+    """
+    old, new = split_config(before), split_config(present)
+    tables = {**old.tables, **{name: new.tables[name] for name in _UNTOUCHED if name in TABLES}}
+    top = {**new.top, **_next_serial(new, now)}
+    return join_config(SplitConfig(old.cluster, tables, top, new.order))
 
 
 def _new_problems(here: Side, config: bytes) -> list[str]:

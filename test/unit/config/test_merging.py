@@ -11,7 +11,9 @@ import pytest
 from fakes.large_config import large_config, uuid_of
 
 from ganeti.config.merging.merge import Conflicts, Groups, Merged, Restart, Wishes, beyond, merge
-from ganeti.config.state import problems_in
+from ganeti.config.reservations import Reservations
+from ganeti.config.state import ConfigState, problems_in
+from ganeti.protocol.wconfd import ClientId
 
 Config = dict[str, Any]
 APART = Wishes(groups=Groups.RENAME)
@@ -100,6 +102,20 @@ def test_ports_of_what_runs_on_stay() -> None:
     [problem] = merged(own, there, running).problems
     assert "port 11002 of the console of instance guest1" in problem
     assert "--skip-stop-instances" in problem
+
+
+def test_ports_below_a_high_one_that_stays_are_free() -> None:
+    own, there = large_config(2, 2), other(3)
+    own["cluster"].update(tcpudp_port_pool=[11002], highest_used_port=11004)
+    for number, port in enumerate((14990, 14985, 11005)):  # two lie below another one that stays
+        there["instances"][uuid_of("other-instance", number)]["network_port"] = port
+    config = good(own, there, Wishes(groups=Groups.RENAME, keeps_running=True))
+    cluster = config["cluster"]
+    assert cluster["highest_used_port"] == 14990
+    assert cluster["tcpudp_port_pool"] == [11002, *range(11006, 14985), *range(14986, 14990)]
+    view, reservations = ConfigState(json.dumps(config).encode()).durable, Reservations()
+    job = ClientId(1, "/l/1", 1)
+    assert [reservations.allocate_port(view, job) for _ in range(3)] == [11002, 11006, 11007]
 
 
 def test_instances_that_are_to_stay_down_are_down_for_the_watcher_too() -> None:
