@@ -14,10 +14,8 @@ from __future__ import annotations
 
 import logging
 import os
-import pwd
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -33,7 +31,6 @@ REFUSED: Final = "refused"
 UNKNOWN: Final = "unknown"  # the daemon stopped, or failed, before there was an answer
 _TEXT_LENGTH_MAX: Final = 500
 _OPCODES_MAX: Final = 20  # named of one job
-_USERS_MAX: Final = 1024
 _SUBMISSIONS: Final = {"SubmitJob", "SubmitJobToDrainedQueue"}
 _MANY: Final = "SubmitManyJobs"
 _HIDDEN: Final = "secret"  # in the names of all parameters that are one
@@ -136,15 +133,6 @@ def _reasons(opcodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for step in (trail if isinstance(trail, list) else [])[:_OPCODES_MAX]:
         if isinstance(step, list | tuple) and len(step) > 1:
             yield f"{step[0]} {step[1]}".strip()[:_TEXT_LENGTH_MAX]
-
-
-@lru_cache(maxsize=_USERS_MAX)
-def user_name(uid: int) -> str:
-    """Return the name of a Unix user; its number if it has none."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def program_of(pid: int) -> str:

@@ -18,7 +18,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from ganeti.base.daemons import ASKING_LUXID
 from ganeti.base.errors import ConfigurationError, GenericError, NotMasterError, ProtocolError
@@ -28,12 +28,12 @@ from ganeti.clients.async_node_rpc import AsyncNodeRpcClient
 from ganeti.clients.master_poll import other_nodes
 from ganeti.clients.node_rpc import NodeRpcClient, RpcResult, Target
 from ganeti.daemon import memory
-from ganeti.daemon.audit import AuditLog, Entry, entries_of_call, program_of, user_name
+from ganeti.daemon.audit import AuditLog, Entry, entries_of_call, program_of
 from ganeti.daemon.context import DaemonContext
 from ganeti.daemon.master_watch import MasterWatch, poll_everybody
 from ganeti.daemon.partner import look_after
 from ganeti.daemon.tally import Counter
-from ganeti.daemon.users import strangers
+from ganeti.daemon.users import UserNames, strangers
 from ganeti.jobs.scheduler import LimitChanged, QuorumChanged, tracked_limit
 from ganeti.jobs.votes import Poll, Standing, highest_job_id, judge, newer_jobs
 from ganeti.luxid.cluster_methods import ClusterMethods
@@ -106,6 +106,7 @@ class LuxiDaemon:
         self._watch = MasterWatch(context, self._rpc)
         self._replication = Replication(
             paths,
+            context.hostname,
             self._rpc,
             tasks,
             self._known_jobs,
@@ -354,6 +355,7 @@ class Dispatch:
         assert not missing, f"nobody serves {missing}"
         self._view = view
         self._audit = audit
+        self._users = UserNames()
         self._calls = calls
 
     def __call__(self, request: Request, connection: Connection) -> object:
@@ -370,19 +372,26 @@ class Dispatch:
             args = call.read(request.args)
         except ProtocolError as err:
             if call.rules.changes:
-                self._audit.write(*entries_of_call(_about(call, connection), (), err))
+                return self._refuse(_about(call, connection), connection.peer_uid, err)
             raise RequestError(err.message) from err
         self._view.refresh()
         if call.rules.changes:
             logger.info("%s asks for %s", connection, call.name)
-            return self._change(_about(call, connection), args)
+            return self._change(_about(call, connection), connection.peer_uid, args)
         answer = self._handlers[call.name](*args)
         if call.rules.waits and isinstance(answer, Coroutine):
             return _while_connected(answer, connection)
         return answer
 
-    async def _change(self, about: Entry, args: list[Any]) -> object:
+    async def _refuse(self, about: Entry, uid: int, err: ProtocolError) -> NoReturn:
+        """Refuse a call that would change something, and write that down."""
+        about.user = await self._users.name_of(uid)
+        self._audit.write(*entries_of_call(about, (), err))
+        raise RequestError(err.message) from err
+
+    async def _change(self, about: Entry, uid: int, args: list[Any]) -> object:
         """Answer a call that changes something, and write down what became of it."""
+        about.user = await self._users.name_of(uid)
         answer: object = None
         try:
             answer = self._handlers[about.what](*args)
@@ -396,10 +405,9 @@ class Dispatch:
 
 
 def _about(call: Call[Rules], connection: Connection) -> Entry:
-    """Return what is known of a call before it is answered."""
+    """Return what is known of a call at once: all but the name of its user."""
     pid = connection.peer_pid
-    user, program = user_name(connection.peer_uid), program_of(pid)
-    return Entry(daemon=NAME, user=user, program=program, pid=pid, what=call.name)
+    return Entry(daemon=NAME, user="", program=program_of(pid), pid=pid, what=call.name)
 
 
 async def _while_connected(
@@ -472,7 +480,8 @@ async def run(context: DaemonContext, poll: Poll, reader: ConfigReader) -> None:
     await asyncio.to_thread(catch_up, paths, poll)
     remove_dead_locks(paths.livelock_dir)
     remove_rehearsals(paths)
-    limits = UnixLimits(MESSAGE_BYTES_MAX, strangers=strangers(ASKING_LUXID))
+    refused = await asyncio.to_thread(strangers, ASKING_LUXID)
+    limits = UnixLimits(MESSAGE_BYTES_MAX, strangers=refused)
     name = f"luxi-daemon_{int(clock.now())}"
     with queue_lock, LiveLock.create(f"{paths.livelock_dir}/{name}") as livelock:
         async with asyncio.TaskGroup() as group:

@@ -39,7 +39,7 @@ from ganeti.luxid.queue.known_jobs import KnownJobs, Phase
 from ganeti.luxid.tasks import Tasks
 from ganeti.store import lease, ssconf
 from ganeti.store.job_files import job_id_of
-from ganeti.system import clock, environment, files
+from ganeti.system import clock, files
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +74,7 @@ class Replication:
     def __init__(
         self,
         paths: Paths,
+        own_name: str,
         rpc: AsyncNodeRpcClient,
         tasks: Tasks,
         known_jobs: KnownJobs,
@@ -92,7 +93,7 @@ class Replication:
         self._calls = CandidateCalls(paths, rpc, on_refused)
         self._confirm = confirm
         self._pass_over = pass_over
-        self._own_name = environment.own_hostname()
+        self._own_name = own_name
         self._names: tuple[str, ...] | None = None
         self._is_stale = True
         self._confirming: asyncio.Task[None] | None = None

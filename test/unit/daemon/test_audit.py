@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import Any
 import pytest
 
 from ganeti.base.errors import OpPrereqError
-from ganeti.daemon.audit import AuditLog, Entry, entries_of_call, program_of, user_name
+from ganeti.daemon.audit import AuditLog, Entry, entries_of_call, program_of
 
 DELAY = {
     "OP_ID": "OP_TEST_DELAY",
@@ -119,8 +117,6 @@ log.write(entry)
 
 
 def test_the_program_is_known_without_its_arguments(tmp_path: Path) -> None:
-    assert user_name(os.getuid()) == pwd.getpwuid(os.getuid()).pw_name
-    assert user_name(1 << 30) == str(1 << 30)
     script = tmp_path / "gnt-try"
     script.write_text("print('runs', flush=True)\ninput()")
     argv = [sys.executable, "-I", str(script), "--password=hunter2"]
