@@ -40,6 +40,7 @@ PRIORITY_BEYOND_LIMIT: Final = -21
 
 
 CLIENT_SHOWN: Final = "[identifier, lock file path, pid]"
+PID_MAX: Final = 2**31 - 1  # a process id is a signed number of 32 bits for the kernel
 
 
 class LockMode(StrEnum):
@@ -72,7 +73,7 @@ class ClientId(
 
     identifier: int | str
     livelock: str
-    pid: int
+    pid: Annotated[int, msgspec.Meta(ge=0, le=PID_MAX)]
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -97,7 +98,9 @@ class ClientId(
         try:
             return msgspec.convert(value, cls)
         except msgspec.ValidationError as err:
-            raise OpPrereqError(f"client must be {CLIENT_SHOWN}, not {value!r:.200}") from err
+            raise OpPrereqError(
+                f"client must be {CLIENT_SHOWN}, with a pid from 0 to {PID_MAX}, not {value!r:.200}"
+            ) from err
 
     def to_wire(self) -> list[object]:
         """Encode as ``[identifier, lock file path, pid]``."""

@@ -84,7 +84,7 @@ class LockService:
         self._waits.add(clock.monotonic() - begun_s, (outcome,))
 
     def _left_to_signal(self) -> list[ClientId]:
-        """Return those whose request was granted just before the last WConfD ended."""
+        """Return those whose request was granted in the file, and who do not know it yet."""
         expecting = [o for o in self._signals.expecting() if not self.allocation.is_pending(o)]
         return [owner for owner in expecting if self.allocation.held(owner)]
 
@@ -98,7 +98,7 @@ class LockService:
         before, self.allocation = self.allocation, decode_locks(content)
         self.allocation.jobs_max = before.jobs_max
         self.allocation.sharers_max = before.sharers_max
-        self._to_signal.clear()
+        self._to_signal = self._left_to_signal()
         self._granted.clear()
         for owner, future in self._waiting.items():
             if not self.allocation.is_pending(owner):
@@ -143,10 +143,8 @@ class LockService:
         for future in granted:
             if not future.done():
                 future.set_result(None)
-        to_signal, self._to_signal = self._to_signal, []
-        for owner in to_signal:
-            self._signals.send(owner)
         self._wake_config_waiters()
+        self._to_signal = [owner for owner in self._to_signal if not self._signals.send(owner)]
 
     def serve(self) -> None:
         """Grant everything that can be granted to owners that live."""
@@ -215,8 +213,9 @@ class LockService:
         await self.save()
         if blockers:
             await self._signals.expect(owner)
-            if not self.allocation.is_pending(owner):  # granted meanwhile, and nobody was told
-                self._signals.send(owner)
+            is_granted = not self.allocation.is_pending(owner)  # meanwhile, and nobody was told
+            if is_granted and not self._signals.send(owner):
+                self._to_signal.append(owner)
         return blockers
 
     async def wait(

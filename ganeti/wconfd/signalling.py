@@ -10,6 +10,7 @@ Source: wconfd.json, "files" and "methods" (updateLocksWaiting).
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 from typing import Any, Final
@@ -19,6 +20,8 @@ from ganeti.base.json import dumps, loads
 from ganeti.protocol.wconfd import ClientId
 from ganeti.wconfd.owners import Owners
 from ganeti.wconfd.volatile import VolatileFile
+
+logger = logging.getLogger(__name__)
 
 EMPTY: Final = b"[]"
 
@@ -77,9 +80,19 @@ class Signals:
             self._expecting.discard(owner)
             self._file.begin_save()
 
-    def send(self, owner: ClientId) -> None:
-        """Signal an owner, if it lives, that its request was granted."""
-        if owner.pid > 1 and self._owners.is_alive(owner):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
+    def send(self, owner: ClientId) -> bool:
+        """Signal an owner, if it lives, that its request was granted.
+
+        Returns:
+            False if it is not known whether it lives, so that this has to be tried again.
+        """
+        try:
+            is_alive = owner.pid > 1 and self._owners.is_alive(owner)
+        except OSError as err:
+            logger.warning("Cannot look whether %s lives: %s; trying again", owner, err)
+            return False
+        if is_alive:
+            with contextlib.suppress(ProcessLookupError, PermissionError, OverflowError):
                 os.kill(owner.pid, signal.SIGHUP)
         self.forget(owner)
+        return True

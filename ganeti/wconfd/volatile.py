@@ -67,17 +67,28 @@ class VolatileFile:
     def _write(self) -> None:
         written, self._written = self._written, None
         assert written is not None
+        try:
+            self._write_for(written)
+        finally:
+            if not written.done():  # a mistake of ours, which must not leave callers waiting
+                _fail(written, f"cannot write {self.path}: internal error")
+
+    def _write_for(self, written: asyncio.Future[None]) -> None:
         data = self._encode()
         try:
             if data != self.content:
                 self._file.write(data)
         except OSError as err:
             self._restore(self.content)
-            written.set_exception(
-                GenericError(f"cannot write {self.path}: {err.strerror}; nothing was changed")
-            )
-            written.exception()  # the caller may be gone
-        else:
-            self.content = data
+            _fail(written, f"cannot write {self.path}: {err.strerror}; nothing was changed")
+            return
+        self.content = data
+        try:
             self._on_written()
+        finally:
             written.set_result(None)
+
+
+def _fail(written: asyncio.Future[None], text: str) -> None:
+    written.set_exception(GenericError(text))
+    written.exception()  # the caller may be gone

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -14,11 +15,15 @@ from ganeti.base.paths import Paths
 from ganeti.config import changes
 from ganeti.config.instances import create_instance
 from ganeti.config.transaction import Transaction
-from ganeti.protocol.wconfd import ClientId
+from ganeti.locking.names import parse_request
+from ganeti.protocol.wconfd import ClientId, LockMode
 from ganeti.store.config_file import write_config
 from ganeti.system import files
+from ganeti.system.filelock import LiveLock
+from ganeti.wconfd import signalling
 from ganeti.wconfd.keeper import Keeper
 from ganeti.wconfd.main import read_files
+from ganeti.wconfd.volatile import VolatileFile
 
 NODE = uuid_of("node", 1)
 OWNER = ClientId(7, "/var/run/ganeti/livelocks/job_000007_1", 1)
@@ -28,6 +33,7 @@ def play(directory: Path, scene: Callable[[Keeper], Awaitable[None]]) -> Keeper:
     """Run a scene with a keeper of a small configuration."""
     paths = Paths(str(directory))
     files.ensure_directory(paths.data_dir)
+    files.ensure_directory(paths.livelock_dir)
     write_config(paths, large_config_bytes(1))
     keeper = Keeper(paths, read_files(paths))
 
@@ -78,3 +84,92 @@ def test_ports_given_back_wait_for_a_change_that_succeeds(tmp_path: Path) -> Non
         assert keeper.reservations.dropped_ports == set()
 
     assert play(tmp_path, scene).durable.cluster.tcpudp_port_pool == [11000]
+
+
+INSTANCE_LOCK = "instance/inst0.example.com"
+WANTED = parse_request([[INSTANCE_LOCK, "exclusive"]])
+
+
+async def hand_over(keeper: Keeper, waiter: ClientId) -> None:
+    """Let somebody give up a lock that a client waits for by the old call."""
+    holder = ClientId(1, f"{keeper.paths.livelock_dir}/holder", 1)
+    with LiveLock.create(holder.livelock), LiveLock.create(waiter.livelock):
+        assert not await keeper.locks.try_update(holder, WANTED)
+        assert await keeper.locks.update_waiting(waiter, 0, WANTED) == {holder}
+        keeper.locks.allocation.release(holder, [INSTANCE_LOCK])
+        async with asyncio.timeout(60):
+            await keeper.locks.save()
+            assert keeper.locks.allocation.covers(waiter, INSTANCE_LOCK, LockMode.EXCLUSIVE)
+            await keeper.locks.save()  # as the watch over owners does every second
+
+
+@pytest.fixture
+def signalled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the processes that got a signal."""
+    found: list[int] = []
+    monkeypatch.setattr(signalling.os, "kill", lambda pid, _signal: found.append(pid))
+    return found
+
+
+def waiter_of(directory: Path, pid: int) -> ClientId:
+    return ClientId("old", f"{Paths(str(directory)).livelock_dir}/waiter", pid)
+
+
+def test_a_waiter_gets_one_signal(tmp_path: Path, signalled: list[int]) -> None:
+    play(tmp_path, lambda keeper: hand_over(keeper, waiter_of(tmp_path, 77777)))
+    assert signalled == [77777]
+
+
+def test_a_pid_that_cannot_be_one_keeps_nobody_waiting(tmp_path: Path) -> None:
+    play(tmp_path, lambda keeper: hand_over(keeper, waiter_of(tmp_path, 10**12)))
+
+
+def test_a_signal_is_sent_once_it_is_known_that_the_waiter_lives(
+    tmp_path: Path, signalled: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiter = waiter_of(tmp_path, 77777)
+
+    async def scene(keeper: Keeper) -> None:
+        looks: list[ClientId] = []
+        is_alive = keeper.owners.is_alive
+
+        def look(owner: ClientId) -> bool:
+            looks.append(owner)
+            if len(looks) == 2:  # the first is before it gets the lock
+                raise OSError(errno.EMFILE, "Too many open files")
+            return is_alive(owner)
+
+        monkeypatch.setattr(keeper.owners, "is_alive", look)
+        await hand_over(keeper, waiter)
+        assert len(looks) == 3
+
+    play(tmp_path, scene)
+    assert signalled == [77777]
+
+
+@pytest.mark.parametrize("place", ["encode", "written"])
+def test_a_mistake_in_a_write_keeps_nobody_waiting(tmp_path: Path, place: str) -> None:
+    def mistake() -> None:
+        raise ValueError("a mistake")
+
+    def encode() -> bytes:
+        if place == "encode":
+            mistake()
+        return b"new"
+
+    async def run() -> None:
+        mistakes: list[object] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, found: mistakes.append(found["exception"]))
+        path = str(tmp_path / "file")
+        written = mistake if place == "written" else lambda: None
+        file = VolatileFile(path, b"", encode, lambda _content: None, written)
+        async with asyncio.timeout(60):
+            results = await asyncio.gather(file.save(), file.save(), return_exceptions=True)
+        is_written = place == "written"
+        assert [result is None for result in results] == [is_written] * 2
+        assert (file.content == b"new") == is_written
+        assert len(mistakes) == 1
+        file.close()
+
+    asyncio.run(run())
