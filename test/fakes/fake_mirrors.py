@@ -94,6 +94,12 @@ class Side:
         if self.is_primary and self.peer is None and self.is_attached:
             self.metadata.history.append(next(_generations))
 
+    def lose_half(self) -> None:
+        """Go on without storage of its own; what is written from now on is of a new generation."""
+        self.is_attached, peer = False, self.peer
+        if peer is not None and peer.is_attached and (self.is_primary or peer.is_primary):
+            peer.metadata.history.append(next(_generations))
+
     def part(self, link: Link) -> None:
         """Lose the other side, which waits for this one from now on."""
         peer, self.peer, self.link = self.peer, None, link
@@ -329,7 +335,7 @@ class MirroredVolume(Volume):
             return
         if side.is_primary and (side.peer is None or not side.peer.is_complete):
             raise BlockDeviceError("the other side does not have all data")
-        side.is_attached = False
+        side.lose_half()
 
     def pause_sync(self, *, pause: bool) -> None:
         self._existing().is_paused = pause

@@ -83,7 +83,7 @@ def test_copies_that_are_out_of_date_are_told(pairs: FakeCluster) -> None:
     [side] = pairs.rpc.node("node1").sides.values()
     side.part(Link.WAITING)
     assert copies(pairs)[NAME] == (["degraded"], [None])
-    side.is_attached = False
+    side.lose_half()
     assert copies(pairs)[NAME] == (["faulty"], [None])
 
 

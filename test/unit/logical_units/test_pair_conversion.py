@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes.cuts import every_kill
 from fakes.fake_cluster import FakeCluster
-from fakes.pairs import NAME, UP, add_pair, nodes_of, pair_cluster, sides, volumes
+from fakes.pairs import (
+    NAME,
+    UP,
+    add_pair,
+    cut_link,
+    data_on,
+    lose,
+    nodes_of,
+    pair_cluster,
+    sides,
+    volumes,
+)
 
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
 
@@ -263,3 +275,129 @@ def test_disks_are_added_and_removed_on_both_nodes(pairs: FakeCluster) -> None:
     pairs.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
     modify(pairs, disks=[("remove", 1, {})])
     assert [len(names) for names in volumes(pairs).values()] == [2, 2]
+
+
+def half_lost(pair: FakeCluster) -> None:
+    """The disk of node1 gives an I/O error; the guest goes on with the data of node2."""
+    [side] = pair.rpc.node("node1").sides.values()
+    side.lose_half()
+
+
+def half_being_replaced(pair: FakeCluster) -> None:
+    canceled_when(
+        pair,
+        lambda: sides(pair)["node1"] == ["Primary connected incomplete"],
+        "OP_INSTANCE_REPLACE_DISKS",
+        mode="replace_on_primary",
+    )
+
+
+def to_a_third_node(pair: FakeCluster) -> None:
+    canceled_when(
+        pair, lambda: nodes_of(pair)[0] == "node3", "OP_INSTANCE_FAILOVER", target_node="node3"
+    )
+
+
+def canceled_when(
+    pair: FakeCluster, is_there: Callable[[], bool], op_id: str, **params: object
+) -> None:
+    """Cancel a job as late as it takes until that is so."""
+    for number in range(60):
+        pair.cancel_after = number
+        with pytest.raises(GenericError):
+            pair.execute(op_id, instance_name=NAME, **params)
+        if is_there():
+            break
+    pair.cancel_after = None
+    assert is_there()
+
+
+@pytest.mark.parametrize("template", ["plain", "file"])
+@pytest.mark.parametrize("before", [half_lost, half_being_replaced, to_a_third_node])
+def test_the_only_complete_copy_is_not_given_up(
+    pair: FakeCluster, before: Callable[[FakeCluster], None], template: str
+) -> None:
+    pair.rpc.sync_steps = 1000
+    before(pair)
+    pair.rpc.write("newest")
+    pair.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
+    there, kept = volumes(pair), nodes_of(pair)
+    with pytest.raises(OpExecError, match=r"wait for the data with .*failover"):
+        modify(pair, disk_template=template)
+    assert (volumes(pair), nodes_of(pair)) == (there, kept)
+    assert sides(pair) == {}
+    assert data_on(pair, "node2") == "newest"
+    pair.rpc.sync_steps = 3
+    pair.execute("OP_INSTANCE_ACTIVATE_DISKS", instance_name=NAME, wait_for_sync=True)
+    modify(pair, disk_template=template)
+    assert "newest" in pair.rpc.node(kept[0]).data.values()
+
+
+def newer_on_node2(pair: FakeCluster) -> None:
+    """Let node2 have a generation of the data that node1 lacks."""
+    node = pair.rpc.node("node2")
+    [name] = [name for name in node.metadata if name.endswith("_meta")]
+    node.metadata[name].history.append(10**6)
+
+
+@pytest.mark.parametrize("is_active", [False, True])
+def test_sides_that_do_not_meet_are_compared(pair: FakeCluster, *, is_active: bool) -> None:
+    if not is_active:
+        pair.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
+    else:
+        del pair.rpc.node("node1").running[NAME]
+    cut_link(pair)
+    newer_on_node2(pair)
+    before = sides(pair)
+    with pytest.raises(OpExecError, match=r"keep the data, it (lacks|has other)"):
+        modify(pair, disk_template="plain")
+    assert sides(pair) == before
+    assert sorted(volumes(pair)) == ["node1", "node2"]
+
+
+def test_sides_that_do_not_meet_may_have_the_same_data(pair: FakeCluster) -> None:
+    pair.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
+    cut_link(pair)
+    modify(pair, disk_template="plain")
+    assert data_volume(pair)[1] == "acknowledged"
+    assert list(volumes(pair)) == ["node1"]
+
+
+def test_two_sides_are_given_a_moment_to_meet(pair: FakeCluster) -> None:
+    pair.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
+    newer_on_node2(pair)
+    pair.rpc.is_link_cut, wait = True, pair._wait
+
+    def meet(seconds: float) -> None:
+        wait(seconds)
+        pair.rpc.is_link_cut = False
+        side, other = (node.sides[0] for node in map(pair.rpc.node, ("node1", "node2")))
+        if side.peer is None:
+            side.meet(other)
+
+    pair.context.wait = meet
+    modify(pair, disk_template="plain")
+    assert list(volumes(pair)) == ["node1"]
+
+
+def test_without_the_other_node_the_own_state_decides(pair: FakeCluster) -> None:
+    pair.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
+    lose(pair, 2)
+    [metadata] = pair.rpc.node("node1").metadata.values()
+    metadata.is_complete = False
+    with pytest.raises(OpExecError, match="its data is not complete yet"):
+        modify(pair, disk_template="plain")
+    metadata.is_complete = True
+    modify(pair, disk_template="plain")
+    assert nodes_of(pair) == ["node1"]
+    assert data_volume(pair)[1] == "acknowledged"
+
+
+def test_a_node_that_does_not_answer_is_asked_before_anything_is_closed(pair: FakeCluster) -> None:
+    del pair.rpc.node("node1").running[NAME]
+    lose(pair, 2, offline=False)
+    before = sides(pair)
+    with pytest.raises(OpExecError, match="type 'gnt-node modify --offline yes node2"):
+        modify(pair, disk_template="plain")
+    assert sides(pair) == before
+    assert "blockdev_shutdown" not in pair.rpc.names()

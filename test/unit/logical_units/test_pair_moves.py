@@ -176,7 +176,7 @@ def test_a_canceled_migration_leads_back(pair: FakeCluster) -> None:
 def lose_half(cluster: FakeCluster, node: str) -> None:
     """Let the disk of a node die under its side of the mirror."""
     [side] = cluster.rpc.node(node).sides.values()
-    side.is_attached = False
+    side.lose_half()
 
 
 def watch_data(cluster: FakeCluster, failing: int = -1) -> list[str]:

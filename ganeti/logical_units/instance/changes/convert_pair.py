@@ -2,9 +2,10 @@
 
 The volume of template plain stays where it is, and becomes the data volume of the disk with a
 copy, or the other way round.  To a copy: the secondary node gets both volumes, the primary one the
-metadata; then both sides are connected, and the secondary one gets the data.  From a copy: both
-sides are closed, the configuration names the data volume alone, then the rest is removed.  The data
-volume of the primary node is never removed, whatever fails.
+metadata; then both sides are connected, and the secondary one gets the data.  From a copy: the
+primary node must have all data; both sides are closed, the configuration names the data volume
+alone, then the rest is removed.  The data volume of the primary node is never removed, whatever
+fails.
 """
 
 from __future__ import annotations
@@ -17,19 +18,28 @@ from typing import Self
 from msgspec import structs
 
 from ganeti.base.errors import OpExecError, OpPrereqError
+from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.base import check_online, check_pair
 from ganeti.logical_units.instance.changes.modify_parts import ModifyPart, Work
+from ganeti.logical_units.instance.moving.mirrors import only_looking
 from ganeti.logical_units.instance.storage import disks as node_disks
 from ganeti.logical_units.instance.storage import planning
+from ganeti.logical_units.instance.storage.generations import doubt, sides_or_none
 from ganeti.logical_units.instance.storage.lvm_disks import check_room
 from ganeti.logical_units.instance.storage.remains import remove_metadata, remove_remains
-from ganeti.logical_units.instance.storage.syncing import wait_for_sync
+from ganeti.logical_units.instance.storage.syncing import (
+    LOOK_S_MIN,
+    SETTLES_S,
+    sync_states,
+    wait_for_sync,
+)
 from ganeti.logical_units.instance.view import InstanceView, changed_fields
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.disk_templates import DiskTemplate
 from ganeti.objects.model import Disk, Node
 from ganeti.objects.rpc_instance import RpcDisk
 from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.node_rpc_values import CopySide
 from ganeti.protocol.wconfd import ObjectKind
 
 _KEPT = ("uuid", "serial_no", "ctime", "mtime", "iv_name")
@@ -133,6 +143,7 @@ class FromCopies(PairPart):
 
     def before_store(self, undo: Undo) -> Self:
         """Close both sides; that of a node that is offline is left."""
+        _check_kept(self.work.context, self.view, [old for _index, old, _new in self.converted])
         for index, disk, _new in self.converted:
             for node in self.view.nodes[:2]:
                 if not node.offline:
@@ -157,6 +168,45 @@ class FromCopies(PairPart):
                 context.warn(
                     f"{failure}; remove it by hand on node {self._primary.name}: 'lvremove {path}'"
                 )
+
+
+def _check_kept(context: JobContext, view: InstanceView, disks: Sequence[Disk]) -> None:
+    """Refuse disks of which the primary node may lack data: only its half is kept.
+
+    Raises:
+        OpExecError: names the disk and the next command; nothing was changed.
+    """
+    (primary, secondary), name = view.nodes[:2], view.name
+    with only_looking(context, view, primary):
+        sides = _when_met(context, view, disks)
+        states = sync_states(context, view, primary, disks, f"look at the disks of {name!r}")
+        for disk, (mine, other), state in zip(disks, sides, states, strict=True):
+            problem = doubt(primary, mine, secondary, other) if state.is_whole else state.words()
+            if problem is not None:
+                raise OpExecError(
+                    f"cannot give up the copy of disk {view.disks.index(disk)} of instance"
+                    f" {name!r}: on node {primary.name!r}, which is to keep the data, {problem};"
+                    " nothing was changed: wait for the data with 'gnt-instance activate-disks"
+                    f" --wait-for-sync {name}', or let node {secondary.name!r} keep it, with"
+                    f" 'gnt-instance failover {name}' first"
+                )
+
+
+def _when_met(
+    context: JobContext, view: InstanceView, disks: Sequence[Disk]
+) -> list[tuple[CopySide | None, CopySide | None]]:
+    """Return both sides of each disk, connected if they become so in a moment."""
+    deadline_s = context.monotonic() + SETTLES_S
+    while True:
+        mine, others = (sides_or_none(context, view, node, disks) for node in view.nodes[:2])
+        pairs = list(zip(mine, others, strict=True))
+        if not any(_may_meet(*pair) for pair in pairs) or context.monotonic() >= deadline_s:
+            return pairs
+        context.wait(LOOK_S_MIN)
+
+
+def _may_meet(side: CopySide | None, other: CopySide | None) -> bool:
+    return bool(side and other and not (side.is_connected or side.parting))
 
 
 def plan_alone(work: Work) -> PairPart:
