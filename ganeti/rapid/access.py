@@ -133,8 +133,17 @@ class Access:
     def _digest(self, name: str, password: str) -> bytes:
         return hmac.digest(self._key, f"{name}\0{password}".encode(), hashlib.sha256)
 
+    def goes_by_roles(self, user: User | None, route: Route) -> bool:
+        """Tell whether it depends on roles, and so on the path, if a user may call a route."""
+        if user is None or route.is_public:
+            return False
+        return bool(user.roles) and user.rights.isdisjoint(route.access)
+
     def permission(self, user: User | None, route: Route, path: str) -> Permission:
         """Return the right of a user to call a route.
+
+        Args:
+            path: with the full name of the object that it is about, if roles decide.
 
         Raises:
             HttpProblem: 403: nothing.

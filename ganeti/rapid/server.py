@@ -173,6 +173,8 @@ class RapiServer:
         authorization = request.headers.get("authorization")
         user = await self._access.user_of(authorization, route, request.client_address)
         request.user = user.name if user is not None else ""
+        if self._access.goes_by_roles(user, route):
+            target = await self._visibility.named_in_full(target)
         permission = self._access.permission(user, route, target.path)
         inputs = planning.read_inputs(target, request)
         planning.check_conditions(route, request)

@@ -1,8 +1,9 @@
 """How a request to the remote API becomes a job: from body and arguments to opcodes, purely.
 
 A body is an object of the opcode's parameters, some under an older name.  Parameters that the
-server sets itself, from path and query arguments, may not be in the body.  The opcode's own
-declaration then checks all of it.
+server sets itself, from path and query arguments, may not be in the body; nor may UUIDs that would
+go before a name of these, so that a job is about the object that rights were checked for.  The
+opcode's own declaration then checks all of it.
 
 Source: rapi.json, "generic_job_call" and "resources".
 """
@@ -16,6 +17,7 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from ganeti.opcodes.registry import opcode_class
 from ganeti.protocol.rapi.values import HttpProblem, QueryArgument
 
 Wire = dict[str, Any]
@@ -72,7 +74,10 @@ class Submission(msgspec.Struct, frozen=True):
     def set_by_server(self, arguments: tuple[QueryArgument, ...]) -> frozenset[str]:
         """Return the parameters that may not be in the body."""
         from_query = {argument.field for argument in arguments if argument.field}
-        return frozenset({*self.from_path.values(), *self.fixed, *from_query})
+        names = {*self.from_path.values(), *self.fixed, *from_query}
+        uuids = {f"{name.removesuffix('_name')}_uuid" for name in names}
+        known = {field for op_id in self.op_ids for field in opcode_class(op_id).__struct_fields__}
+        return frozenset(names | (uuids & known))
 
 
 class JobRequest(Inputs, frozen=True, kw_only=True):
@@ -231,7 +236,7 @@ def reinstall(job: JobRequest) -> list[Wire]:
 def replace_disks(job: JobRequest) -> list[Wire]:
     """Make the opcode of a replacement, from the body, or from the query if there is none."""
     params = dict(object_body(job))
-    opcode = checked(job.op_id, params, frozenset({"instance_name"}))
+    opcode = checked(job.op_id, params, job.submission.set_by_server(()))
     disks = opcode.get("disks")
     if isinstance(disks, str):
         opcode["disks"] = parse_numbers(disks)

@@ -158,6 +158,10 @@ class Route(msgspec.Struct, frozen=True):
         """The names of the variable parts of the path."""
         return _PLACEHOLDER.findall(self.path)
 
+    def path_of(self, values: Mapping[str, str]) -> str:
+        """Return the path with values for its variable parts."""
+        return _PLACEHOLDER.sub(lambda found: values[found.group(1)], self.path)
+
     @property
     def about(self) -> str:
         """The kind of object with a version that it is about, or "cluster"; "" if there is none."""

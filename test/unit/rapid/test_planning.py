@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganeti.protocol.rapi.routes import Question
+from ganeti.opcodes.registry import opcode_class
+from ganeti.protocol.rapi.jobs import Submission
+from ganeti.protocol.rapi.routes import Question, Route
 from ganeti.protocol.rapi.table import ROUTES
 from ganeti.protocol.rapi.values import HttpProblem
 from ganeti.rapid import planning
@@ -345,6 +347,50 @@ def test_a_condition_that_nobody_could_judge_is_refused(
     assert found.value.status == 412
 
 
+def names_by_uuid(route: Route) -> set[str]:
+    """Return the fields by which a body could name the object of the path once more."""
+    if not isinstance(route.action, Submission) or route.action.parts is not None:
+        return set()
+    known = {
+        name for op_id in route.action.op_ids for name in opcode_class(op_id).__struct_fields__
+    }
+    return known & {f"{placeholder}_uuid" for placeholder in route.placeholders}
+
+
+NAMED_TWICE = [
+    (route, field) for route in ROUTES if route.takes_body for field in names_by_uuid(route)
+]
+
+
+@pytest.mark.parametrize(
+    ("route", "field"),
+    NAMED_TWICE,
+    ids=[f"{route.method} {route.path}" for route, _ in NAMED_TWICE],
+)
+def test_a_body_names_no_other_object_than_the_path(route: Route, field: str) -> None:
+    path = route.path_of(dict.fromkeys(route.placeholders, "1"))
+    refused = refusal(route.method, path, {field: "uuid-of-another"})
+    assert refused.status == 400
+    assert refused.message == f"Parameter '{field}' may not be in the body"
+
+
+def test_objects_could_be_named_twice_in_many_bodies() -> None:
+    paths = {route.path for route, _ in NAMED_TWICE}
+    assert {
+        "/2/instances/{instance}/migrate",
+        "/2/instances/{instance}/replace-disks",
+        "/2/instances/{instance}/disk/{disk}/grow",
+        "/2/nodes/{node}/evacuate",
+        "/2/nodes/{node}/migrate",
+    } <= paths
+    assert len(NAMED_TWICE) > 20
+
+
+def test_a_body_may_name_other_nodes_by_uuid() -> None:
+    path, uuids = "/2/instances/a/replace-disks", {"remote_node_uuid": "u"}
+    assert job("POST", path, {"mode": "replace_new_secondary", **uuids})[0].items() >= uuids.items()
+
+
 @pytest.mark.shows("2.0/rapi-resources/methods")
 def test_a_method_that_is_not_there_comes_with_those_that_are() -> None:
     assert refusal("POST", "/2/queue").headers == {"Allow": "GET, PUT"}
@@ -479,7 +525,12 @@ def test_the_jobs_that_a_job_depends_on() -> None:
         ("PUT", "/2/instances/a/startup", None, ["a"]),
         ("POST", "/2/instances", CREATION, ["a"]),
         ("PUT", "/2/instances/a/rename", {"new_name": "b"}, ["a", "b"]),
-        ("PUT", "/2/instances/a/modify", {"instance_uuid": "u"}, None),
+        (
+            "POST",
+            "/2/opcodes/OP_INSTANCE_SET_PARAMS",
+            {"instance_name": "a", "instance_uuid": "u"},
+            None,
+        ),
         ("PUT", "/2/instances/a/tags?tag=x", None, ["a"]),
         ("PUT", "/2/tags?tag=x", None, None),
         ("POST", "/2/opcodes/OP_TAGS_SET", {"kind": "node", "name": "a", "tags": []}, None),

@@ -8,11 +8,15 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from ganeti.base.paths import Paths
+from ganeti.base.text import name_matches
 from ganeti.daemon.audit import AuditLog
+from ganeti.protocol.rapi.users import Grant, format_roles
 from ganeti.rapid import counting
 from ganeti.rapid.access import Access
 from ganeti.rapid.luxi_pool import LuxiPool
@@ -81,6 +85,62 @@ class Taking(LuxiPool):
 
     async def ask(self, method: str, args: object) -> bytes:  # type: ignore[override]
         return b"17"
+
+
+class WithInstances(LuxiPool):
+    """A master daemon that knows two instances, and takes every job."""
+
+    def __init__(self, paths: Paths) -> None:
+        super().__init__(paths, 1)
+        self.submitted: list[str] = []
+
+    async def ask(self, method: str, args: list[Any]) -> Raw:
+        if method == "QueryInstances":
+            known = [("web1.example.com", "uuid-of-web1"), ("db1.example.com", "web-like-uuid")]
+            [wanted] = args[0]
+            rows = [
+                (name, uuid, [])
+                for name, uuid in known
+                if wanted == uuid or name_matches(wanted, name)
+            ]
+            return Raw(json.dumps(rows).encode())
+        assert method == "SubmitJob"
+        self.submitted += [opcode["instance_name"] for opcode in args[0]]
+        return Raw(b"17")
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "status"),
+    [
+        ("web1.example.com", {}, 200),
+        ("web1", {}, 200),
+        ("uuid-of-web1", {}, 200),
+        ("web1", {"instance_uuid": "web-like-uuid"}, 400),
+        ("web-like-uuid", {}, 403),
+        ("db1", {}, 403),
+    ],
+)
+def test_a_role_for_some_resources_reaches_no_other_instance_by_another_name(
+    tmp_path: Path, name: str, body: dict[str, str], status: int
+) -> None:
+    paths = Paths(str(tmp_path))
+    os.makedirs(paths.rapi_dir)
+    Path(paths.rapi_users).write_text("ann secret role:webs\n")
+    grant = Grant(("write",), ("/2/instances/web*/migrate",))
+    Path(paths.rapi_roles).write_bytes(format_roles({"webs": [grant]}))
+    access = Access(paths, always=False)
+    access.reload()
+    luxi = WithInstances(paths)
+    rapi = RapiServer(luxi, access, {}, paths.root, AuditLog(str(tmp_path / "audit.log")))
+    headers = {
+        "authorization": "Basic " + base64.b64encode(b"ann:secret").decode(),
+        "content-type": "application/json",
+        "content-length": "9",
+    }
+    path, data = f"/2/instances/{name}/migrate", json.dumps(body).encode()
+    request = HttpRequest("PUT", path, headers, data, None, "192.0.2.1", "1.1")
+    assert asyncio.run(rapi.handle(request)).status == status
+    assert luxi.submitted == (["web1.example.com"] if status == 200 else [])
 
 
 def test_who_asks_for_a_change_is_in_the_audit_log(tmp_path: Path) -> None:

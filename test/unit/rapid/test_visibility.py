@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.text import name_matches
 from ganeti.protocol.rapi.jobs import Inputs
 from ganeti.protocol.rapi.routes import Question
 from ganeti.protocol.rapi.table import TABLE
@@ -22,7 +23,18 @@ from ganeti.rapid.luxi_pool import LuxiPool
 from ganeti.rapid.planning import Target, luxi_request
 from ganeti.rapid.visibility import Visibility
 
-INSTANCES = {"web1.example.com": [], "web2.example.com": [], "db1.example.com": ["theirs"]}
+INSTANCES: dict[str, list[str]] = {
+    "web1.example.com": [],
+    "web2.example.com": [],
+    "db1.example.com": ["theirs"],
+    "cache1.example.com": [],
+}
+UUIDS = {
+    "web1.example.com": "0web",
+    "web2.example.com": "1web",
+    "db1.example.com": "0db",
+    "cache1.example.com": "web-as-it-happens",
+}
 GRANTS = (Grant(("read",), names=("web*",), tags=("theirs",)),)
 LIST = TABLE.resources["/2/jobs"].routes["GET"]
 ONE = TABLE.resources["/2/jobs/{job_id}"].routes["GET"]
@@ -45,8 +57,12 @@ JOBS: dict[int, list[dict[str, object]]] = {
     10: [start("db9.example.com")],
     11: [{**start("web1"), "instance_uuid": "of another"}],
     12: [start("web")],  # of several
+    13: [start("0web")],
+    14: [start("web-as-it-happens")],
+    15: [start("WEB1")],
+    16: [start("0db")],
 }
-VISIBLE = [1, 2, 5, 7, 9, 12]
+VISIBLE = [1, 2, 5, 7, 9, 12, 13, 15, 16]
 
 
 class Luxi:
@@ -61,12 +77,18 @@ class Luxi:
         return Raw(json.dumps(getattr(self, method)(*args)).encode())
 
     def QueryInstances(self, names: list[str], fields: list[str], _lock: bool) -> object:
-        assert fields == ["name", "tags"]
-        found = names or list(INSTANCES)
-        found = [each if "." in each else f"{each}.example.com" for each in found]
-        if not INSTANCES.keys() >= set(found):
+        assert fields == ["name", "uuid", "tags"]
+        if names == ["gone.example.com"]:
             raise OpPrereqError("no such instance", ErrorCode.NOENT)
-        return [[name, INSTANCES[name]] for name in found]
+        return [
+            [name, UUIDS[name], tags]
+            for name, tags in INSTANCES.items()
+            if not names or any(each == UUIDS[name] or name_matches(each, name) for each in names)
+        ]
+
+    def QueryGroups(self, names: list[str], fields: list[str], _lock: bool) -> object:
+        assert (names, fields) == ([], ["name", "uuid", "tags"])
+        return [["default", "0group", []], ["lab.example.com", "1group", []]]
 
     def QueryJobs(
         self, ids: list[str] | None, fields: list[str], limit: int = 99, before: int | None = None
@@ -120,6 +142,9 @@ def may_see(job_id: int) -> bool:
     [
         (start("web1"), True),
         (start("db9.example.com"), False),
+        (start("gone.example.com"), False),
+        (start("0db"), True),
+        (start("web-as-it-happens"), False),
         ({**start("web1"), "depends": [[1, []], [-1, []], [99, []]]}, True),
         ({**start("web1"), "depends": [[1, []], [3, ["success"]]]}, False),
     ],
@@ -139,3 +164,28 @@ def test_who_submits_a_job_sees_all_that_it_is_about(
 def test_one_job_is_seen_if_the_list_has_it() -> None:
     assert [job_id for job_id in JOBS if may_see(job_id)] == VISIBLE
     assert may_see(99), "he is told that there is no such job"
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ("/2/instances/web1.example.com/migrate", "/2/instances/web1.example.com/migrate"),
+        ("/2/instances/web1/migrate", "/2/instances/web1.example.com/migrate"),
+        ("/2/instances/WEB1/migrate", "/2/instances/web1.example.com/migrate"),
+        ("/2/instances/web-as-it-happens/migrate", "/2/instances/cache1.example.com/migrate"),
+        ("/2/instances/web/migrate", "/2/instances/web/migrate"),  # of several
+        ("/2/instances/gone.example.com/migrate", "/2/instances/gone.example.com/migrate"),
+        ("/2/instances/0db/disk/1/grow", "/2/instances/db1.example.com/disk/1/grow"),
+        ("/2/groups/lab/modify", "/2/groups/lab.example.com/modify"),
+        ("/2/groups/0group/modify", "/2/groups/default/modify"),
+        ("/2/modify", "/2/modify"),
+    ],
+)
+def test_patterns_are_compared_with_full_names(asked: str, meant: str) -> None:
+    found = TABLE.find(asked)
+    assert found is not None
+    resource, values = found
+    target = Target(next(iter(resource.routes.values())), asked, values)
+    named = asyncio.run(Visibility(cast("LuxiPool", Luxi())).named_in_full(target))
+    assert named.path == meant
+    assert TABLE.find(meant) == (resource, named.values), "the job gets the full name too"

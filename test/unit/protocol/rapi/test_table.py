@@ -61,7 +61,8 @@ def test_a_route_is_as_in_the_model(name: str) -> None:
         assert isinstance(route.action, Submission)
         differs = SET_OTHERWISE.get(name, set())
         ours = route.action.set_by_server(route.arguments)
-        assert ours - differs == set(facts["set_by_server"]) - differs
+        uuids = {name for name in ours if name.endswith("_uuid")}  # taken by 3.0, used by nobody
+        assert ours - differs - uuids == set(facts["set_by_server"]) - differs
 
 
 @pytest.mark.shows("2.0/interaction/in-rapi", "2.1/uuid-one/queried")
