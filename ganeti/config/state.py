@@ -198,7 +198,12 @@ class Flush:
 
 
 class ConfigState:
-    """The configuration; see `ganeti.config.views` for how its layers work."""
+    """The configuration; see `ganeti.config.views` for how its layers work.
+
+    Attributes:
+        version: of the durable configuration.
+        serial_floor: the next version to be written gets a serial number above this one.
+    """
 
     def __init__(self, data: bytes) -> None:
         """Take the content of ``config.data``.
@@ -213,8 +218,10 @@ class ConfigState:
         self._flushing: Layer | None = None
         self._flush: Flush | None = None
         self._open = Layer(self._base)
-        self.serial_no = _top_value(int, split.top, "serial_no", 0)
-        self.version = ConfigVersion(self.serial_no, _top_value(float, split.top, "mtime", 0.0))
+        self.serial_floor = 0
+        self.version = ConfigVersion(
+            _top_value(int, split.top, "serial_no", 0), _top_value(float, split.top, "mtime", 0.0)
+        )
         self._pieces = self._encoder.pieces(self._base.stored, self._top(self._base))
 
     @property
@@ -226,6 +233,11 @@ class ConfigState:
     def head(self) -> View:
         """The view that the next change starts from."""
         return self._open
+
+    @property
+    def serial_no(self) -> int:
+        """The serial number of the durable configuration."""
+        return self.version.serial_no
 
     @property
     def mtime(self) -> float:
@@ -257,7 +269,7 @@ class ConfigState:
         self._open = Layer(layer)
         for identity, stored in layer.objects.items():
             self._encoder.touch(identity, exists=stored is not None)
-        serial_no = self.serial_no + 1
+        serial_no = max(self.serial_no, self.serial_floor) + 1
         top = self._top(layer) | {"serial_no": dumps(serial_no), "mtime": dumps(now)}
         pieces = self._encoder.pieces(layer.stored, top)
         self._flush = Flush(pieces, self.version, ConfigVersion(serial_no, now), layer.objects)
@@ -272,7 +284,6 @@ class ConfigState:
         self._flushing = None
         self._pieces = self._flush.pieces
         self.version = self._flush.version
-        self.serial_no = self.version.serial_no
         self._base.top["serial_no"] = Raw(dumps(self.version.serial_no))
         self._base.top["mtime"] = Raw(dumps(self.version.mtime))
 

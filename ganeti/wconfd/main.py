@@ -263,21 +263,30 @@ async def _overrule(context: DaemonContext, keeper: Keeper, rpc: AsyncNodeRpcCli
     """
     try:
         poll = await poll_everybody(rpc, context.paths, context.hostname)
-        highest = max(
-            max(facts.config_serial, facts.claim_serial) for facts in poll.known().values()
-        )
-        if highest <= keeper.state.serial_no:
-            return
-        logger.warning(
-            "Others have a configuration with serial number %s, this one has %s and is raised"
-            " above it",
-            highest,
-            keeper.state.serial_no,
-        )
-        keeper.state.serial_no = highest + SERIAL_LEAP
-        await keeper.change(lambda change: change.touch(CLUSTER_ID))
     except GenericError as err:
         logger.warning("Cannot overrule other configurations: %s; ignoring", err.message)
+        return
+    known = poll.known()
+    serials = [facts.config_serial for name, facts in known.items() if name != context.hostname]
+    highest = max([*serials, *(facts.claim_serial for facts in known.values())])
+    before = keeper.state.serial_no
+    if highest <= before:
+        return
+    # Changes may be on their way to the disk: the next one to be written gets the number.
+    keeper.state.serial_floor = highest + SERIAL_LEAP
+    try:
+        await keeper.change(lambda change: change.touch(CLUSTER_ID))
+    except GenericError as err:
+        logger.warning(
+            "Others have a configuration with serial number %s, this one is raised above it by the"
+            " next change: %s",
+            *(highest, err.message),
+        )
+        return
+    logger.warning(
+        "Others have a configuration with serial number %s; this one had %s, and was raised to %s",
+        *(highest, before, keeper.state.serial_no),
+    )
 
 
 def _own_livelock(paths: Paths) -> LiveLock:

@@ -14,6 +14,7 @@ from fakes.old_configs import config_bytes, load_config
 from ganeti.base.errors import ConfigurationError, GenericError
 from ganeti.config import changes, instances
 from ganeti.config.checks import cluster_problems, problems_of
+from ganeti.config.deltas.journal import record_of, records_in, replay
 from ganeti.config.index import CLUSTER_ID, DISKS, GROUPS, INSTANCES, NODES, By
 from ganeti.config.ssconf_values import SsconfComposer, ssconf_values
 from ganeti.config.state import ConfigState, parts_since, problems_in
@@ -102,6 +103,40 @@ def test_a_failed_write_drops_it_and_all_on_top() -> None:
     after = flush(state)
     assert after["cluster"]["tags"] == ["three"]
     assert uuid_of("instance", 0) in after["instances"]
+
+
+def test_a_leap_of_the_serial_number_waits_for_the_next_write() -> None:
+    state = make()
+    data, first = b"".join(state.pieces), state.serial_no
+    flushes = []
+
+    def write(*, fails: bool = False) -> None:
+        change(state, lambda txn: txn.touch(CLUSTER_ID))
+        flushes.append(state.start_flush(NOW))
+        if fails:
+            state.flush_failed()
+        else:
+            state.flush_done()
+
+    change(state, lambda txn: txn.touch(CLUSTER_ID))
+    flushes.append(state.start_flush(NOW))
+    state.serial_floor = 5000
+    assert state.serial_no == first
+    state.flush_done()
+    assert state.serial_no == first + 1
+    write(fails=True)
+    assert (state.serial_no, state.serial_floor) == (first + 1, 5000)
+    assert flushes.pop().serial_no == 5001
+    write()
+    assert json.loads(b"".join(state.pieces))["serial_no"] == state.serial_no == 5001
+    write()
+    assert [flush.serial_no for flush in flushes] == [first + 1, 5001, 5002]
+    assert [flush.base.serial_no for flush in flushes] == [first, first + 1, 5001]
+    # A journal has no gap there.
+    lines = b"".join(record_of(one.base, one.version, one.changed).line for one in flushes)
+    replayed = replay(data, records_in(lines))
+    assert replayed is not None
+    assert json.loads(replayed) == json.loads(b"".join(state.pieces))
 
 
 def test_a_refused_change_leaves_nothing() -> None:

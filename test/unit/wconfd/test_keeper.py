@@ -4,38 +4,48 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from fakes.large_config import disk, instance, large_config_bytes, uuid_of
 
 from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
+from ganeti.clients.async_node_rpc import AsyncNodeRpcClient
 from ganeti.config import changes
+from ganeti.config.index import CLUSTER_ID
 from ganeti.config.instances import create_instance
+from ganeti.config.state import Flush
 from ganeti.config.transaction import Transaction
+from ganeti.daemon.context import DaemonContext
+from ganeti.jobs.votes import SERIAL_LEAP, Answer, Poll
 from ganeti.locking.names import parse_request
+from ganeti.protocol.node_rpc_values import NodeFacts
 from ganeti.protocol.wconfd import ClientId, LockMode
 from ganeti.store.config_file import write_config
 from ganeti.system import files
 from ganeti.system.filelock import LiveLock
-from ganeti.wconfd import signalling
+from ganeti.wconfd import main, signalling
 from ganeti.wconfd.keeper import Keeper
-from ganeti.wconfd.main import read_files
 from ganeti.wconfd.volatile import VolatileFile
 
 NODE = uuid_of("node", 1)
 OWNER = ClientId(7, "/var/run/ganeti/livelocks/job_000007_1", 1)
 
 
-def play(directory: Path, scene: Callable[[Keeper], Awaitable[None]]) -> Keeper:
+def play(
+    directory: Path, scene: Callable[[Keeper], Awaitable[None]], *, has_journal: bool = False
+) -> Keeper:
     """Run a scene with a keeper of a small configuration."""
     paths = Paths(str(directory))
     files.ensure_directory(paths.data_dir)
     files.ensure_directory(paths.livelock_dir)
     write_config(paths, large_config_bytes(1))
-    keeper = Keeper(paths, read_files(paths))
+    keeper = Keeper(paths, main.read_files(paths), has_journal=has_journal)
 
     async def run() -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -173,3 +183,89 @@ def test_a_mistake_in_a_write_keeps_nobody_waiting(tmp_path: Path, place: str) -
         file.close()
 
     asyncio.run(run())
+
+
+OWN_NAME = "node1.example.com"
+CONTEXT = cast("DaemonContext", SimpleNamespace(paths=None, hostname=OWN_NAME))
+NO_RPC = cast("AsyncNodeRpcClient", None)
+RAISED = 5000 + SERIAL_LEAP + 1
+
+
+@pytest.fixture
+def other_is_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let another node have a configuration with serial number 5000."""
+
+    async def poll(*_args: object) -> Poll:
+        own = Answer(OWN_NAME, NodeFacts(master_name=OWN_NAME))
+        other = Answer("other", NodeFacts(master_name="other", config_serial=5000))
+        return Poll(OWN_NAME, [OWN_NAME, "other"], {OWN_NAME: own, "other": other})
+
+    monkeypatch.setattr(main, "poll_everybody", poll)
+
+
+def touch(transaction: Transaction) -> None:
+    transaction.touch(CLUSTER_ID)
+
+
+async def overrule(keeper: Keeper) -> None:
+    await main._overrule(CONTEXT, keeper, NO_RPC)
+
+
+@pytest.mark.usefixtures("other_is_ahead")
+@pytest.mark.parametrize("has_journal", [False, True])
+def test_overruling_outlasts_a_change_that_is_being_written(
+    tmp_path: Path,
+    has_journal: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
+    async def scene(keeper: Keeper) -> None:
+        state, write = keeper.state, keeper.committer._write
+
+        def slow(flush: Flush) -> int:
+            begun.set()
+            assert goes_on.wait(60)
+            return write(flush)
+
+        monkeypatch.setattr(keeper.committer, "_write", slow)
+        before = state.version
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(keeper.change(touch))
+            assert await asyncio.to_thread(begun.wait, 60)
+            tasks.create_task(overrule(keeper))
+            await asyncio.sleep(0)
+            assert state.has_changes
+            assert (state.version, state.serial_no) == (before, before.serial_no)
+            assert "was raised" not in caplog.text
+            goes_on.set()
+        assert state.serial_no == state.version.serial_no == RAISED
+        assert f"this one had {before.serial_no}, and was raised to {RAISED}" in caplog.text
+        await keeper.change(touch)
+
+    keeper = play(tmp_path, scene, has_journal=has_journal)
+    assert main.read_files(keeper.paths).config.serial_no == RAISED + 1
+
+
+@pytest.mark.usefixtures("other_is_ahead")
+def test_overruling_is_left_to_the_next_change_if_the_disk_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene(keeper: Keeper) -> None:
+        before = keeper.state.serial_no
+
+        def full(_flush: Flush) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as failing:
+            failing.setattr(keeper.committer, "_write", full)
+            await overrule(keeper)
+        assert keeper.state.serial_no == before
+        assert "raised above it by the next change" in caplog.text
+        await keeper.change(touch)
+        assert keeper.state.serial_no == RAISED
+        await overrule(keeper)  # nobody is ahead any more
+        assert keeper.state.serial_no == RAISED
+
+    play(tmp_path, scene)
