@@ -10,6 +10,11 @@ candidate would not know what was acknowledged.  When the other one is away, the
 the key ``alone``, and then goes on with one copy; while it stands, the other one never takes over
 by itself.
 
+Each node has a *mark*, the key ``acting/NODE``, while jobs of a master may run there: from before
+the first one begins until after the last one has ended.  So it stands as long as the node has the
+key ``master``, is the master, becomes it, or still runs jobs.  While it stands, and the node is not
+dead, no other master restarts anything.
+
 Source: ARCHITECTURE, invariant 9.
 """
 
@@ -130,6 +135,25 @@ class Claimant:
         elif vacant_s is not None and outlook.now_s < vacant_s + self.timing.margin_s:
             self.says = "the master's lease has ended a moment ago"
         return bool(self.says)
+
+
+def mark_wanted(
+    own: Mastership,
+    holder: Mastership | None,
+    *,
+    is_master: bool,
+    is_failing_over: bool,
+    has_jobs: bool,
+) -> Mastership | None:
+    """Return what has to stand under ``acting/NODE`` of this node; None for nothing.
+
+    Args:
+        own: this boot of this node.
+        holder: of the key ``master``; None if nobody has it.
+        is_failing_over: a fail-over to this node runs.
+        has_jobs: jobs of a master run here.
+    """
+    return own if holder == own or is_master or is_failing_over or has_jobs else None
 
 
 class Lone(StrEnum):

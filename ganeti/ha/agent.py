@@ -32,7 +32,15 @@ import msgspec
 
 from ganeti.availability.disk import Round, Slot, Verdict
 from ganeti.availability.keeper import Keeper, is_dead
-from ganeti.availability.mastership import Claim, Claimant, Companion, Lone, Outlook, Report
+from ganeti.availability.mastership import (
+    Claim,
+    Claimant,
+    Companion,
+    Lone,
+    Outlook,
+    Report,
+    mark_wanted,
+)
 from ganeti.availability.proof import Act, DiskView, Judge, NodeView, Order, Power, View
 from ganeti.availability.records import (
     ACTING,
@@ -147,6 +155,7 @@ class Agent:
     claimant: Claimant = field(init=False)
     companion: Companion = field(init=False)
     digest: str = ""
+    _mastership: Mastership = field(init=False)
     _next: Means | None = None
     _watchdog: Watchdog | None = None
     _watchdog_path: str = ""
@@ -170,6 +179,7 @@ class Agent:
         self.keeper = Keeper(self.timing, self.own, self.boot_id, self.hands.now())
         self.judge, self.claimant = Judge(self.timing), Claimant(self.timing)
         self.companion = Companion(self.timing)
+        self._mastership = Mastership(node=self.own, boot_id=self.boot_id)
 
     def take(self, means: Means) -> None:
         """Take up other settings with the next beat."""
@@ -227,12 +237,14 @@ class Agent:
             await asking
         elif self.keeper.needs_friends(self.hands.now()):
             await self._ask_friends()
-        if is_candidate and self.shelf is not None:
+        if self.shelf is not None:
             try:
-                await self._claim(self.shelf)
-                if self._is_own(self.shelf):
-                    await self._go_alone(self.shelf)
-                    await self._lead(self.shelf)
+                await self._mark(self.shelf)
+                if is_candidate:
+                    await self._claim(self.shelf)
+                    if self._is_own(self.shelf):
+                        await self._go_alone(self.shelf)
+                        await self._lead(self.shelf)
             except (TransportError, ProtocolError) as err:
                 self._say(err.message)
         self._write_to_disk()
@@ -523,13 +535,11 @@ class Agent:
         ]
         if loss is not None and loss.proof is None:
             changes.append(Delete(LOSSES + self.own))
-        if shelf.one(ACTING + self.own, Mastership) is not None and not self.hands.has_jobs():
-            changes.append(Delete(ACTING + self.own))
-        keys = [LOSSES + self.own]
+        changes += self._marking(shelf)
+        keys = [LOSSES + self.own, ACTING + self.own]
         if self._is_own(shelf):
             keys.append(MASTER_KEY)
-            own = Mastership(node=self.own, boot_id=self.boot_id)
-            changes.append(Put(MASTER_KEY, _encode(own), lease))
+            changes.append(Put(MASTER_KEY, _encode(self._mastership), lease))
         unchanged = [Unchanged(key, shelf.revision_of(key)) for key in keys]
         if not await self.etcd.change(unchanged, *changes):
             return False
@@ -576,7 +586,7 @@ class Agent:
     async def _claim(self, shelf: Snapshot) -> None:
         """Do what is to be done about the key ``master``."""
         alone = shelf.one(ALONE_KEY, Mastership)
-        seen, own = self._seen(), Mastership(node=self.own, boot_id=self.boot_id)
+        seen = self._seen()
         outlook = Outlook(
             self.hands.now(),
             self.own,
@@ -597,24 +607,38 @@ class Agent:
             case Claim.TAKE:
                 await self.etcd.change(
                     [unchanged],
-                    Put(MASTER_KEY, _encode(own), self._lease),
-                    Put(ACTING + self.own, _encode(own)),
+                    Put(MASTER_KEY, _encode(self._mastership), self._lease),
+                    Put(ACTING + self.own, _encode(self._mastership)),
                 )
             case Claim.GIVE_BACK:
                 await self.etcd.change([unchanged], Delete(MASTER_KEY))
-            case Claim.FAIL_OVER:
+            case Claim.FAIL_OVER if not self._marking(shelf):
                 logger.warning("The master is lost: this node begins to take over")
                 self._fail_over = asyncio.create_task(self._take_over())
-            case Claim.KEEP | Claim.NOTHING:
-                await self._retire(shelf, outlook)
+            case _:
+                pass
 
-    async def _retire(self, shelf: Snapshot, outlook: Outlook) -> None:
-        """Say that no job of a master runs here any more."""
-        if shelf.one(ACTING + self.own, Mastership) is None:
-            return
-        if not (outlook.is_master or outlook.is_failing_over or self.hands.has_jobs()):
-            key = ACTING + self.own
-            await self.etcd.change([Unchanged(key, shelf.revision_of(key))], Delete(key))
+    async def _mark(self, shelf: Snapshot) -> None:
+        """Let etcd know whether jobs of a master may run here."""
+        changes = self._marking(shelf)
+        if changes and self._lease and NODES + self.own in shelf.entries:
+            keys = (ACTING + self.own, NODES + self.own, MASTER_KEY)
+            unchanged = [Unchanged(key, shelf.revision_of(key)) for key in keys]
+            await self.etcd.change(unchanged, *changes)
+
+    def _marking(self, shelf: Snapshot) -> list[Put | Delete]:
+        """Return what makes the mark true that says so; nothing if it is."""
+        key = ACTING + self.own
+        wanted = mark_wanted(
+            self._mastership,
+            shelf.one(MASTER_KEY, Mastership),
+            is_master=self.hands.is_master(),
+            is_failing_over=self._fail_over is not None,
+            has_jobs=self.hands.has_jobs(),
+        )
+        if wanted == shelf.one(key, Mastership):
+            return []
+        return [Delete(key)] if wanted is None else [Put(key, _encode(wanted))]
 
     async def _take_over(self) -> bool:
         try:
@@ -642,8 +666,7 @@ class Agent:
             if await self.etcd.change(conditions, Delete(ALONE_KEY)):
                 logger.info("What counts is on both master candidates again")
             return
-        own = Mastership(node=self.own, boot_id=self.boot_id)
-        if await self.etcd.change(conditions, Put(ALONE_KEY, _encode(own))):
+        if await self.etcd.change(conditions, Put(ALONE_KEY, _encode(self._mastership))):
             others = ", ".join(sorted({*candidates} - {self.own})) or "any other candidate"
             logger.warning("This node goes on without %s, which cannot take over now", others)
 

@@ -99,6 +99,7 @@ class FakeHands:
     jump_s: float = 0.0
     published: State | None = None
     was_there: bool = False
+    jobs: bool = False
 
     def now(self) -> float:
         return time.monotonic()
@@ -110,7 +111,7 @@ class FakeHands:
         return self.world.master == self.own
 
     def has_jobs(self) -> bool:
-        return self.is_master()
+        return self.jobs
 
     def arm(self, timeout_s: float) -> Watchdog | None:
         self.was_there = self.world.agents[self.own].shelf is not None
@@ -215,9 +216,13 @@ class World:
                             task.result()
                 await asyncio.sleep(0.05)
 
-    async def shelf(self) -> dict[str, bytes]:
+    async def read(self) -> Snapshot:
         async with EtcdClient(self.urls, None, PREFIX, 2.0) as client:
-            return {key: each.value for key, each in (await client.read()).entries.items()}
+            return await client.read()
+
+    async def change(self, *changes: Put | Delete) -> None:
+        async with EtcdClient(self.urls, None, PREFIX, 2.0) as client:
+            await client.change([], *changes)
 
 
 @contextlib.asynccontextmanager
@@ -422,8 +427,83 @@ def test_a_lost_master_is_followed_by_one_candidate(three: Sequence[Member]) -> 
             assert not any(is_told_master(world, name) for name in ("n2", "n3") if name != new)
             await world.until(lambda: proof_of(world, "n1", new) is Proof.WATCHDOG)
             assert world.master == new
-            keys = await world.shelf()
-            assert ACTING + new in keys
+            assert ACTING + new in (await world.read()).entries
+
+    run(play())
+
+
+def mark_of(world: World, name: str, by: str = "n2") -> Mastership | None:
+    shelf = world.agents[by].shelf
+    return None if shelf is None else shelf.one(ACTING + name, Mastership)
+
+
+def is_marked(world: World, since: int) -> bool:
+    """Tell whether n1 has written its mark after that revision."""
+    shelf = world.agents["n2"].shelf
+    return (
+        shelf is not None
+        and shelf.revision_of(ACTING + "n1") > since
+        and (mark_of(world, "n1") == MARK)
+    )
+
+
+MARK = Mastership(node="n1", boot_id="n1.1")
+
+
+@pytest.mark.parametrize("jobs", [False, True], ids=["without jobs", "with jobs"])
+def test_the_mark_of_the_master_stays_whatever_its_agent_goes_through(
+    three: Sequence[Member], jobs: bool
+) -> None:
+    async def play() -> None:
+        async with five(three) as world:
+            world.hands["n1"].jobs = jobs
+            await world.until(lambda: mark_of(world, "n1") == MARK)
+            written = (await world.read()).entries[ACTING + "n1"]
+            client = EtcdClient(world.urls, None, PREFIX, 1.0)
+            world.agents["n1"].take(Means("two", LONGER, client, world.hands["n1"]))
+            await world.until(lambda: world.agents["n1"].digest == "two")
+            assert (await world.read()).entries[ACTING + "n1"] == written
+            # Its agent is killed, and another one is there before the lease has ended.
+            world.kill("n1")
+            await world.start("n1", "n1.1", jobs=jobs)
+            await world.until(lambda: is_told_master(world, "n1"))
+            assert (await world.read()).entries[ACTING + "n1"] == written
+
+    run(play())
+
+
+def test_a_mark_that_the_master_lacks_is_written_again(three: Sequence[Member]) -> None:
+    async def play() -> None:
+        async with five(three) as world:
+            await world.until(lambda: mark_of(world, "n1") == MARK)
+            before = dumps(Mastership(node="n1", boot_id="n1.0").to_wire())
+            for wrong in (Delete(ACTING + "n1"), Put(ACTING + "n1", before)):
+                revision = (await world.read()).revision
+                await world.change(wrong)
+                await world.until(lambda since=revision + 1: is_marked(world, since))
+
+    run(play())
+
+
+def test_the_mark_goes_when_the_last_job_of_an_earlier_master_has_ended(
+    three: Sequence[Member],
+) -> None:
+    async def play() -> None:
+        async with five(three) as world:
+            await world.until(lambda: mark_of(world, "n1") == MARK)
+            world.hands["n1"].jobs = True
+            world.master = "n2"
+            world.tell_all()
+            await world.until(lambda: is_told_master(world, "n2"))
+            # It is no candidate any more when they end.
+            world.candidates = frozenset({"n2", "n3"})
+            world.tell_all()
+            beaten = world.hands["n1"].published
+            await world.until(lambda: world.hands["n1"].published is not beaten)
+            assert mark_of(world, "n1") == MARK
+            world.hands["n1"].jobs = False
+            await world.until(lambda: mark_of(world, "n1") is None)
+            assert mark_of(world, "n2") == Mastership(node="n2", boot_id="n2.1")
 
     run(play())
 

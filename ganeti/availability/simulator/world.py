@@ -25,6 +25,7 @@ from ganeti.availability.mastership import (
     answers_wanted,
     copies_wanted,
     judge_lone,
+    mark_wanted,
 )
 from ganeti.availability.proof import Act, DiskView, Judge, NodeView, Order, Power, View
 from ganeti.availability.records import (
@@ -261,12 +262,6 @@ class World:
     def _renew(self, node: SimNode, sent_s: float) -> None:
         """Keep the node present in etcd, or make it so."""
         keeper, etcd, name = node.keeper, self.etcd, node.name
-        acting = etcd.get(ACTING + name)
-        if isinstance(acting, Mastership) and (
-            acting.boot_id != node.boot_id
-            or not (node.is_master or node.jobs or node.failing_over_s is not None)
-        ):
-            etcd.delete(ACTING + name)
         for other, verdict in list(node.verdicts.items()):
             found = self._loss(other)
             if found is None or found.uuid != verdict.loss:
@@ -275,6 +270,7 @@ class World:
             self._after(node, lambda: keeper.renewed(sent_s))
             keeper.reprieve(keeper.sentence, self._loss(name))
             self._guard(node)
+            self._mark(node)
             return
         loss = etcd.get(LOSSES + name)
         if isinstance(loss, Loss):
@@ -288,6 +284,7 @@ class World:
             keeper.armed(sent_s)
         keeper.reprieve(keeper.sentence, self._loss(name))
         self._guard(node)
+        self._mark(node)
         etcd.grant(node.boot_id, sent_s)
         etcd.put(NODES + name, Presence(boot_id=node.boot_id), node.boot_id)
         self._after(node, lambda: self._appeared(node, sent_s))
@@ -301,6 +298,21 @@ class World:
         if self.etcd.get(GUARDS + node.name) != guard:
             self.etcd.put(GUARDS + node.name, guard)
         node.keeper.uses_disk = uses_disk
+
+    def _mark(self, node: SimNode) -> None:
+        """Let etcd know whether jobs of a master may run there."""
+        key, holder = ACTING + node.name, self.etcd.get(MASTER_KEY)
+        wanted = mark_wanted(
+            Mastership(node=node.name, boot_id=node.boot_id),
+            holder if isinstance(holder, Mastership) else None,
+            is_master=node.is_master,
+            is_failing_over=node.failing_over_s is not None,
+            has_jobs=bool(node.jobs),
+        )
+        if wanted is None:
+            self.etcd.delete(key)
+        elif wanted != self.etcd.get(key):
+            self.etcd.put(key, wanted)
 
     def _use_disk(self, node: SimNode) -> None:
         """Read all slots, and then write the own one; that takes a while."""

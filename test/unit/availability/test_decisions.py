@@ -17,6 +17,7 @@ from ganeti.availability.mastership import (
     answers_wanted,
     copies_wanted,
     judge_lone,
+    mark_wanted,
 )
 from ganeti.availability.proof import Act, Judge, NodeView, Power, View
 from ganeti.availability.records import Guard, Loss, Mastership, Proof
@@ -249,6 +250,14 @@ def test_what_keeps_a_candidate_from_taking_over(more: dict[str, object], why: s
 def test_a_key_of_the_boot_before_is_left_to_end() -> None:
     old = Mastership(node="b", boot_id="old")
     assert Claimant(TIMING).look(outlook(holder=old, is_master=True)) is Claim.NOTHING
+
+
+@pytest.mark.parametrize("cause", ["is_master", "is_failing_over", "has_jobs", "holds the key", ""])
+def test_the_mark_stands_while_jobs_of_a_master_run_or_may_begin(cause: str) -> None:
+    own = Mastership(node="b", boot_id="boot")
+    causes = {name: name == cause for name in ("is_master", "is_failing_over", "has_jobs")}
+    holder = own if cause == "holds the key" else Mastership(node="b", boot_id="boot before")
+    assert mark_wanted(own, holder, **causes) == (own if cause else None)
 
 
 @given(count=st.integers(1, 9), alone=st.booleans())
