@@ -32,6 +32,7 @@ from ganeti.config.index import (
     By,
     ObjectId,
     entries_of,
+    nodes_of_disk,
 )
 from ganeti.config.views import View
 from ganeti.objects import model, parameters
@@ -272,6 +273,23 @@ def _disk(view: View, disk: model.Disk) -> Iterator[str]:
     own = {name: value for name, value in (disk.params or {}).items() if name in known}
     yield from parameters.problems(own, known, what=f"{disk.dev_type} parameter")
     yield from _device(view, disk)
+    yield from _used_twice(view, disk)
+
+
+def _used_twice(view: View, disk: model.Disk) -> Iterator[str]:
+    """Find other disks on the same storage: two guests would overwrite each other."""
+    entries = entries_of((DISKS, disk.uuid), disk)
+    for by, key in sorted((each for each in entries if each[0] in _STORAGE), key=str):
+        for identity in view.find(by, key):
+            other = view.disk(identity[1])
+            if other is None or other.uuid == disk.uuid:
+                continue
+            if other.traits.shared or not {*nodes_of_disk(disk)}.isdisjoint(nodes_of_disk(other)):
+                user = f"disk {other.uuid}{_owner(view, identity)}"
+                yield f"{by.value} {key} is used by {user} as well"
+
+
+_STORAGE: Final = frozenset({By.LV, By.PATH})
 
 
 def _device(view: View, disk: model.Disk) -> Iterator[str]:

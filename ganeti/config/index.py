@@ -58,6 +58,7 @@ class By(Enum):
     MINOR = "DRBD minor"  # key: (node UUID, minor)
     SECRET = "DRBD secret"  # noqa: S105 - a word, not a secret
     LV = "logical volume"  # key: "vg/lv"
+    PATH = "path"  # of a file or device
     REFERENCE = "reference"  # key: UUID of the object referred to
     PRIMARY = "primary node"  # node UUID -> instances
     DISK_NODE = "node of a disk"  # node UUID -> disks
@@ -127,7 +128,8 @@ def drbd_devices(disk: Disk) -> Iterator[DrbdId]:
                 yield (node_a, node_b, port, minor_a, minor_b, secret)
 
 
-def _nodes_of_disk(disk: Disk) -> Iterator[str]:
+def nodes_of_disk(disk: Disk) -> Iterator[str]:
+    """Yield the UUIDs of the nodes of a disk, some of them twice."""
     yield from disk.nodes
     for node_a, node_b, *_rest in drbd_devices(disk):
         yield node_a
@@ -145,6 +147,12 @@ def _volumes(disk: Disk) -> Iterator[str]:
         match device.dev_type, device.logical_id:
             case DiskTemplate.PLAIN, [str(group), str(volume)]:
                 yield f"{group}/{volume}"
+
+
+def _paths(disk: Disk) -> Iterator[str]:
+    match disk.logical_id:
+        case [str(), str(path)] if disk.traits.is_file or disk.traits.must_adopt:
+            yield path
 
 
 KEYS: Final[Mapping[str, Mapping[By, KeysOf]]] = {
@@ -189,14 +197,15 @@ KEYS: Final[Mapping[str, Mapping[By, KeysOf]]] = {
     NETWORKS: {By.NAME: _named, By.SHORT_NAME: _short_named},
     DISKS: {
         By.SHORT_NAME: lambda disk: (disk.name.lower(),) if disk.name else (),
-        By.REFERENCE: _nodes_of_disk,
-        By.DISK_NODE: _nodes_of_disk,
+        By.REFERENCE: nodes_of_disk,
+        By.DISK_NODE: nodes_of_disk,
         By.PORT: lambda disk: (
             port for _a, _b, port, *_rest in drbd_devices(disk) if port is not None
         ),
         By.MINOR: _minors,
         By.SECRET: lambda disk: (device[-1] for device in drbd_devices(disk)),
         By.LV: _volumes,
+        By.PATH: _paths,
     },
     FILTERS: {},
     MAINTENANCE: {},

@@ -56,6 +56,27 @@ def drbd(config: Config) -> None:
         found.update(dev_type="drbd", logical_id=[NODE1, NODE2, 11000 + number, 5, number, "s"])
 
 
+def on_same(
+    template: str, place: list[object], node: str = NODE1, other: str = NODE1
+) -> Callable[[Config], None]:
+    """Put two disks, each on its node, at the same place."""
+
+    def change(config: Config) -> None:
+        for number, uuid in enumerate((node, other)):
+            found = config["disks"][uuid_of("disk", number)]
+            found.update(dev_type=template, logical_id=place, nodes=[uuid])
+
+    return change
+
+
+def volume_of_pair(config: Config) -> None:
+    on_same("plain", ["xenvg", "data"], NODE1, NODE2)(config)
+    drbd(config)
+    child = {**config["disks"][DISK0], "dev_type": "plain", "logical_id": ["xenvg", "data"]}
+    config["disks"][DISK0].update(nodes=[NODE1, NODE2], children=[child, dict(child)])
+    config["disks"][uuid_of("disk", 1)].update(dev_type="plain", logical_id=["xenvg", "data"])
+
+
 CASES: list[tuple[str, Callable[[Config], object], str]] = [
     ("name", lambda c: inst(c).update(name="inst1.example.com"), "inst1.example.com"),
     ("mac", lambda c: inst(c)["nics"][0].update(mac=mac_of(1).upper()), "MAC address"),
@@ -68,6 +89,11 @@ CASES: list[tuple[str, Callable[[Config], object], str]] = [
     ("primary node", lambda c: inst(c).update(primary_node="x"), "primary node x does not exist"),
     ("disk", lambda c: inst(c).update(disks=["x"]), "its disk x does not exist"),
     ("shared disk", lambda c: inst(c).update(disks=[uuid_of("disk", 1)]), "owner of a disk"),
+    ("volume", on_same("plain", ["xenvg", "a"]), "logical volume xenvg/a is used by disk"),
+    ("volume of a pair", volume_of_pair, "logical volume xenvg/data is used by disk"),
+    ("file", on_same("file", ["loop", "/f"]), "path /f is used by disk"),
+    ("shared file", on_same("sharedfile", ["loop", "/f"], other=NODE2), "path /f is used by disk"),
+    ("device", on_same("blockdev", ["manual", "/dev/disk/a"], other=NODE2), "path /dev/disk/a is"),
     ("disk twice", lambda c: inst(c).update(disks=[DISK0, DISK0]), "a disk twice"),
     ("network", lambda c: inst(c)["nics"][0].update(network="x"), "network x, which does not"),
     ("beparams", lambda c: inst(c).update(beparams={"maxmem": "x"}), "maxmem"),
@@ -124,6 +150,15 @@ CASES: list[tuple[str, Callable[[Config], object], str]] = [
     ("drbd minor", lambda c: [drbd(c), c["disks"][DISK0]["logical_id"].__setitem__(3, -1)], "minor -1"),
     ("address", lambda c: [c["networks"].update(net=NET), inst(c)["nics"][0].update(network="net", ip="10.0.0.2")], "not reserved in network net"),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("template", "place"), [("plain", ["xenvg", "data"]), ("file", ["loop", "/f"])]
+)
+def test_nodes_have_volumes_and_files_of_the_same_name(template: str, place: list[object]) -> None:
+    config = large_config(20, 10, 3)
+    on_same(template, place, NODE1, NODE2)(config)
+    assert problems(config) == []
 
 
 @pytest.mark.shows("2.0/candidate/too-few-told", "2.0/interaction/exclusive")

@@ -375,8 +375,8 @@ def test_an_object_takes_little_memory_beside_its_text() -> None:
     state = ConfigState(data)
     used = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    # An instance, its disk, and the keys of both.
-    assert (used - sum(map(len, state.pieces))) / count < 1000
+    # An instance, its disk (in a file), and the keys of both.
+    assert (used - sum(map(len, state.pieces))) / count < 1100
 
 
 def test_a_text_is_the_same_wherever_it_lies() -> None:

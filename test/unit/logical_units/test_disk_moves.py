@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 from fakes.fake_cluster import FakeCluster, uuid_of
 
-from ganeti.base.errors import JobCanceled, OpExecError, OpPrereqError
+from ganeti.base.errors import GenericError, JobCanceled, OpExecError, OpPrereqError
+from ganeti.logical_units import processor
 from ganeti.logical_units.instance.storage.copying import progress_text
 from ganeti.logical_units.instance.storage.units import grown_size
+from ganeti.logical_units.locks import take_locks, union
+from ganeti.opcodes.registry import decode_opcode
 
 NAME = "web1.example.com"
 DATA = "what the guest wrote"
@@ -644,6 +647,34 @@ def test_a_device_has_one_owner(with_device: FakeCluster) -> None:
     adopt(with_device)
     with pytest.raises(OpPrereqError, match=f"{DEVICE} is used by disk"):
         adopt(with_device, "web3.example.com")
+
+
+def test_of_two_jobs_that_adopt_one_volume_the_second_is_refused(pairs: FakeCluster) -> None:
+    """Both may have looked before one of them has it: each holds its own instance."""
+    cluster, names = pairs, (NAME, "web2.example.com")
+    for name in names:
+        cluster.add_instance(name, start=False, no_install=True, disk_template="plain")
+    node = cluster.rpc.node("node1")
+    node.disks.add("xenvg/data")
+    node.data["xenvg/data"], node.sizes["xenvg/data"] = "precious", 64
+    cluster.rpc.answers["lv_list"] = {"xenvg/data": ("64.00", False, False)}
+    units = []
+    for name in names:
+        op = {"instance_name": name, "disks": [["add", -1, {"adopt": "data"}]]}
+        opcode = decode_opcode({"OP_ID": "OP_INSTANCE_SET_PARAMS", **op})
+        unit = processor.unit_for(opcode)(cluster.context, opcode)
+        units.append((unit, unit.place(unit.resolve(), None)))
+    take_locks(cluster.context, union(*(processor.needed_locks(*each) for each in units)))
+    (first, planned), (second, too_late) = [(unit, unit.plan(found)) for unit, found in units]
+    first.execute(planned)
+    with pytest.raises(
+        GenericError, match="volume xenvg/data is used by disk .* of instance 'web1"
+    ):
+        second.execute(too_late)
+    assert node.data["xenvg/data"] == "precious"
+    assert len(cluster.config.instance(names[1])["disks"]) == 1
+    assert cluster.rpc.called("blockdev_remove") == []
+    cluster.config.free_locks()
 
 
 def test_what_is_no_device_is_not_adopted(with_device: FakeCluster) -> None:
