@@ -38,12 +38,6 @@ def is_dead(loss: Loss | None, boot_id: str) -> bool:
     return loss is not None and loss.proof is not None and loss.boot_id == boot_id
 
 
-@dataclass(frozen=True, slots=True)
-class _Condemned:
-    boot_id: str
-    until_s: float
-
-
 @dataclass(slots=True)
 class Keeper:
     """The agent's memory.  Times are those of the node's own monotonic clock, in seconds.
@@ -68,7 +62,7 @@ class Keeper:
     _good_s: float = -math.inf
     _disk_s: float = -math.inf
     _mute_until_s: float = field(init=False)
-    _condemned: dict[str, _Condemned] = field(default_factory=dict)
+    _condemned: dict[tuple[str, str], float] = field(default_factory=dict)
     _void: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -149,20 +143,25 @@ class Keeper:
     def condemn(self, node: str, boot_id: str, now_s: float, hold_s: float = 0.0) -> None:
         """Whoever acts on losses wants that node dead.
 
+        It takes nothing back of what was condemned before, as it may be an old question.
+
         Args:
+            boot_id: "" for any boot.
             hold_s: for so long at least, by the times of that node, which may be others.
         """
-        self._condemned[node] = _Condemned(boot_id, now_s + max(hold_s, self.timing.held_s))
+        until_s = now_s + max(hold_s, self.timing.held_s)
+        standing = {key: end_s for key, end_s in self._condemned.items() if now_s < end_s}
+        key = (node, boot_id)
+        self._condemned = standing | {key: max(until_s, standing.get(key, until_s))}
 
     def absolve(self, node: str) -> None:
         """That node is not missed any more."""
-        self._condemned.pop(node, None)
+        for key in [key for key in self._condemned if key[0] == node]:
+            del self._condemned[key]
 
     def vouches_for(self, node: str, boot_id: str, now_s: float) -> bool:
         """Tell whether that boot of a node may live on, as far as this agent knows."""
         if now_s < self._mute_until_s and node != self.own:
             return False  # what was heard before is forgotten
-        found = self._condemned.get(node)
-        if found is None or found.boot_id not in ("", boot_id):
-            return True
-        return now_s >= found.until_s
+        ends_s = (self._condemned.get((node, each), -math.inf) for each in (boot_id, ""))
+        return now_s >= max(ends_s)

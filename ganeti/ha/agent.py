@@ -188,9 +188,7 @@ class Agent:
     def answer(self, question: Question) -> bool:
         """Answer another agent."""
         now_s = self.hands.now()
-        self._answered_s[question.node] = now_s  # for whom it asks is alive, if it asks for itself
         if question.ask is Ask.CONDEMN:
-            self._answered_s.pop(question.node, None)
             self.keeper.condemn(question.node, question.boot_id, now_s, question.hold_s)
             return True
         return self.keeper.vouches_for(question.node, question.boot_id, now_s)

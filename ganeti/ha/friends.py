@@ -1,8 +1,10 @@
 """What agents say to each other, without etcd: who is there, who is condemned.  Signed datagrams.
 
-A question has a nonce, which its answer repeats; so an old answer is worth nothing.  An old
-question that somebody shows again does no harm: it only makes an agent answer, or condemn a node
-once more, which counts for nothing while etcd renews that node's lease.
+A question has a nonce, which its answer repeats; so an old answer is worth nothing, and an answer
+shows that its node is alive now.  A question shows nothing of that kind: whoever has recorded one
+can send it again, from anywhere.  So an old question only makes an agent answer, or condemn a boot
+of a node once more, beside what it has condemned since.  That boot, if it still runs, is reset if
+etcd does not answer it meanwhile; nothing ever runs twice by that.
 
     {"ask": "vouch", "nonce": ..., "node": ..., "boot_id": ...}    may that boot live on?
     {"ask": "condemn", "nonce": ..., "node": ..., "boot_id": ..., "hold_s": ...}

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import secrets
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,7 +42,7 @@ from ganeti.clients.etcd import Delete, EtcdClient, Put, Snapshot, Unchanged
 from ganeti.ha.agent import Agent, Means
 from ganeti.ha.disk import Place
 from ganeti.ha.facts import Facts
-from ganeti.ha.friends import PORT, Friends
+from ganeti.ha.friends import PORT, Ask, Friends, Question, seal
 from ganeti.ha.watchdog import Watchdog
 from ganeti.store.availability import State
 from ganeti.store.lease_disk import prepare
@@ -55,6 +56,7 @@ ROOMY = Timing(lease_s=5.0, beat_s=0.5, answer_s=3.0, watchdog_s=3.0, margin_s=1
 DEADLINE_S = 60.0
 NAMES = ("n1", "n2", "n3", "n4", "n5")
 PREFIX = "/ganeti/test/"
+OLD_QUESTIONS = ((Ask.CONDEMN, "n5.0"), (Ask.VOUCH, "n5.1"))
 
 
 @pytest.fixture(scope="module")
@@ -314,6 +316,37 @@ def test_a_node_without_power_is_proved_dead_after_its_watchdog(three: Sequence[
             world.kill("n5")
             await world.start("n5", "n5.2")
             await world.until(lambda: is_present(world, NAMES))
+
+    run(play())
+
+
+def test_old_questions_of_a_dead_node_do_not_keep_it_alive(three: Sequence[Member]) -> None:
+    async def play() -> None:
+        async with five(three) as world:
+            world.kill("n5")
+            old = [Question(ask, "old", "n5", boot) for ask, boot in OLD_QUESTIONS]
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as replayer:
+
+                def is_proved() -> bool:
+                    for question in old:
+                        for address in world.facts().addresses.values():
+                            replayer.sendto(seal(b"key", question), (address, PORT))
+                    return proof_of(world, "n5") is not None
+
+                await world.until(is_proved)
+
+    run(play())
+
+
+def test_an_old_question_does_not_make_a_node_that_answers_look_lost(
+    three: Sequence[Member],
+) -> None:
+    async def play() -> None:
+        async with five(three) as world:
+            agent = world.agents["n1"]
+            await world.until(lambda: agent._seen() == {*NAMES})
+            agent.answer(Question(Ask.CONDEMN, "old", "n5", "n5.1"))
+            assert agent._seen() == {*NAMES}
 
     run(play())
 

@@ -88,6 +88,19 @@ def test_a_condemnation_holds_until_it_is_withdrawn_or_long_over() -> None:
     assert agent.vouches_for("e", "boot", 201.0)
 
 
+def test_an_old_condemnation_that_is_shown_again_takes_nothing_back() -> None:
+    agent = keeper("a")
+    agent.condemn("e", "boot", 100.0, hold_s=80.0)
+    agent.condemn("e", "boot", 101.0)
+    agent.condemn("e", "boot before", 102.0)
+    assert not agent.vouches_for("e", "boot", 179.9)
+    assert not agent.vouches_for("e", "boot before", 103.0)
+    assert agent.vouches_for("e", "next boot", 103.0)
+    agent.condemn("e", "", 104.0)
+    assert not agent.vouches_for("e", "next boot", 104.0)
+    assert agent.vouches_for("e", "boot", 180.0)
+
+
 def test_only_a_proof_about_this_boot_kills() -> None:
     proved = Loss(uuid="u", node="e", boot_id="boot", proof=Proof.FENCED)
     assert is_dead(proved, "boot")
