@@ -668,7 +668,7 @@ def test_of_two_jobs_that_adopt_one_volume_the_second_is_refused(pairs: FakeClus
     (first, planned), (second, too_late) = [(unit, unit.plan(found)) for unit, found in units]
     first.execute(planned)
     with pytest.raises(
-        GenericError, match="volume xenvg/data is used by disk .* of instance 'web1"
+        GenericError, match=r"volume xenvg/data is used by disk .* of instance 'web1"
     ):
         second.execute(too_late)
     assert node.data["xenvg/data"] == "precious"
