@@ -3,6 +3,10 @@
 A browser cannot send a password or token with a WebSocket.  So an ordinary request, with all checks
 of the remote API, gets a ticket: for one user, one console, one use, within seconds.  It comes back
 as a subprotocol of the handshake, which no log shows.  The server keeps digests only.
+
+The console is opened once WebSocket is spoken, and let go by the same function: a browser may leave
+at any time.  An error is said in the frame that closes the WebSocket, for a page is not told why a
+handshake failed; an empty message says that the console is open.
 """
 
 from __future__ import annotations
@@ -93,7 +97,7 @@ class Consoles:
         self._ask = ask
         self._count = 0
 
-    async def open(self, request: HttpRequest) -> HttpResponse:
+    def open(self, request: HttpRequest) -> HttpResponse:
         """Agree to a WebSocket that carries a console, or says why it cannot.
 
         Raises:
@@ -110,42 +114,41 @@ class Consoles:
             headers = websocket.accept_headers(request.headers, CONSOLE_PROTOCOL)
         except ProtocolError as err:
             raise HttpProblem(400, err.message) from err
+        return HttpResponse.switch(
+            websocket.PROTOCOL, lambda stream: self._speak(ticket, stream), headers
+        )
+
+    async def _speak(self, ticket: Ticket, stream: HttpStream) -> None:
+        """Open a console, carry it and let it go."""
         if self._count >= CONSOLES_MAX:
-            raise HttpProblem(503, f"{CONSOLES_MAX} consoles are open already")
+            await _fail(stream, f"{CONSOLES_MAX} consoles are open already")
+            return
         self._count += 1
         try:
-            path = loads_as(
-                str, bytes(await self._ask("OpenConsole", [ticket.instance, str(ticket.way)]))
-            )
+            await self._carry(ticket, stream)
+        finally:
+            self._count -= 1
+
+    async def _carry(self, ticket: Ticket, stream: HttpStream) -> None:
+        way = str(ticket.way)
+        try:
+            path = loads_as(str, bytes(await self._ask("OpenConsole", [ticket.instance, way])))
+            # A browser that left meanwhile goes this way too: it is let go at once, not in time.
             reader, writer = await asyncio.open_unix_connection(path)
         except (GenericError, OSError) as err:
-            self._count -= 1
-            return HttpResponse.switch(websocket.PROTOCOL, _sayer(str(err)), headers)
-        except BaseException:
-            self._count -= 1
-            raise
-        logger.info("%s opens the %s console of %s", ticket.user, ticket.way, ticket.instance)
-
-        async def speak(stream: HttpStream) -> None:
-            browser = _Browser(stream)
-            try:
-                await browser.carry(StreamEnd(reader, writer.write, writer.drain))
-            finally:
-                self._count -= 1
-                writer.close()
-                logger.info("%s leaves the console of %s", ticket.user, ticket.instance)
-
-        return HttpResponse.switch(websocket.PROTOCOL, speak, headers)
+            await _fail(stream, str(err))
+            return
+        logger.info("%s opens the %s console of %s", ticket.user, way, ticket.instance)
+        try:
+            await _Browser(stream).carry(StreamEnd(reader, writer.write, writer.drain))
+        finally:
+            writer.close()
+            logger.info("%s leaves the console of %s", ticket.user, ticket.instance)
 
 
-def _sayer(text: str) -> Callable[[HttpStream], Awaitable[None]]:
-    """Return a talk that ends with an error: of a handshake, a page is not told what failed."""
-
-    async def speak(stream: HttpStream) -> None:
-        stream.write(websocket.encode_close(Close.FAILED, text))
-        await stream.drain()
-
-    return speak
+async def _fail(stream: HttpStream, text: str) -> None:
+    stream.write(websocket.encode_close(Close.FAILED, text))
+    await stream.drain()
 
 
 def check_origin(headers: Mapping[str, str]) -> None:
@@ -169,6 +172,7 @@ class _Browser:
 
     async def carry(self, console: StreamEnd) -> None:
         """Carry bytes until the browser or the console ends it."""
+        self._stream.write(websocket.encode(Op.BINARY))
         pinging = asyncio.ensure_future(self._ping())
         try:
             await pump(self, console)

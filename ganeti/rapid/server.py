@@ -169,7 +169,7 @@ class RapiServer:
         if route.path == "/" and "text/html" in request.headers.get("accept", ""):
             return HttpResponse(302, headers={"Location": "/ui/", "Vary": "Accept"})  # a browser
         if isinstance(route.action, ConsoleSocket):
-            return await self._consoles.open(request)
+            return self._consoles.open(request)
         authorization = request.headers.get("authorization")
         user = await self._access.user_of(authorization, route, request.client_address)
         request.user = user.name if user is not None else ""

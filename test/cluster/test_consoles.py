@@ -57,6 +57,14 @@ def test_keys_reach_the_guest_and_its_answers_the_page(
         page.press("k")
         page.wait_text("#screen", "<k>")
         page.screenshot("console-serial")
+        for key, presses in (("i", 1), ("j", 2)):
+            for _ in range(presses):
+                page.click("#again")
+            page.wait_text("#state", "Connected")
+            page.wait_text("#screen", "Connected to")
+            assert "in use" not in page.text("#screen"), "the page let its first console go"
+            page.press(key)
+            page.wait_text("#screen", f"<{key}>")
         page.go(f"{top}console.html?g#{guest}/graphics")
         page.wait_text("#state", "Connected")
         page.wait_for("#screen canvas")

@@ -6,22 +6,41 @@ import { byId } from "/ui/dom.js";
 
 const PROTOCOL = "ganeti.console";
 const TICKET = "ganeti.ticket.";
+const CLOSING_MS = 3000; // for the server to let the console go that was there before
 const FONT = 'ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace';
 
 const say = (text) => { byId("state").textContent = text; };
 
-// Asks for a ticket as the user who is signed in, and opens the socket with it at once.
-async function connect(name, way) {
+// Asks for a ticket as the user who is signed in; a socket is to be opened with it at once.
+async function ticketFor(name, way) {
   const { ticket } = await new Api().ask("POST", `/2/instances/${encodeURIComponent(name)}/console-ticket?way=${way}`);
+  return ticket;
+}
+
+function connect(ticket) {
   const socket = new WebSocket(`${location.origin.replace("http", "ws")}/ui/console-socket`, [PROTOCOL, TICKET + ticket]);
   socket.binaryType = "arraybuffer";
   return socket;
 }
 
-async function terminal(socket) {
+// Resolves once the server has let the console of a socket go: it is for one client at a time.
+function closed(socket) {
+  if (!socket || socket.readyState === WebSocket.CLOSED) return Promise.resolve();
+  socket.close();
+  return new Promise((done) => {
+    socket.addEventListener("close", done);
+    setTimeout(done, CLOSING_MS);
+  });
+}
+
+// The two ways of showing a socket; nothing that it says is lost, as all is loaded before it is opened.
+async function terminal() {
   const [{ Terminal }, { FitAddon }] = await Promise.all([import("/ui/lib/xterm/xterm.mjs"), import("/ui/lib/xterm/addon-fit.mjs")]);
-  const shown = new Terminal({ cursorBlink: true, fontFamily: FONT, fontSize: 15, scrollback: 5000, screenReaderMode: true });
-  const fit = new FitAddon();
+  const options = { cursorBlink: true, fontFamily: FONT, fontSize: 15, scrollback: 5000, screenReaderMode: true };
+  return (socket) => showTerminal(new Terminal(options), new FitAddon(), socket);
+}
+
+function showTerminal(shown, fit, socket) {
   shown.loadAddon(fit);
   shown.open(byId("screen"));
   const fitted = new ResizeObserver(() => fit.fit());
@@ -30,14 +49,18 @@ async function terminal(socket) {
   const send = (bytes) => { if (socket.readyState === WebSocket.OPEN) socket.send(bytes); };
   shown.onData((text) => send(encoder.encode(text)));
   shown.onBinary((text) => send(Uint8Array.from(text, (each) => each.charCodeAt(0))));
+  socket.addEventListener("message", () => say("Connected"), { once: true });
   socket.addEventListener("message", ({ data }) => shown.write(new Uint8Array(data)));
   shown.focus();
   return { close: () => { fitted.disconnect(); shown.dispose(); } };
 }
 
-async function screen(socket) {
+async function screen() {
   const { default: RFB } = await import("/ui/lib/novnc/core/rfb.js");
-  const shown = new RFB(byId("screen"), socket);
+  return (socket) => showScreen(new RFB(byId("screen"), socket));
+}
+
+function showScreen(shown) {
   shown.scaleViewport = true;
   shown.background = "transparent";
   shown.addEventListener("credentialsrequired", () => {
@@ -60,7 +83,7 @@ async function screen(socket) {
 
 class Console {
   constructor(name, way) {
-    Object.assign(this, { name, way });
+    Object.assign(this, { name, way, attempt: 0 });
     document.title = `${name} – ${way} console`;
     byId("name").textContent = name;
     byId("back").href = `/ui/#/instance/${encodeURIComponent(name)}`;
@@ -68,19 +91,27 @@ class Console {
     byId("whole").onclick = () => byId("screen").requestFullscreen();
   }
 
+  // A later call, by the button, takes the place of one that is under way.
   async open() {
+    this.attempt += 1;
+    const { attempt } = this;
+    this.closing = Promise.all([this.closing, closed(this.socket)]);
     this.shown?.close();
+    this.shown = this.socket = undefined;
     byId("screen").replaceChildren();
     byId("keys").hidden = true;
     say("Connecting …");
     try {
-      const socket = await connect(this.name, this.way);
+      const [show] = await Promise.all([this.way === "graphics" ? screen() : terminal(), this.closing]);
+      if (this.attempt !== attempt) return;
+      const ticket = await ticketFor(this.name, this.way);
+      if (this.attempt !== attempt) return;
+      const socket = connect(ticket);
       this.socket = socket;
-      if (this.way === "serial") socket.addEventListener("open", () => say("Connected"));
       socket.addEventListener("close", ({ reason }) => this.socket === socket && say(reason || "Not connected"));
-      this.shown = await (this.way === "graphics" ? screen : terminal)(socket);
+      this.shown = show(socket);
     } catch (error) {
-      say(error.status === 401 ? "Sign in to the dashboard in this tab first." : error.message);
+      if (this.attempt === attempt) say(error.status === 401 ? "Sign in to the dashboard in this tab first." : error.message);
     }
   }
 }
