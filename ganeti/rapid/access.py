@@ -177,6 +177,11 @@ class Access:
             "tokens": self.tokens_of(user.name),
         }
 
+    def roles_of(self, name: str) -> Sequence[str]:
+        """Return the names of a user's roles."""
+        user = self._users.get(name)
+        return () if user is None else user.roles
+
     def tokens_of(self, name: str) -> list[dict[str, Any]]:
         """Return ids and ends of a user's tokens."""
         found = [each for each in self._tokens.values() if each.user == name]

@@ -2,7 +2,8 @@
 
 They are changed in the files of this node, as by ``gnt-rapi``, and a job sends these to the other
 master candidates.  A token changes nothing but goes: who finds one has it until it ends and no
-longer.  Nobody changes rights and roles of oneself, so that an administrator is left.
+longer.  Nobody changes rights and roles of oneself, nor what such a role lets its users do: an
+administrator is left, and who may change some roles gets no other rights by them.
 """
 
 from __future__ import annotations
@@ -103,6 +104,9 @@ class AccessChanges:
                     raise HttpProblem(403, f"User '{user}' cannot remove '{user}'")
                 await asyncio.to_thread(files.remove_user, path["user"])
             case RoleSetting():
+                if path["role"] in self._access.roles_of(user):
+                    text = f"User '{user}' has the role '{path['role']}', and cannot change it"
+                    raise HttpProblem(403, text)
                 await asyncio.to_thread(files.set_role, path["role"], inputs.body.grants)
             case RoleRemoval():
                 await asyncio.to_thread(files.remove_role, path["role"])

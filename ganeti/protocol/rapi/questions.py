@@ -514,7 +514,7 @@ NEW: Final = (
     _change(
         "PUT /2/roles/{role}",
         "Make a role, or replace what it lets its users do; answers the job that tells the"
-        " candidates.",
+        " candidates.  Nobody changes a role of oneself.",
         RoleSetting(),
         _INTEGER,
         RoleBody,

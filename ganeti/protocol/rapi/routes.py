@@ -11,12 +11,19 @@ from typing import Any, Final
 
 import msgspec
 
+from ganeti.protocol.rapi import users
 from ganeti.protocol.rapi.answers import Shape, as_it_is
 from ganeti.protocol.rapi.jobs import Inputs, Submission
 from ganeti.protocol.rapi.values import QueryArgument
 
 _PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
-PATTERNS: Final[Mapping[str, str]] = {"job_id": r"\d{1,18}", "disk": r"\d{1,9}", "os": r"[\w.+_-]+"}
+PATTERNS: Final[Mapping[str, str]] = {
+    "job_id": r"\d{1,18}",
+    "disk": r"\d{1,9}",
+    "os": r"[\w.+_-]+",
+    "user": users.NAME.pattern,
+    "role": users.NAME.pattern,
+}
 NAME_PATTERN: Final = r"[\w._-]+"
 
 

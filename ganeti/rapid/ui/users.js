@@ -120,7 +120,7 @@ function tables(app, view) {
       { name: "Role", sort: (role) => role.name, cell: (role) => role.name, kind: "title" },
       { name: "May", cell: (role) => role.grants.map((grant) => el("div", {}, grantText(grant))) },
       ...actions((role) => [
-        button(`Change the role ${role.name}`, () => setRole(app, role)),
+        app.user.roles?.includes(role.name) ? null : button(`Change the role ${role.name}`, () => setRole(app, role)), // as above
         removing(app, `role ${role.name}`, `/2/roles/${encodeURIComponent(role.name)}`, "It goes if no user has it."),
       ]),
     ],

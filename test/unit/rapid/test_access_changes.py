@@ -129,6 +129,20 @@ def test_users_and_roles_are_made_changed_and_removed(
     assert access.everybody() == {"users": [], "roles": []}
 
 
+def test_nobody_changes_a_role_of_oneself(changes: AccessChanges, access: Access) -> None:
+    few, all_ = (RoleBody([Grant(("write",), (path,))]) for path in ("/2/roles/*", "/2/*"))
+    for role in ("keepers", "webs"):
+        carry_out(changes, RoleSetting(), few, role=role)
+    carry_out(changes, UserSetting(), UserBody("secret", [], ["keepers"]), user="ann")
+    with pytest.raises(HttpProblem, match="has the role 'keepers', and cannot") as found:
+        carry_out(changes, RoleSetting(), all_, "ann", role="keepers")
+    assert found.value.status == 403
+    carry_out(changes, RoleSetting(), all_, "ann", role="webs")
+    carry_out(changes, RoleSetting(), all_, "joe", role="keepers")
+    grants = {role["name"]: role["grants"] for role in access.everybody()["roles"]}
+    assert grants == {"keepers": all_.grants, "webs": all_.grants}
+
+
 @pytest.mark.parametrize(
     ("action", "body", "path", "told"),
     [

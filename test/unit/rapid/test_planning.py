@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganeti.opcodes.registry import opcode_class
+from ganeti.protocol.rapi import users
 from ganeti.protocol.rapi.jobs import Submission
 from ganeti.protocol.rapi.routes import Question, Route
 from ganeti.protocol.rapi.table import ROUTES
@@ -389,6 +390,16 @@ def test_objects_could_be_named_twice_in_many_bodies() -> None:
 def test_a_body_may_name_other_nodes_by_uuid() -> None:
     path, uuids = "/2/instances/a/replace-disks", {"remote_node_uuid": "u"}
     assert job("POST", path, {"mode": "replace_new_secondary", **uuids})[0].items() >= uuids.items()
+
+
+@given(name=st.from_regex(users.NAME, fullmatch=True))
+def test_every_user_and_role_that_can_be_has_a_resource(name: str) -> None:
+    for path in (f"/2/users/{name}", f"/2/roles/{name}"):
+        for form in (path, path.replace("@", "%40").replace("+", "%2B")):
+            target = planning.find_target(request("DELETE", form))
+            assert list(target.values.values()) == [name]
+    token = f"/2/users/{name}/tokens/t1"
+    assert planning.find_target(request("DELETE", token)).values["user"] == name
 
 
 @pytest.mark.shows("2.0/rapi-resources/methods")
