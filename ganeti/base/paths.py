@@ -70,6 +70,8 @@ _WELL_KNOWN: Final = {
     "upgrade_under_way": "/var/lib/ganeti/upgrade-under-way",
     "etcd_dir": "/var/lib/ganeti/etcd",
     "etcd_member": "/var/lib/ganeti/etcd.member",
+    "renewal_note": "/var/lib/ganeti/renewal",
+    "merge_note": "/var/lib/ganeti/cluster-merge",
     "watcher_nodes_data": "/var/lib/ganeti/watcher.nodes.data",
     "run_dir": "/var/run/ganeti",
     "socket_dir": "/var/run/ganeti/socket",

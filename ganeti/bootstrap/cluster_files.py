@@ -25,12 +25,19 @@ _FILES: Final = (
     *("locks_data", "tempres_data", "locks_own_data", "tempres_own_data"),
     *("server_pem", "client_pem", "rapi_pem", "spice_pem", "spice_ca_pem", "hmac_key"),
     *("cluster_domain_secret", "known_hosts", "ssh_pub_keys", "ssh_managed", "watcher_pause"),
-    "upgrade_under_way",
+    *("upgrade_under_way", "renewal_note", "merge_note"),
     *("queue_serial", "queue_version", "queue_lock", "queue_drain"),
+)
+# Of high availability, whose daemons start where they find their settings.
+_AVAILABILITY: Final = (
+    *("high_availability", "ha_state", "ha_member", "etcd_member"),
+    *("ha_member_certificate", "ha_member_authority"),
+    *("ha_certificate", "ha_authority", "ha_authority_key"),
 )
 _PATTERNS: Final = (
     *(("data_dir", "ssconf_*"), ("data_dir", "master_claim"), ("queue_dir", "job-*")),
     *(("livelock_dir", "*"), ("luxid_message_dir", "*")),
+    ("data_dir", "cluster-merge.*"),  # keys, beside the note of a merge
 )
 
 
@@ -49,7 +56,7 @@ def ensure_directories(paths: Paths) -> None:
 
 def cluster_files(paths: Paths) -> list[str]:
     """Return the files of a cluster that exist on this node."""
-    found = [getattr(paths, name) for name in _FILES]
+    found = [getattr(paths, name) for name in (*_FILES, *_AVAILABILITY)]
     for name, pattern in _PATTERNS:
         found += sorted(glob.glob(f"{glob.escape(getattr(paths, name))}/{pattern}"))
     return [path for path in found if os.path.lexists(path)]
@@ -67,4 +74,16 @@ def remove_cluster_files(paths: Paths) -> list[str]:
     for path in removed:
         files.remove_if_exists(path)
     shutil.rmtree(paths.queue_archive_dir, ignore_errors=True)
+    remove_availability(paths)
     return removed
+
+
+def remove_availability(paths: Paths) -> None:
+    """Remove what high availability has left, and the data of etcd; no daemon of it runs.
+
+    Raises:
+        OSError: a file cannot be removed.
+    """
+    for name in _AVAILABILITY:
+        files.remove_if_exists(getattr(paths, name))
+    shutil.rmtree(paths.etcd_dir, ignore_errors=True)

@@ -161,11 +161,13 @@ def set_up_here(paths: Paths, setup: NodeSetup) -> list[str]:
     _check(paths, setup)
     pem = setup.node_daemon_certificate.encode()
     certificates.check_key_fits(pem, "the cluster certificate that was sent")
-    was_member = ssconf.read_key_or_none(paths, "cluster_name") is not None
+    before = ssconf.read_key_or_none(paths, "cluster_name")
     with ExitStack() as undo:
-        if not was_member:
+        if before is None:
             undo.callback(cluster_files.remove_cluster_files, paths)
         daemon_control.stop_all(paths, _places_to_stop(paths), logger.info)
+        if before != setup.cluster_name:
+            cluster_files.remove_availability(paths)  # its daemons would start with the others
         cluster_files.ensure_directories(paths)
         if files.read_bytes_or_none(paths.server_pem) != pem:
             # Issued by another cluster's certificate, so nobody would trust it.

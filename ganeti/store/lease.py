@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Collection
 from typing import Final
 
+from ganeti.base.errors import wrong_state
 from ganeti.base.paths import Paths
 from ganeti.copies.node import Wanted
 from ganeti.copies.quorum import Tally
@@ -28,6 +29,16 @@ _FRESH_S: Final = 5.0
 def is_on(paths: Paths) -> bool:
     """Tell whether high availability is on."""
     return os.path.exists(paths.high_availability)
+
+
+def check_off(paths: Paths) -> None:
+    """Refuse a step that agents would take for a loss, or that would leave them behind.
+
+    Raises:
+        OpPrereqError: high availability is on, or was not switched off to its end.
+    """
+    if is_on(paths) or os.path.exists(paths.ha_member):
+        raise wrong_state("high availability is on; switch it off first: gnt-cluster ha-disable")
 
 
 def is_held(paths: Paths) -> bool:

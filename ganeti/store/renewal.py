@@ -19,14 +19,9 @@ HINT: Final = (
 _MODE: Final = 0o600
 
 
-def note_path(paths: Paths) -> str:
-    """Return the file that is the note."""
-    return f"{paths.data_dir}/renewal"
-
-
 def is_cut_off(paths: Paths) -> bool:
     """Tell whether a renewal was begun here that has not come to its end."""
-    return os.path.exists(note_path(paths))
+    return os.path.exists(paths.renewal_note)
 
 
 def begin(paths: Paths) -> None:
@@ -35,7 +30,7 @@ def begin(paths: Paths) -> None:
     Raises:
         GenericError: that cannot be written.
     """
-    path = note_path(paths)
+    path = paths.renewal_note
     try:
         files.write_durable(path, b"", _MODE)
     except OSError as err:
@@ -44,5 +39,5 @@ def begin(paths: Paths) -> None:
 
 def end(paths: Paths) -> None:
     """Forget it."""
-    if files.remove_if_exists(note_path(paths)):
+    if files.remove_if_exists(paths.renewal_note):
         files.fsync_directory(paths.data_dir)

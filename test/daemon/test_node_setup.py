@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ganeti.base.daemons import Place
+from ganeti.base.daemons import AGENT, MEMBER, Place, daemon_of
 from ganeti.base.errors import OpExecError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap import cluster_files, node_setup
@@ -120,6 +120,59 @@ def test_clean_up_leaves_nothing_and_can_keep_a_copy(paths: Paths) -> None:
     assert cluster_files.cluster_files(paths) == []
     [backup] = os.scandir(paths.backup_dir)
     assert os.path.exists(os.path.join(backup.path, "var/lib/ganeti/server.pem"))
+
+
+LEFT = (
+    *("high_availability", "ha_member", "ha_member_certificate", "ha_member_authority"),
+    *("ha_certificate", "ha_authority", "ha_authority_key", "ha_state", "etcd_member"),
+)
+
+
+def leave_availability(paths: Paths) -> None:
+    """Leave what an agent and a member of etcd need."""
+    for name in LEFT:
+        Path(getattr(paths, name)).write_text("{}")
+    os.makedirs(f"{paths.etcd_dir}/member/wal")
+
+
+def left(paths: Paths) -> list[str]:
+    return [name for name in (*LEFT, "etcd_dir") if os.path.exists(getattr(paths, name))]
+
+
+def daemons_of_availability(paths: Paths) -> list[str]:
+    return [name for name in (MEMBER, AGENT) if daemon_control.has_settings(paths, daemon_of(name))]
+
+
+def test_clean_up_takes_high_availability_away_and_its_daemons_do_not_start_again(
+    paths: Paths,
+) -> None:
+    node_setup.set_up_here(paths, make_setup())
+    leave_availability(paths)
+    assert daemons_of_availability(paths) == [MEMBER, AGENT]
+    assert paths.ha_authority_key in node_setup.clean_up_here(paths, backup=False)
+    assert left(paths) == []
+    assert daemons_of_availability(paths) == []
+
+
+def test_clean_up_forgets_a_renewal_and_a_merge_that_were_cut_off(paths: Paths) -> None:
+    node_setup.set_up_here(paths, make_setup())
+    notes = [paths.renewal_note, *(f"{paths.merge_note}{end}" for end in ("", ".key"))]
+    for path in notes:
+        Path(path).write_text("")
+    assert set(node_setup.clean_up_here(paths, backup=False)) >= set(notes)
+    assert not any(map(os.path.exists, notes))
+
+
+def test_high_availability_of_another_cluster_ends_with_it(paths: Paths) -> None:
+    setup = make_setup()
+    node_setup.set_up_here(paths, setup)
+    leave_availability(paths)
+    node_setup.set_up_here(paths, setup)
+    assert left(paths) == [*LEFT, "etcd_dir"], "it is that of the cluster"
+    foreign = make_setup(cluster_name="other", ssconf={"cluster_name": "other"}, force_join=True)
+    node_setup.set_up_here(paths, foreign)
+    assert set(left(paths)) <= {"etcd_dir"}
+    assert not os.path.exists(f"{paths.etcd_dir}/member")
 
 
 @pytest.mark.parametrize("is_master", [True, False])

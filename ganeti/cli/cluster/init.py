@@ -98,7 +98,7 @@ def _old_ipolicy(options: Options) -> dict[str, object]:
 
 
 def destroy(context: Context, options: Options, _args: list[str]) -> None:
-    """Destroy the cluster: no instances and no other nodes may be left."""
+    """Destroy the cluster: no instances, other nodes or high availability may be left."""
     from ganeti.bootstrap.init import finish_destroy
 
     if not options.yes_do_it:

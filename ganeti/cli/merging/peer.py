@@ -21,6 +21,7 @@ from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.cli.command import ArgKind, Context, Options, opt
 from ganeti.cli.declaration.program import DEBUG, single_program
+from ganeti.cli.merging import journal as note
 from ganeti.cli.run.jobs import FINAL_STATUSES, encode, results_of_all
 from ganeti.config.config_data import split_config
 from ganeti.config.overlay import decode_record
@@ -31,7 +32,7 @@ from ganeti.opcodes.instance import OpInstanceShutdown, OpInstanceStartup
 from ganeti.opcodes.opcode import OpCode
 from ganeti.protocol.luxi import DrainedBy
 from ganeti.protocol.node_rpc_values import CompressedText
-from ganeti.store import config_file, renewal, ssconf, watcher_pause
+from ganeti.store import config_file, lease, renewal, ssconf, watcher_pause
 from ganeti.store.job_files import JobFiles
 from ganeti.system import clock, daemon_control, files, ssh
 from ganeti.system.environment import own_hostname
@@ -107,6 +108,9 @@ def _look(context: Context, _options: Options, _ask: Ask) -> Answer:
         return Answer(cluster=name, master=master)
     if renewal.is_cut_off(paths):
         raise wrong_state(renewal.HINT)
+    if (own := note.load(paths)) is not None:
+        raise wrong_state(own.way_out)
+    lease.check_off(paths)
     known = files.read_bytes_or_none(paths.known_hosts, _KNOWN_HOSTS_BYTES_MAX) or b""
     return Answer(
         cluster=name,
@@ -132,7 +136,12 @@ def _read_config(context: Context, _options: Options, _ask: Ask) -> Answer:
 
 
 def _settings(context: Context, _options: Options, ask: Ask) -> Answer:
-    """Tell of the settings that a merge is about to change; needs no daemon."""
+    """Tell of the settings that a merge is about to change; needs no daemon.
+
+    Raises:
+        OpPrereqError: high availability is on here, which would not bear the merge.
+    """
+    lease.check_off(context.paths)
     directory = ssh.directory_of(context.paths)
     return Answer(
         keys=[key for key in ask.keys if ssh.lets_in(directory, key)],
@@ -186,7 +195,12 @@ def _undrain(context: Context, _options: Options, _ask: Ask) -> Answer:
 
 
 def _stop_daemons(context: Context, _options: Options, ask: Ask) -> Answer:
-    """Stop all daemons; a master gives the cluster's address up, which LuxiD takes at its start."""
+    """Stop all daemons; a master gives the cluster's address up, which LuxiD takes at its start.
+
+    Raises:
+        OpPrereqError: high availability was switched on before the queue was closed.
+    """
+    lease.check_off(context.paths)
     daemon_control.stop_all(context.paths, _EVERYWHERE, context.terminal.error)
     if ask.is_master:
         config = config_file.read_config(context.paths)

@@ -7,13 +7,14 @@ undone when a later one fails, so the address never differs from the configurati
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, GenericError, OpExecError, OpPrereqError
+from ganeti.base.errors import ErrorCode, GenericError, OpExecError, OpPrereqError, wrong_state
 from ganeti.base.text import shown
 from ganeti.logical_units import lookup, node_files
 from ganeti.logical_units.base import NamelessUnit, SimpleUnit
@@ -24,6 +25,7 @@ from ganeti.logical_units.node.base import make_switch, switch_of
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.model import Cluster, Node, master_network_parameters
 from ganeti.opcodes import cluster as opcodes
+from ganeti.store import lease
 from ganeti.system import files
 
 
@@ -68,7 +70,14 @@ class LUClusterDestroy(NamelessUnit[opcodes.OpClusterDestroy]):
         return {"OP_TARGET": self.cluster.cluster_name}
 
     def plan(self, found: None) -> None:
-        """Refuse while there is anything besides the master node."""
+        """Refuse while anything besides the master node is left, or a merge has not ended."""
+        paths = self.context.paths
+        lease.check_off(paths)
+        if os.path.exists(paths.merge_note):  # the only record of what the other cluster was
+            raise wrong_state(
+                "a merge was cut off here, and its other cluster stands still; run 'cluster-merge"
+                " --rollback' first, or let it go on"
+            )
         nodes = lookup.all_nodes(self.config)
         others = [node.name for node in nodes if node.uuid != self.cluster.master_node]
         self._refuse_if_any("other node(s)", others, "gnt-node remove")

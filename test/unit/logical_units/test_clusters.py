@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -192,6 +193,28 @@ def test_only_an_empty_cluster_is_destroyed(cluster: FakeCluster) -> None:
     assert cluster.execute("OP_CLUSTER_DESTROY") == uuid_of("node1")
     assert cluster.config.cluster["master_node"] == ""
     assert cluster.config.lock_history[-1] == [("cluster/BGL", "exclusive")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("high_availability", "gnt-cluster ha-disable"),
+        ("ha_member", "gnt-cluster ha-disable"),
+        ("merge_note", "cluster-merge --rollback"),
+    ],
+)
+def test_no_cluster_is_destroyed_that_others_need(
+    cluster: FakeCluster, name: str, text: str
+) -> None:
+    for number in (2, 3):
+        del cluster.config.nodes[uuid_of(f"node{number}")]
+    path = Path(getattr(cluster.context.paths, name))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("{}")
+    with pytest.raises(OpPrereqError, match=text):
+        cluster.execute("OP_CLUSTER_DESTROY")
+    path.unlink()
+    cluster.execute("OP_CLUSTER_DESTROY")
 
 
 # Verification.
