@@ -17,15 +17,21 @@ from ganeti.bootstrap.virtual import lifecycle
 from ganeti.store import watcher_pause
 from ganeti.system import daemon_control, process, ssh
 
+MEANWHILE = "meanwhile.example.com"
+ADD = (
+    "instance add --no-name-check --no-ip-check -t file --disk 0:size=1 --no-install"
+    " -o debootstrap+default --no-start -B memory=4"
+)
 GUESTS = ("guest1.example.com", "guest2.example.com")
 STEPS = (
     *("keys", "watchers", "instances", "queue", "daemons", "fetch", "own-queue", "stop"),
     *("config", "start"),
 )
 """Those that can be taken back."""
+OPEN = "open"
 LATER = ("redist", "restart", "go-on", "up")
 ALL = bool(os.environ.get("GANETI_TEST_CUTS"))  # a cut costs seconds of processor
-GOES_ON = (*STEPS, *LATER) if ALL else ("daemons", "config", "restart")
+GOES_ON = (*STEPS, OPEN, *LATER) if ALL else ("daemons", "config", OPEN, "restart")
 TAKEN_BACK = STEPS if ALL else ("start",)
 TIMEOUT_S = 300.0
 # Runs the tool, and dies once a step is done, before that is noted.
@@ -50,10 +56,7 @@ def pair() -> Iterator[Pair]:
     """Two clusters of two nodes; the other one has an instance that runs, and one that does not."""
     with two_clusters(2, 2) as (own, other):
         for guest, node in zip(GUESTS, other.nodes, strict=True):
-            other.gnt(
-                "instance add --no-name-check --no-ip-check -t file --disk 0:size=1 --no-install"
-                f" -o debootstrap+default --no-start -B memory=4 -n {node} {guest}"
-            )
+            other.gnt(f"{ADD} -n {node} {guest}")
         other.gnt(f"instance startup {GUESTS[0]}")
         yield own, other
 
@@ -140,6 +143,24 @@ def test_cut_before_a_node_is_taken_in_it_is_taken_back(pair: Pair) -> None:
         check_as_before(pair, before)
 
 
+def test_nobody_loses_by_a_rollback_what_was_done_since_the_configurations_were_merged(
+    pair: Pair,
+) -> None:
+    own, _other = pair
+    before = [config_of(cluster) for cluster in pair]
+    merge(own, "--groups=rename", OTHER, cut="start")
+    add = f"{ADD} -n {own.nodes[1]} {MEANWHILE}"
+    refused(own.run(f"gnt-{add}"), "queue", "drained")
+    own.gnt("cluster queue undrain")
+    own.gnt(add)
+    outcome = merge(own, "--rollback")
+    refused(outcome, f"instance {MEANWHILE} is new", f"cluster-merge {OTHER}, which goes on")
+    assert own.instance_field(MEANWHILE, "status") == "ADMIN_down"
+    own.gnt(f"instance remove --force {MEANWHILE}")
+    assert merge(own, "--rollback").status == 0
+    check_as_before(pair, before)
+
+
 def test_daemons_that_a_watcher_has_started_after_a_cut_are_stopped_again(pair: Pair) -> None:
     own, _other = pair
     before = [config_of(cluster) for cluster in pair]
@@ -208,7 +229,7 @@ def test_cut_at_every_step_it_goes_on_to_its_end(pair: Pair) -> None:
         if step == "daemons":
             running = [p.command for node in other.nodes for p in other.processes_of(node)]
             assert running == [], "no daemon, and no instance"
-        if step == joins[0]:
+        if step in (OPEN, joins[0]):
             refused(merge(own, "--rollback"), "cannot be taken back any more")
     outcome = merge(own, OTHER)
     assert outcome.status == 0, outcome

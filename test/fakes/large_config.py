@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import uuid
 from typing import Any
 
@@ -114,3 +115,20 @@ def large_config(instances: int, nodes: int = 3, candidates: int = 1) -> dict[st
 
 def large_config_bytes(instances: int, nodes: int = 3, candidates: int = 1) -> bytes:
     return json.dumps(large_config(instances, nodes, candidates), separators=(",", ":")).encode()
+
+
+def other_config(instances: int = 2, nodes: int = 2) -> dict[str, Any]:
+    """Another cluster: other names, addresses and UUIDs, and the same settings."""
+    text = json.dumps(large_config(instances, nodes))
+    for kind, count in {"node": nodes + 1, "instance": instances, "disk": instances}.items():
+        for number in range(count):
+            text = text.replace(uuid_of(kind, number), uuid_of(f"other-{kind}", number))
+    for number in range(instances):
+        text = text.replace(uuid_of("nic", number), uuid_of("other-nic", number))
+    text = text.replace(uuid_of("group", 0), uuid_of("other-group", 0))
+    text = re.sub(r"\bnode(\d+)\.example", r"peer\1.example", text)
+    text = re.sub(r"\binst(\d+)\.example", r"guest\1.example", text)
+    text = text.replace("127.9.", "127.8.").replace("aa:00:00", "aa:11:11")
+    found: dict[str, Any] = json.loads(text)
+    found["cluster"].update(uuid="other-cluster", cluster_name="other.example.com")
+    return found

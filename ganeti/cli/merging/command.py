@@ -27,7 +27,7 @@ from ganeti.config.overlay import decode_record
 from ganeti.config.state import ConfigState
 from ganeti.objects import fill
 from ganeti.objects.model import Cluster
-from ganeti.store import config_file, renewal, ssconf
+from ganeti.store import config_file, lease, renewal, ssconf
 from ganeti.system import clock, files, ssh
 from ganeti.system.environment import own_hostname
 
@@ -95,10 +95,7 @@ def _check_here(paths: Paths) -> None:
         raise NotMasterError(f"this node ({own_hostname()}) is not the master", master)
     if renewal.is_cut_off(paths):
         raise wrong_state(renewal.HINT)
-    if files.read_bytes_or_none(paths.high_availability) is not None:
-        raise wrong_state(
-            "high availability is on; switch it off meanwhile ('gnt-cluster ha-disable')"
-        )
+    lease.check_off(paths)
 
 
 def _give_up(context: Context, journal: Journal, names: Sequence[str]) -> None:
@@ -130,7 +127,7 @@ def _roll_back(context: Context, options: Options, journal: Journal | None, args
         raise OpPrereqError(f"the merge that was cut off is that of {journal.given}")
     if not journal.is_undoable:
         raise wrong_state(
-            f"nodes of {journal.cluster} have been taken in already, so it cannot be taken back"
+            "jobs run with the configuration of both clusters already, so it cannot be taken back"
             f" any more; {NAME} {journal.given} goes on"
         )
     _give_up(context, journal, options.lost_nodes or [])
@@ -199,7 +196,7 @@ def _begin(context: Context, options: Options, other: Other, merged: list[str]) 
     key = ssh.ensure_user_key(
         ssh.directory_of(paths), cluster.ssh_key_type, cluster.ssh_key_bits, host=own_hostname()
     )
-    known_hosts, identity = write_keys(note.path_of(paths), other.contact, _own_host_keys(paths))
+    known_hosts, identity = write_keys(paths.merge_note, other.contact, _own_host_keys(paths))
     found = Journal(
         given=other.given,
         cluster=answer.cluster,

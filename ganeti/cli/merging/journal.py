@@ -20,7 +20,10 @@ from ganeti.system import files
 PAUSE_S: Final = 1800
 NAME: Final = "cluster-merge"
 JOIN: Final = "join"
-"""How the steps after which nothing is taken back begin."""
+"""How the steps begin that take nodes in."""
+OPEN: Final = "open"
+"""The step after which nothing is taken back: jobs run with the merged configuration."""
+_OF_NO_RETURN: Final = frozenset({OPEN, JOIN})
 _MODE: Final = 0o600
 _BYTES_MAX: Final = 64 << 20
 
@@ -91,7 +94,7 @@ class Journal(msgspec.Struct, kw_only=True):
     @property
     def is_undoable(self) -> bool:
         """Whether everything can be taken back."""
-        return not any(name.partition(":")[0] == JOIN for name in self.begun_or_done)
+        return not any(name.partition(":")[0] in _OF_NO_RETURN for name in self.begun_or_done)
 
     @property
     def way_out(self) -> str:
@@ -108,18 +111,13 @@ class Journal(msgspec.Struct, kw_only=True):
         return f"the merge of {self.given} was {state}{stopped}; run {command}"
 
 
-def path_of(paths: Paths) -> str:
-    """Return the file of the note."""
-    return f"{paths.data_dir}/{NAME}"
-
-
 def load(paths: Paths) -> Journal | None:
     """Return the merge that is at work, or was cut off.
 
     Raises:
         GenericError: the note cannot be read.
     """
-    path = path_of(paths)
+    path = paths.merge_note
     data = files.read_bytes_or_none(path, _BYTES_MAX)
     if data is None:
         return None
@@ -131,12 +129,12 @@ def load(paths: Paths) -> Journal | None:
 
 def save(paths: Paths, journal: Journal) -> None:
     """Write the note; raises OSError."""
-    files.write_durable(path_of(paths), json.dumps(journal), _MODE)
+    files.write_durable(paths.merge_note, json.dumps(journal), _MODE)
 
 
 def forget(paths: Paths, journal: Journal) -> None:
     """Remove the note, and the keys that were needed so far."""
-    for path in (journal.known_hosts, journal.identity, path_of(paths)):
+    for path in (journal.known_hosts, journal.identity, paths.merge_note):
         if path:
             files.remove_if_exists(path)
     files.fsync_directory(paths.data_dir)

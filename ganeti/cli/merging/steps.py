@@ -1,8 +1,15 @@
 """The steps of a merge: a plan of small ones, done in order, or undone in the other.
 
-Each may be done again after it was cut off, and undone whether it was done or only begun.  Up to
-the first node that is set up for this cluster everything can be taken back; after it the other
-cluster's files are still in the backups that its nodes keep.
+Each may be done again after it was cut off, and undone whether it was done or only begun.  The
+queue of this cluster is closed from before the configurations are merged until the step "open",
+and up to that everything can be taken back: nobody has been told that a job succeeded which would
+be lost by it.  The jobs of the merge itself are let in all the same; so nodes that are lost are set
+offline before that step, where no locks of other jobs are in the way.  After it the other cluster's
+files are still in the backups that its nodes keep.
+
+An administrator may open the queue earlier, and a tool of an earlier version has opened it at the
+end of "start".  So a merged configuration is compared with what the merge has made of it, and one
+in which anything has changed is never taken back.
 
 Source: design-2.1, "Automated Ganeti Cluster Merger".
 """
@@ -21,10 +28,10 @@ from ganeti.base.text import shown
 from ganeti.bootstrap import node_setup
 from ganeti.cli.command import Context, Options
 from ganeti.cli.merging import journal as note
-from ganeti.cli.merging.journal import JOIN, NAME, Journal, OtherNode
+from ganeti.cli.merging.journal import JOIN, NAME, OPEN, Journal, OtherNode
 from ganeti.cli.merging.peer import Answer, drain, undrain
 from ganeti.cli.merging.reach import STEP_TIMEOUT_S, KeyRefusedError, Reach, ask
-from ganeti.cli.run.jobs import execute, make_opcode
+from ganeti.cli.run.jobs import encode, follow, make_opcode
 from ganeti.config.merging import merge as merging
 from ganeti.config.merging.merge import Restart
 from ganeti.config.ssconf_values import ssconf_values
@@ -32,7 +39,7 @@ from ganeti.config.state import ConfigState
 from ganeti.opcodes.cluster import OpClusterRedistConf
 from ganeti.opcodes.instance import OpInstanceStartup
 from ganeti.opcodes.node import OpNodeAdd, OpNodeSetParams
-from ganeti.store import config_file, ssconf, watcher_pause
+from ganeti.store import config_file, lease, ssconf, watcher_pause
 from ganeti.system import clock, daemon_control, files, process
 
 _MASTER: Final = frozenset({Place.MASTER})
@@ -100,10 +107,11 @@ class Merge:
             Step("daemons", f"Stopping the daemons of {name}", *self._daemons()),
             Step("fetch", f"Fetching the configuration of {name}", self._fetch),
             Step("own-queue", f"Waiting for the jobs of {here}", self._drain, self._undrain),
-            Step("stop", f"Stopping the master's daemons of {here}", self._stop, self._start),
+            Step("stop", f"Stopping the master's daemons of {here}", self._stop_idle, self._start),
             Step("config", "Merging the configurations", self._write, self._restore),
-            Step("start", "Starting the master's daemons", self._start_alone, self._stop),
+            Step("start", "Starting the master's daemons", self._start_alone, self._stop_idle),
             *lost,
+            Step(OPEN, f"Letting jobs of {here} in again", self._undrain),
             *joins,
             Step("redist", "Distributing the configuration", self._distribute),
             Step("restart", "Restarting the master's daemons", self._restart),
@@ -132,8 +140,10 @@ class Merge:
         """Take back what was done or begun, the last first.
 
         Raises:
-            GenericError: a step could not be undone; those before it are left to be undone.
+            GenericError: a step could not be undone; those before it are left to be undone.  Or it
+                must not be taken back, and goes on: then `Journal.is_undoing` is not set.
         """
+        self._refuse_loss()
         self._note(is_undoing=True)
         begun = self.journal.begun_or_done
         for step in reversed(self.plan()):
@@ -302,6 +312,7 @@ class Merge:
 
     def _drain(self) -> None:
         drain(self.context)
+        lease.check_off(self.paths)  # it is a job that switches it on
 
     def _undrain(self) -> None:
         undrain(self.context)
@@ -309,6 +320,13 @@ class Merge:
     def _stop(self) -> None:
         self.context.reconnect()
         daemon_control.stop_all(self.paths, _MASTER, self._report)
+
+    def _stop_idle(self) -> None:
+        """Stop the daemons once no job is left; after a cut somebody may have let jobs in."""
+        self.context.reconnect()
+        if daemon_control.running_pid(self.paths, "ganeti-luxid") is not None:
+            drain(self.context)
+        self._stop()
 
     def _start(self) -> None:
         self.context.reconnect()
@@ -328,32 +346,64 @@ class Merge:
         return found.config
 
     def _write(self) -> None:
-        """Replace the configuration; the one before is kept, and is the start after a cut."""
-        self._stop()  # once more: the watcher may have gone on after a cut
-        if not self.journal.before:
-            own = config_file.read_config(self.paths)
+        """Replace the configuration, and keep the one before.
+
+        Repeated after a cut it leaves one that is merged as it is, changes since then included, and
+        starts from the present one otherwise.
+        """
+        self._stop_idle()  # once more: the watcher may have gone on after a cut
+        own, other = config_file.read_config(self.paths), files.read_bytes(self.journal.other)
+        if merging.is_merged(own, other):
+            return
+        if not self.journal.before or files.read_bytes(self.journal.before) != own:
             path = config_file.free_name(self.paths.config_data, "before-merge", clock.now())
             files.write_durable(path, own, _COPY_MODE)
             self._note(before=path)
-        own, other = map(files.read_bytes, (self.journal.before, self.journal.other))
         config_file.write_config(self.paths, self._merged(own, other))
 
     def _restore(self) -> None:
+        """Put the configuration of before in the place of a merged one."""
         if not self.journal.before:
             return  # cut off before it was replaced
-        self._stop()  # as in `_write`
-        before = files.read_bytes(self.journal.before)
-        present = config_file.read_config(self.paths)
-        restored = merging.beyond(before, present, now=clock.now())
-        config_file.write_config(self.paths, restored)
+        self._stop_idle()  # as in `_write`
+        self._refuse_loss()
+        config = config_file.read_config(self.paths)
+        if self._is_merged(config):
+            before = files.read_bytes(self.journal.before)
+            config = merging.restored(before, config, now=clock.now())
+            config_file.write_config(self.paths, config)
         # The votes at the start of the daemons are those of the nodes named there.
-        ssconf.write_values(self.paths, ssconf_values(ConfigState(restored).durable))
+        ssconf.write_values(self.paths, ssconf_values(ConfigState(config).durable))
+
+    def _is_merged(self, config: bytes) -> bool:
+        return merging.is_merged(config, files.read_bytes(self.journal.other))
+
+    def _refuse_loss(self) -> None:
+        """Refuse to take a merged configuration back in which something has changed.
+
+        All steps that may have been undone by now are done again when the merge goes on.
+
+        Raises:
+            OpExecError: it has; the text says what.
+        """
+        if not self.journal.before:
+            return
+        present = config_file.read_config(self.paths)
+        if not self._is_merged(present):
+            return
+        merged = self._merged(*map(files.read_bytes, (self.journal.before, self.journal.other)))
+        if found := list(merging.changes(merged, present, lost=self.journal.lost)):
+            self._note(is_undoing=False)
+            raise OpExecError(
+                f"the merge is not taken back, as this would be lost: {shown(found)}; run {NAME}"
+                f" {self.journal.given}, which goes on.  The configuration of before is"
+                f" {self.journal.before}"
+            )
 
     def _start_alone(self) -> None:
         """Start the daemons without votes: the new nodes have none yet."""
         self.context.reconnect()
         daemon_control.start_wanted(self.paths, _MASTER, self._report, master_args=_NO_VOTING)
-        undrain(self.context)
 
     def _joining(self, node: OtherNode) -> Callable[[], None]:
         def join() -> None:
@@ -380,9 +430,11 @@ class Merge:
         return _cleaned(name) not in self.journal.done
 
     def _job(self, kind: type[Any], **params: Any) -> None:
+        """Run a job, whether the queue is open or not."""
         # Of the options for jobs only this one is meant for all of them.
         options = Options({"debug": self.options.get("debug")})
-        execute(self.context, options, make_opcode(kind, **params))
+        wire = [encode(self.context, options, make_opcode(kind, **params))]
+        follow(self.context, self.context.client.submit_job_to_drained_queue(wire))
 
     def _distribute(self) -> None:
         self._job(OpClusterRedistConf)
@@ -478,7 +530,7 @@ def taken_back(merge: Merge) -> Iterator[None]:
         said = err.message if isinstance(err, GenericError) else str(err)
         if not merge.journal.is_undoable:
             raise OpExecError(
-                f"{said}\nNodes have been taken in already, so it cannot be taken back any more:"
+                f"{said}\nJobs are let in again already, so it cannot be taken back any more:"
                 f" put that right and run {NAME} again, which goes on.  The files of"
                 f" {merge.journal.cluster} are on its nodes, in /var/backups, its configuration"
                 f" is {merge.journal.other}, and your own was {merge.journal.before}"
@@ -488,6 +540,8 @@ def taken_back(merge: Merge) -> Iterator[None]:
             merge.undo()
         except (GenericError, OSError) as second:
             more = second.message if isinstance(second, GenericError) else str(second)
+            if not merge.journal.is_undoing:
+                raise OpExecError(more) from err
             raise OpExecError(
                 f"it could not be taken back either: {more}; put that right and run"
                 f" '{NAME} --rollback', with --lost-nodes if a node will not come back"

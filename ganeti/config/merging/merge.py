@@ -327,8 +327,8 @@ def changes(merged: bytes, present: bytes, *, lost: Collection[str] = ()) -> Ite
         name = (before if stands is None else now).name_of(identity)
         if table == NODES and name in lost:
             continue
-        what = "the cluster" if table == CLUSTER else f"{WHAT[table]} {name}"
-        yield f"{what} {'is gone' if stands is None else 'is new' if was is None else 'is another'}"
+        became = "is gone" if stands is None else "is new" if was is None else "has changed"
+        yield f"{'the cluster' if table == CLUSTER else f'{WHAT[table]} {name}'} {became}"
 
 
 def _same(one: Stored | None, other: Stored | None) -> bool:
@@ -341,13 +341,13 @@ def _same(one: Stored | None, other: Stored | None) -> bool:
     return wire[0] | {"mtime": 0} == wire[1] | {"mtime": 0}
 
 
-def without(before: bytes, present: bytes, *, now: float) -> bytes:
+def restored(before: bytes, present: bytes, *, now: float) -> bytes:
     """Return the configuration before a merge, numbered above the present one, so that it counts.
 
     No merge touches job filters, and what maintenance knows: they are those of now.
     """
     old, new = split_config(before), split_config(present)
-    tables = {**old.tables, **{name: new.tables[name] for name in _UNTOUCHED if name in TABLES}}
+    tables = {**old.tables, FILTERS: new.tables[FILTERS]}
     top = {**new.top, **_next_serial(new, now)}
     return join_config(SplitConfig(old.cluster, tables, top, new.order))
 

@@ -5,6 +5,7 @@ The nodes are played, each by a directory: the actions that need no daemon are t
 
 from __future__ import annotations
 
+import copy
 import io
 import os
 from collections.abc import Callable, Sequence
@@ -13,26 +14,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.large_config import large_config, other_config, uuid_of
 
 from ganeti.base import json
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.node_transport import SshTransport
 from ganeti.cli.command import Context, Options
-from ganeti.cli.merging import command, peer
+from ganeti.cli.merging import command, peer, steps
 from ganeti.cli.merging import journal as note
 from ganeti.cli.merging.journal import Journal, OtherNode
 from ganeti.cli.merging.peer import Answer, Ask
 from ganeti.cli.merging.reach import STEP_TIMEOUT_S, Reach, unreached
 from ganeti.cli.merging.steps import Merge, taken_back, told_if_interrupted
 from ganeti.cli.run.context import Terminal
-from ganeti.config.merging.merge import Wishes
+from ganeti.config.merging import merge as merging
+from ganeti.config.merging.merge import Groups, Wishes
 from ganeti.protocol.node_rpc_values import CompressedText
-from ganeti.store import ssconf, watcher_pause
-from ganeti.system import clock, environment, ssh
+from ganeti.store import config_file, ssconf, watcher_pause
+from ganeti.system import clock, daemon_control, environment, ssh
 from ganeti.system.process import CommandResult
 
 NODES = ("n1.example.com", "n2.example.com", "n3.example.com")
+WISHES = Wishes(groups=Groups.RENAME)
 OWN_KEY, THEIR_KEY = "ssh-rsa OWN root@here", "ssh-rsa THEIRS root@n1"
 NOW = 1_000_000.0
 REAL = ("settings", "let-in", "lock-out", "pause")
@@ -146,7 +150,7 @@ class World:
             master=NODES[0],
             nodes=[OtherNode(name=name, port=22) for name in NODES],
             own_key=OWN_KEY,
-            wishes=Wishes(),
+            wishes=WISHES,
             expected={},
             **values,
         )
@@ -186,7 +190,7 @@ def fail(merge: Merge) -> str:
 
 def test_a_merge_by_password_goes_on_after_a_cut_and_is_taken_back(world: World) -> None:
     world.site.let_in(THEIR_KEY, *NODES)
-    identity = Path(f"{note.path_of(world.context.paths)}.key")
+    identity = Path(f"{world.context.paths.merge_note}.key")
     identity.write_text(THEIR_KEY)
     assert "stop-instances on n1" in fail(world.merge(world.journal(identity=str(identity))))
     assert not identity.exists()
@@ -230,7 +234,7 @@ def test_a_node_that_refuses_the_key_is_locked_out_of(world: World) -> None:
 def test_a_node_that_was_not_reached_has_nothing_to_be_taken_back(world: World) -> None:
     world.site.let_in(THEIR_KEY, *NODES)
     world.site.down = {NODES[1]}
-    identity = Path(f"{note.path_of(world.context.paths)}.key")
+    identity = Path(f"{world.context.paths.merge_note}.key")
     identity.write_text(THEIR_KEY)
     merge = world.merge(world.journal(identity=str(identity)))
     with pytest.raises(OpExecError, match="the merge was taken back"), taken_back(merge):
@@ -346,7 +350,7 @@ def test_its_jobs_are_never_dry_runs(world: World) -> None:
     submitted = []
 
     class Queue:
-        def submit_job(self, wire: list[dict[str, object]]) -> int:
+        def submit_job_to_drained_queue(self, wire: list[dict[str, object]]) -> int:
             submitted.extend(wire)
             raise OpExecError("no more")
 
@@ -385,6 +389,8 @@ def test_an_interruption_tells_what_is_left_and_how_it_goes_on(world: World) -> 
     ("values", "text"),
     [
         ({"done": ["keys"]}, "cut off; run cluster-merge other to go on, or cluster-merge --roll"),
+        ({"done": ["start"]}, "cut off; run cluster-merge other to go on, or cluster-merge --roll"),
+        ({"done": ["start"], "begun": "open"}, "cut off; run cluster-merge other to go on"),
         ({"done": ["start"], "begun": "join:n1"}, "cut off; run cluster-merge other to go on"),
         ({"is_undoing": True}, "being taken back; run cluster-merge --rollback to go on with that"),
         ({"done": ["instances"], "running": ["a"]}, "are stopped; run"),
@@ -395,7 +401,239 @@ def test_the_way_out_of_a_merge_that_was_cut_off(
     world: World, values: dict[str, Any], text: str
 ) -> None:
     assert text in world.journal(**values).way_out
-    assert ("--rollback" in world.journal(**values).way_out) != ("start" in values.get("done", []))
+    is_final = values.get("begun") in ("open", "join:n1")
+    assert ("--rollback" in world.journal(**values).way_out) != is_final
+
+
+# What has changed meanwhile.
+
+
+@dataclass
+class Configs:
+    """The configurations of both clusters, and what is made of them.
+
+    Attributes:
+        merged: as it was first, for a lost node that was not yet set offline.
+    """
+
+    world: World
+    own: dict[str, Any]
+    merged: dict[str, Any]
+    copies: dict[str, str]
+    stopped: list[str] = field(default_factory=list)
+
+    @property
+    def paths(self) -> Paths:
+        return self.world.context.paths
+
+    @property
+    def present(self) -> dict[str, Any]:
+        found = json.loads(config_file.read_config(self.paths))
+        assert isinstance(found, dict)
+        return found
+
+    def put(self, config: dict[str, Any]) -> None:
+        config_file.write_config(self.paths, json.dumps(config))
+
+    def put_changed(self, config: dict[str, Any]) -> dict[str, Any]:
+        """Put a configuration that has an instance more."""
+        uuid, found = uuid_of("instance", 9), copy.deepcopy(config)
+        sample = next(iter(found["instances"].values()))
+        found["instances"][uuid] = {**sample, "uuid": uuid, "name": NEW, "disks": [], "nics": []}
+        found["serial_no"] += 20
+        self.put(found)
+        return found
+
+    def cut(self, **values: Any) -> Merge:
+        """Return a merge that was cut off, in a new process."""
+        done = {"done": ["config", "start"]}  # what is done elsewhere has no part in it
+        saved(self.world, **{**done, **self.copies, **values})
+        return self.world.merge()
+
+
+NEW = "meanwhile.example.com"
+
+
+@pytest.fixture
+def configs(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Configs:
+    own, other = large_config(2), other_config()
+    texts = {"before": json.dumps(own), "other": json.dumps(other)}
+    copies = {name: str(tmp_path / name) for name in texts}
+    for name, path in copies.items():
+        Path(path).write_bytes(texts[name])
+    merged = merging.merge(texts["before"], texts["other"], WISHES, now=NOW).config
+    found = Configs(world, own, json.loads(merged), copies)
+    os.makedirs(found.paths.lock_dir)
+    monkeypatch.setattr(daemon_control, "stop_all", lambda *_: found.stopped.append("stopped"))
+    monkeypatch.setattr(daemon_control, "start_wanted", lambda *_args, **_kw: None)
+    return found
+
+
+def test_a_merged_configuration_is_taken_back_for_that_of_before(configs: Configs) -> None:
+    configs.put(configs.merged | {"mtime": NOW + 60, "serial_no": 500})
+    configs.cut().undo()
+    assert configs.present == {**configs.own, "serial_no": 501, "mtime": NOW}
+    assert note.load(configs.paths) is None
+
+
+def test_what_has_changed_in_a_merged_configuration_is_never_taken_back(configs: Configs) -> None:
+    changed = configs.put_changed(configs.merged)
+    merge = configs.cut()
+    text = rf"as this would be lost: instance {NEW} is new; run cluster-merge other, which goes on"
+    with pytest.raises(OpExecError, match=text) as caught:
+        merge.undo()
+    assert merge.journal.before in caught.value.message
+    assert configs.present == changed
+    assert configs.stopped == []
+    assert configs.world.merge().journal == merge.journal
+    assert (merge.journal.is_undoing, merge.journal.done) == (False, ["config", "start"])
+
+
+def test_a_failure_does_not_take_it_back_either(configs: Configs) -> None:
+    changed = configs.put_changed(configs.merged)
+    with pytest.raises(OpExecError, match="is not taken back") as caught, taken_back(configs.cut()):
+        raise OpExecError("no more")
+    assert "--rollback" not in caught.value.message
+    assert "no more" in errors_of(configs.world.context)
+    assert configs.present == changed
+
+
+def test_what_changes_until_the_daemons_have_stopped_is_not_taken_back(
+    configs: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs.put(configs.merged)
+    last = [lambda: configs.put_changed(configs.merged)]
+    monkeypatch.setattr(daemon_control, "stop_all", lambda *_: last and last.pop()())
+    merge = configs.cut()
+    with pytest.raises(OpExecError, match=f"instance {NEW} is new"):
+        merge.undo()
+    assert NEW in json.dumps(configs.present).decode()
+    # It goes on from there.
+    assert (merge.journal.is_undoing, merge.journal.done) == (False, ["config"])
+    assert "start" in [step.name for step in merge.plan() if step.name not in merge.journal.done]
+
+
+def test_a_rollback_that_was_cut_off_may_have_to_go_on_as_a_merge(configs: Configs) -> None:
+    configs.put_changed(configs.merged)
+    merge = configs.cut(done=["config"], is_undoing=True)
+    with pytest.raises(OpExecError, match="which goes on"):
+        merge.undo()
+    assert not configs.world.merge().journal.is_undoing
+
+
+def test_what_has_changed_before_the_configurations_were_merged_stays(configs: Configs) -> None:
+    changed = configs.put_changed(configs.own)
+    configs.cut(done=[], begun="config").undo()
+    assert configs.present == changed
+    assert note.load(configs.paths) is None
+
+
+def test_a_merge_that_goes_on_begins_with_the_present_configuration(configs: Configs) -> None:
+    changed = configs.put_changed(configs.own)
+    merge = configs.cut(done=[], begun="config")
+    merge._write()
+    names = {each["name"] for each in configs.present["instances"].values()}
+    assert names > {NEW, *(each["name"] for each in configs.own["instances"].values())}
+    assert set(configs.present["nodes"]) == set(configs.merged["nodes"])
+    assert json.loads(Path(merge.journal.before).read_bytes()) == changed
+    assert merge.journal.before != configs.copies["before"]
+    configs.world.merge().undo()
+    assert configs.present["instances"] == changed["instances"]
+
+
+def test_a_configuration_that_is_merged_already_stays_as_it_became(configs: Configs) -> None:
+    changed = configs.put_changed(configs.merged)
+    configs.cut(done=[], begun="config")._write()
+    assert configs.present == changed
+
+
+def test_nodes_that_the_merge_has_set_offline_are_no_change(configs: Configs) -> None:
+    lost = copy.deepcopy(configs.merged)
+    lost["nodes"][uuid_of("other-node", 1)].update(offline=True, serial_no=9)
+    configs.put(lost)
+    with pytest.raises(OpExecError, match=r"node peer1.example.com has changed"):
+        configs.cut().undo()
+    configs.cut(lost=["peer1.example.com"]).undo()
+    assert set(configs.present["nodes"]) == set(configs.own["nodes"])
+
+
+@pytest.mark.parametrize(
+    ("name", "way"), [("stop", "do"), ("config", "do"), ("config", "undo"), ("start", "undo")]
+)
+def test_daemons_stop_only_when_no_job_is_left(
+    configs: Configs, monkeypatch: pytest.MonkeyPatch, name: str, way: str
+) -> None:
+    configs.put(configs.merged)
+    monkeypatch.setattr(daemon_control, "running_pid", lambda *_: 1)
+    monkeypatch.setattr(steps, "drain", lambda _context: configs.stopped.append("drained"))
+    [step] = [each for each in configs.cut().plan() if each.name == name]
+    getattr(step, way)()
+    assert configs.stopped == ["drained", "stopped"]
+
+
+def test_nothing_is_opened_that_the_merge_has_not_closed(configs: Configs) -> None:
+    """So it is with the note of an earlier version, whose queue was open from "start" on."""
+    merge = configs.cut(done=["config", "start", f"join:{NODES[0]}"])
+    assert not merge.journal.is_undoable
+    [step] = [each for each in merge.plan() if each.name == "open"]
+    step.do()  # there is no LuxiD that could be asked
+    assert step.undo is None
+
+
+# High availability.
+
+
+@pytest.mark.parametrize("name", ["high_availability", "ha_member"])
+def test_a_node_with_high_availability_is_in_the_way(world: World, name: str) -> None:
+    world.site.let_in(OWN_KEY, *NODES)
+    path = Path(getattr(world.site.paths_of(NODES[1]), name))
+    path.write_text("{}")
+    [sentence] = unreached(world.merge(world.journal()).reach, NODES)
+    assert f"node {NODES[1]}" in sentence
+    assert "high availability is on; switch it off first: gnt-cluster ha-disable" in sentence
+    assert "high availability is on" in fail(world.merge(world.journal()))
+    path.unlink()
+    assert "it is not played" in fail(world.merge())
+
+
+def test_no_daemon_is_stopped_beside_an_agent(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(daemon_control, "stop_all")
+    paths = world.site.paths_of(NODES[0])
+    Path(paths.high_availability).write_text("{}")
+    with pytest.raises(OpPrereqError, match="gnt-cluster ha-disable"):
+        peer.ACTIONS["stop-daemons"](context_at(paths), options(), Ask(is_master=True))
+
+
+@pytest.mark.parametrize("name", ["high_availability", "ha_member", "merge_note", "renewal_note"])
+def test_a_master_that_is_not_ready_is_told_at_once(
+    master: World, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    paths = master.context.paths
+    config_file.write_config(paths, json.dumps(large_config(0)))
+    ssconf.write_values(
+        paths, {"master_node": environment.own_hostname(), "cluster_name": "other.example.com"}
+    )
+    monkeypatch.setattr(peer, "_running", lambda _context: [])
+    look = peer.ACTIONS["look"]
+    assert look(master.context, options(), Ask()).cluster == "other.example.com"
+    Path(getattr(paths, name)).write_bytes(json.dumps(master.journal()))
+    with pytest.raises(OpPrereqError, match=r"ha-disable|--rollback|renew-crypto"):
+        look(master.context, options(), Ask())
+
+
+def test_it_is_switched_off_here_too(master: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Path(master.context.paths.high_availability)
+    monkeypatch.setattr(steps, "drain", lambda _context: path.write_text("{}"))
+    [step] = [each for each in master.merge(master.journal()).plan() if each.name == "own-queue"]
+    with pytest.raises(OpPrereqError, match="gnt-cluster ha-disable"):
+        step.do()  # it was switched on by the last job
+    with pytest.raises(OpPrereqError, match="gnt-cluster ha-disable"):
+        command.merge(master.context, options(), ["other"])
+
+
+# The command.
 
 
 @pytest.fixture
@@ -483,6 +721,7 @@ def test_it_goes_on_without_a_node_that_is_lost_and_sets_that_offline(
     command.merge(master.context, options(lost_nodes=[NODES[0]]), [])  # cut off, and said again
     for plan in plans:
         start = plan.index("start")
-        assert plan[start : start + 5] == [
-            *("start", f"offline:{NODES[0]}", f"join:{NODES[1]}", f"join:{NODES[2]}", "redist")
+        assert plan[start : start + 6] == [
+            *("start", f"offline:{NODES[0]}", "open"),
+            *(f"join:{NODES[1]}", f"join:{NODES[2]}", "redist"),
         ]

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 import json
-import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from fakes.large_config import large_config, uuid_of
+from fakes.large_config import other_config as other
+from fakes.sample_config import CONFIG
 
-from ganeti.config.merging.merge import Conflicts, Groups, Merged, Restart, Wishes, beyond, merge
+from ganeti.config.merging.merge import (
+    Conflicts,
+    Groups,
+    Merged,
+    Restart,
+    Wishes,
+    changes,
+    is_merged,
+    merge,
+    restored,
+)
 from ganeti.config.reservations import Reservations
 from ganeti.config.state import ConfigState, problems_in
 from ganeti.protocol.wconfd import ClientId
@@ -18,24 +30,8 @@ from ganeti.protocol.wconfd import ClientId
 Config = dict[str, Any]
 APART = Wishes(groups=Groups.RENAME)
 NOW = 1_800_000_000.0
+NETWORK = next(iter(CONFIG["networks"].values()))
 GROUP = uuid_of("group", 0)
-
-
-def other(instances: int = 2, nodes: int = 2) -> Config:
-    """Another cluster: other names, addresses and UUIDs, and the same settings."""
-    text = json.dumps(large_config(instances, nodes))
-    for kind, count in {"node": nodes + 1, "instance": instances, "disk": instances}.items():
-        for number in range(count):
-            text = text.replace(uuid_of(kind, number), uuid_of(f"other-{kind}", number))
-    for number in range(instances):
-        text = text.replace(uuid_of("nic", number), uuid_of("other-nic", number))
-    text = text.replace(GROUP, uuid_of("other-group", 0))
-    text = re.sub(r"\bnode(\d+)\.example", r"peer\1.example", text)
-    text = re.sub(r"\binst(\d+)\.example", r"guest\1.example", text)
-    text = text.replace("127.9.", "127.8.").replace("aa:00:00", "aa:11:11")
-    found: Config = json.loads(text)
-    found["cluster"].update(uuid="other-cluster", cluster_name="other.example.com")
-    return found
 
 
 def drbd(config: Config, kind: str, port: int) -> None:
@@ -243,8 +239,58 @@ def test_what_ends_is_told() -> None:
     assert any("node peer2.example.com is offline and stays so" in note for note in notes)
 
 
+# Taken back.
+
+
+def encoded(*configs: Config) -> list[bytes]:
+    return [json.dumps(each).encode() for each in configs]
+
+
 def test_the_configuration_before_comes_back_with_a_higher_number() -> None:
     own = large_config(1)
-    newer = json.dumps({**own, "serial_no": 900}).encode()
-    found = json.loads(beyond(json.dumps(own).encode(), newer, now=NOW))
+    present = good(own, other()) | {"serial_no": 900}
+    found = json.loads(restored(*encoded(own, present), now=NOW))
     assert found == {**own, "serial_no": 901, "mtime": NOW}
+
+
+def test_what_no_merge_touches_stays_as_it_became() -> None:
+    own = large_config(1)
+    kept = {"filters": {"f": {"uuid": "f"}}, "maintenance": {"roundDelay": 60}, "later": 1}
+    present = good(own, other()) | kept
+    found = json.loads(restored(*encoded(own, present), now=NOW))
+    assert {name: found[name] for name in kept} == kept
+    assert found["nodes"] == own["nodes"]
+
+
+def test_a_configuration_tells_whether_it_is_merged() -> None:
+    own, there = large_config(1), other()
+    assert not is_merged(*encoded(own, there))
+    assert is_merged(*encoded(good(own, there), there))
+
+
+CHANGES: list[tuple[Callable[[Config], object], list[str]]] = [
+    (lambda c: c.update(serial_no=99, mtime=9.0), []),
+    (lambda c: c["cluster"].update(mtime=9.0), []),
+    (lambda c: c["cluster"].update(candidate_pool_size=9), ["the cluster has changed"]),
+    (lambda c: c["nodes"].pop(uuid_of("node", 1)), ["node node1.example.com is gone"]),
+    (
+        lambda c: c["instances"][uuid_of("instance", 0)].update(name="renamed"),
+        ["instance renamed has changed"],
+    ),
+    (
+        lambda c: c["networks"].update(net={**NETWORK, "name": "lan", "uuid": "net"}),
+        ["network lan is new"],
+    ),
+    (lambda c: c["filters"].update(CONFIG["filters"]), []),
+    (lambda c: c["nodes"][uuid_of("other-node", 1)].update(offline=True, serial_no=2), []),
+]
+
+
+@pytest.mark.parametrize(("change", "texts"), CHANGES, ids=lambda _: "")
+def test_what_has_changed_since_is_told(
+    change: Callable[[Config], object], texts: list[str]
+) -> None:
+    before = good(large_config(2, 3), other())
+    now = copy.deepcopy(before)
+    change(now)
+    assert list(changes(*encoded(before, now), lost=["peer1.example.com"])) == texts
