@@ -72,6 +72,10 @@ class Side:
         return self.node.metadata[self.meta]
 
     @property
+    def history(self) -> list[int]:
+        return self.metadata.history if self.is_attached else []
+
+    @property
     def is_complete(self) -> bool:
         return self.is_attached and self.metadata.is_complete and not self.metadata.is_outdated
 
@@ -111,21 +115,26 @@ class Side:
 
     def meet(self, other: Side) -> None:
         """Connect both sides, and decide which one gets data."""
-        mine, others = self.metadata.history, other.metadata.history
-        shared = min(len(mine), len(others))
-        if self.is_attached and other.is_attached and mine[:shared] != others[:shared]:
+        have_both = self.is_attached and other.is_attached
+        if have_both and self.is_apart(other):
             self.link = other.link = Link.NONE
             self.parting = other.parting = "split brain"
             raise BlockDeviceError("Split-Brain detected, dropping connection")
         self.peer, other.peer = other, self
         self.link = other.link = Link.CONNECTED
-        self.metadata.is_outdated = other.metadata.is_outdated = False
-        if not (self.is_attached and other.is_attached):
+        if not have_both:
             return
+        self.metadata.is_outdated = other.metadata.is_outdated = False
         for behind, ahead in ((self, other), (other, self)):
             is_older = len(behind.metadata.history) < len(ahead.metadata.history)
             if ahead.is_complete and (is_older or not behind.is_complete):
                 behind.begin_sync()
+
+    def is_apart(self, other: Side) -> bool:
+        """Whether each has a generation of its own."""
+        mine, others = self.metadata.history, other.metadata.history
+        shared = min(len(mine), len(others))
+        return mine[:shared] != others[:shared]
 
     def begin_sync(self) -> None:
         assert self.peer is not None
@@ -246,17 +255,22 @@ class MirroredVolume(Volume):
 
     def assemble(self) -> Assembled:
         self._check_free()
-        if self._meta not in self._node.metadata:
+        has_half = {self._data, self._meta} <= self._node.disks
+        if has_half and self._meta not in self._node.metadata:
             raise BlockDeviceError(f"{self._meta} has no metadata")
         side = self._side
         if side is None:
-            side = Side(str(self._disk.uuid), self._node, self._data, self._meta)
-            self._node.sides[self._minor] = side
-        elif not side.is_attached:
+            side = self._new_side(is_attached=has_half)
+        elif has_half and not side.is_attached:
             self._attach(side)
         if side.link is Link.NONE and self._port is not None:
             self._connect(side, dual_primary=False)
         return Assembled(f"/dev/drbd{self._minor}")
+
+    def _new_side(self, *, is_attached: bool) -> Side:
+        side = Side(str(self._disk.uuid), self._node, self._data, self._meta, is_attached)
+        self._node.sides[self._minor] = side
+        return side
 
     def _attach(self, side: Side) -> None:
         side.data, side.meta, side.is_attached = self._data, self._meta, True
@@ -322,7 +336,8 @@ class MirroredVolume(Volume):
             side.part(Link.NONE)
 
     def attach(self, children: Sequence[Volume]) -> None:
-        side = self._existing()
+        self._check_free()
+        side = self._side or self._new_side(is_attached=False)
         if side.is_attached:
             raise BlockDeviceError(f"minor {self._minor} has local storage already")
         self._data, self._meta = (str(child._name) for child in children)  # type: ignore[attr-defined]
@@ -349,8 +364,8 @@ class MirroredVolume(Volume):
             is_connected=peer is not None,
             is_open=found.is_primary,
             is_open_there=peer is not None and peer.is_primary,
-            is_outdated=found.metadata.is_outdated,
-            generations=[f"{each:X}0" for each in reversed(found.metadata.history)],
+            is_outdated=found.is_attached and found.metadata.is_outdated,
+            generations=[f"{each:X}0" for each in reversed(found.history)],
             alone_since=found.alone_since,
             parting=found.parting if found.link is Link.NONE else "",
         )

@@ -5,13 +5,18 @@ A failure at any call leads back, or the same command goes on; no write is lost.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes.fake_cluster import FakeCluster, uuid_of
-from fakes.pairs import NAME, UP, add_pair, nodes_of, sides, volumes
+from fakes.cuts import every_kill
+from fakes.fake_cluster import FakeCluster, FakeNode, uuid_of
+from fakes.pairs import NAME, UP, add_pair, nodes_of, pair_cluster, sides, volumes
 
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
+from ganeti.logical_units.instance.storage.swapping import way_back, way_there
 
 ON_NODES = {
     "-p": {"mode": "replace_on_primary"},
@@ -210,3 +215,148 @@ def test_a_replacement_that_fails_anywhere_leads_back_or_goes_on(
             pairs.rpc.node(left).sides.clear()
             pairs.rpc.node(left).disks.clear()
             pairs.rpc.node(left).metadata.clear()
+
+
+# Volumes by kind (0 data, 1 metadata) and suffix, with the pair that each belongs to.
+Places = dict[tuple[int, str], str]
+BEGUN: Places = {(0, ""): "old", (1, ""): "old", (0, "_new"): "new", (1, "_new"): "new"}
+EARLIER_ORDER = [(0, "", "_old"), (0, "_new", ""), (1, "", "_old"), (1, "_new", "")]
+
+
+def after_each(places: Places, renames: list[tuple[int, str, str]]) -> Iterator[Places]:
+    """Yield the places before, between and after renames."""
+    yield places
+    for kind, now, then in renames:
+        assert (kind, then) not in places, "the name is taken"
+        places = {**places, (kind, then): places[kind, now]}
+        del places[kind, now]
+        yield places
+
+
+def is_foreign(places: Places) -> bool:
+    return len({places[name] for name in ((0, ""), (1, "")) if name in places}) == 2
+
+
+def test_no_volume_is_ever_beside_one_of_the_other_pair() -> None:
+    ways = list(after_each(BEGUN, way_there(frozenset(BEGUN))))
+    assert ways[-1] == {(0, ""): "new", (1, ""): "new", (0, "_old"): "old", (1, "_old"): "old"}
+    for begun in ways:
+        back = list(after_each(begun, way_back(frozenset(begun))))
+        assert back[-1] == BEGUN
+        assert not any(map(is_foreign, back))
+        for interrupted in back:
+            assert list(after_each(interrupted, way_back(frozenset(interrupted))))[-1] == BEGUN
+
+
+def test_what_the_earlier_order_of_renames_has_left_is_led_back() -> None:
+    states = list(after_each(BEGUN, EARLIER_ORDER))
+    assert [is_foreign(each) for each in states] == [False, False, True, False, False]
+    for state in states:
+        back = list(after_each(state, way_back(frozenset(state))))
+        assert back[-1] == BEGUN
+        assert not any(map(is_foreign, back[2:]))
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        {(0, ""), (1, ""), (1, "_old")},  # the old data is removed already
+        {(0, ""), (1, ""), (0, "_old")},
+        {(0, ""), (1, "_old")},
+        {(1, ""), (0, "_old")},
+        {(0, ""), (1, "")},
+    ],
+)
+def test_nothing_is_led_back_where_the_pair_is_not_certain(left: set[tuple[int, str]]) -> None:
+    assert way_back(frozenset(left)) == []
+
+
+def foreign_pairs(cluster: FakeCluster) -> list[str]:
+    """Return the nodes where metadata says that data is complete which is not there."""
+    return [
+        node.name
+        for node in cluster.rpc.nodes.values()
+        for name, metadata in node.metadata.items()
+        if name.endswith("disk0_meta") and metadata.is_complete
+        if node.data.get(name.replace("_meta", "_data"), "acknowledged") != "acknowledged"
+    ]
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+@pytest.mark.parametrize("where", ["-p", "-s"])
+@pytest.mark.usefixtures("pairs")
+def test_after_a_job_died_anywhere_the_next_one_does_it(
+    tmp_path: Path, where: str, *, is_closed: bool
+) -> None:
+    def make() -> FakeCluster:
+        cluster = pair_cluster(str(tmp_path))
+        add_pair(cluster)
+        cluster.rpc.write("acknowledged")
+        return cluster
+
+    for cluster in every_kill(make, lambda cluster: replace_disks(cluster, **ON_NODES[where])):
+        if is_closed:
+            cluster.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
+        else:  # as the watcher does; without metadata it cannot
+            with contextlib.suppress(OpExecError):
+                cluster.execute("OP_INSTANCE_ACTIVATE_DISKS", instance_name=NAME)
+        assert not foreign_pairs(cluster)
+        replace_disks(cluster, **ON_NODES[where])
+        cluster.execute("OP_INSTANCE_STARTUP", instance_name=NAME)
+        assert sides(cluster) == UP
+        assert data_on(cluster) == {"node1": "acknowledged", "node2": "acknowledged"}
+        assert [len(names) for names in volumes(cluster).values()] == [2, 2]
+
+
+@pytest.mark.parametrize("where", ["-p", "-s"])
+@pytest.mark.usefixtures("pairs")
+def test_a_next_try_without_room_leaves_the_old_volumes_in_place(
+    tmp_path: Path, where: str
+) -> None:
+    def make() -> FakeCluster:
+        cluster = pair_cluster(str(tmp_path))
+        add_pair(cluster)
+        cluster.rpc.write("acknowledged")
+        return cluster
+
+    for cluster in every_kill(make, lambda cluster: replace_disks(cluster, **ON_NODES[where])):
+        cluster.rpc.fail("blockdev_create")
+        with pytest.raises(OpExecError, match="it broke"):
+            replace_disks(cluster, **ON_NODES[where])
+        cluster.rpc.fail("")
+        assert sides(cluster) == UP
+        assert data_on(cluster) == {"node1": "acknowledged", "node2": "acknowledged"}
+        assert [len(names) for names in volumes(cluster).values()] == [2, 2]
+
+
+def rename(node: FakeNode, now: str, then: str) -> None:
+    node.disks = {then if name == now else name for name in node.disks}
+    for table in (node.data, node.metadata, node.sizes):
+        if now in table:
+            table[then] = table.pop(now)  # type: ignore[attr-defined, index]
+
+
+@pytest.mark.parametrize("is_attached", [False, True])
+@pytest.mark.parametrize("has_room", [False, True])
+@pytest.mark.parametrize("where", ["-p", "-s"])
+def test_a_pair_that_an_earlier_version_has_mixed_is_parted(
+    pair: FakeCluster, where: str, *, has_room: bool, is_attached: bool
+) -> None:
+    node = pair.rpc.node({"-p": "node1", "-s": "node2"}[where])
+    [side] = node.sides.values()
+    side.lose_half()
+    [data, meta] = sorted(node.disks)
+    for kind in (data, meta):
+        node.disks.add(f"{kind}_new")
+        node.data[f"{kind}_new"] = ""
+    rename(node, data, f"{data}_old")
+    rename(node, f"{data}_new", data)
+    if is_attached:
+        pair.execute("OP_INSTANCE_ACTIVATE_DISKS", instance_name=NAME)
+    if not has_room:
+        pair.rpc.fail("blockdev_create")
+    with contextlib.nullcontext() if has_room else pytest.raises(OpExecError, match="it broke"):
+        replace_disks(pair, **ON_NODES[where])
+    assert data_on(pair) == {"node1": "acknowledged", "node2": "acknowledged"}
+    assert sides(pair) == UP
+    assert [len(names) for names in volumes(pair).values()] == [2, 2]

@@ -1,13 +1,7 @@
 """Replace one side of disks with copies: its volumes on the same node, or the secondary node.
 
-On the same node, for one disk after the other:
-
-    make      new volumes, with names of their own
-    detach    the disk goes on with the other side alone
-    rename    the old volumes give their names to the new ones
-    attach    the new volumes get the data of the other side
-
-With a new secondary node:
+On the same node, for one disk after the other, new volumes get the names of the old ones, and the
+data of the other side (see `swapping`).  With a new secondary node:
 
     make      both volumes and a side on the new node, which waits
     close     the old side, and the connection on the primary node
@@ -24,9 +18,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
-
-from msgspec import structs
 
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError, wrong_state
 from ganeti.clients.node_rpc import target_of
@@ -39,20 +30,17 @@ from ganeti.logical_units.instance.creation.choosing import check_one_way, choos
 from ganeti.logical_units.instance.parameters import check_policy
 from ganeti.logical_units.instance.storage import disks as node_disks
 from ganeti.logical_units.instance.storage.drbd_disks import with_new_node
-from ganeti.logical_units.instance.storage.lvm_disks import check_room, has_exclusive_storage
+from ganeti.logical_units.instance.storage.lvm_disks import check_room
 from ganeti.logical_units.instance.storage.remains import remove_remains
+from ganeti.logical_units.instance.storage.swapping import Swap
 from ganeti.logical_units.instance.storage.syncing import sync_states, wait_for_sync
 from ganeti.logical_units.instance.view import InstanceView, changed_fields
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.disk_templates import LocalDiskStatus
 from ganeti.objects.model import Disk, Node
-from ganeti.objects.rpc_instance import RpcDisk
 from ganeti.opcodes.instance import OpInstanceReplaceDisks, ReplaceDisksMode
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.wconfd import Change, LockMode, ObjectKind
-
-NEW: Final = "_new"
-OLD: Final = "_old"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +191,7 @@ class LUInstanceReplaceDisks(AnyInstanceUnit[OpInstanceReplaceDisks, WithTarget,
             return
         view = plan.view
         if not view.instance.disks_active:
-            node_disks.assemble_copies(self.context, view, view.primary, ignore_secondaries=True)
+            node_disks.assemble_copies(self.context, view, plan.source, ignore_secondaries=True)
         _check_source(self.context, plan)
         kind = NewNode if plan.mode is ReplaceDisksMode.NEW_SECONDARY else _SameNode
         kind(self.context, plan, self.op.early_release).run()
@@ -257,109 +245,29 @@ class _Work:
         raise NotImplementedError
 
 
-def _named(volume: RpcDisk, suffix: str) -> RpcDisk:
-    vg, name = volume.logical_id
-    return structs.replace(volume, logical_id=[vg, f"{name}{suffix}"])
-
-
 @dataclass(frozen=True, slots=True)
 class _SameNode(_Work):
     """New volumes on the same node."""
 
-    @property
-    def _node(self) -> Node:
-        return self.plan.goal
-
-    def _on(self, doing: str) -> NodeCalls:
-        return self.context.nodes.on(self._node, doing)
-
-    def _wire(self, index: int) -> RpcDisk:
-        return self.plan.view.disk_wire(self.plan.view.disks[index], self._node)
+    def _swap(self, index: int) -> Swap:
+        return Swap(self.context, self.plan.view, self.plan.goal, index)
 
     def run(self) -> None:
         """Replace the volumes of one disk after the other."""
         context, view = self.context, self.plan.view
         for index in self.plan.indexes:
             context.check_canceled()
-            context.feedback(f"* replacing disk {index} on node {self._node.name}")
-            self._clear_remains(index)
-            with Undo(context) as undo:
-                self._make(index, undo)
-                self._switch(index, undo)
-                undo.forget()
+            context.feedback(f"* replacing disk {index} on node {self.plan.goal.name}")
+            swap = self._swap(index)
+            swap.clear()
+            swap.replace()
         now = InstanceView.of(context.config.get_instance_context(view.instance.uuid))
         node_disks.assemble_copies(context, now, now.primary)  # a split brain has parted them
         self.finish(now, self.plan.chosen)
 
-    def _clear_remains(self, index: int) -> None:
-        """Bring volumes that an earlier try has left in between back to where they were."""
-        doing = f"look for the volumes of disk {index} of instance {self.plan.view.name!r}"
-        calls = self._on(doing)
-        for volume in self._wire(index).children:
-            is_there, has_old, has_new = (
-                calls.blockdev_find(_named(volume, suffix)) is not None for suffix in ("", OLD, NEW)
-            )
-            if has_old and not is_there:
-                calls.blockdev_rename([(_named(volume, OLD), list(volume.logical_id))])
-            elif has_old:
-                calls.blockdev_remove(_named(volume, OLD))
-            if has_new:
-                calls.blockdev_remove(_named(volume, NEW))
-
-    def _make(self, index: int, undo: Undo) -> None:
-        name = self.plan.view.name
-        for volume in self._wire(index).children:
-            new = _named(volume, NEW)
-            what = f"remove new volume {'/'.join(map(str, new.logical_id))}"
-            undo.push(what, partial(self._on(what).blockdev_remove, new))
-            self._on(f"create a volume for disk {index} of instance {name!r}").blockdev_create(
-                new,
-                new.size,
-                name,
-                on_primary=False,
-                info=node_disks.DISK_INFO + name,
-                exclusive_storage=has_exclusive_storage(self.context, self._node),
-            )
-
-    def _switch(self, index: int, undo: Undo) -> None:
-        view, wire = self.plan.view, self._wire(index)
-        doing = f"replace disk {index} of instance {view.name!r}"
-        calls = self._on(doing)
-
-        def attach_again() -> None:
-            calls.blockdev_assemble(wire, view.wire(self._node), on_primary=False, idx=index)
-
-        undo.push(f"attach the old volumes of disk {index} again", attach_again)
-        calls.blockdev_removechildren(wire, wire.children)
-        for volume in wire.children:
-            self._rename(volume, "", OLD, undo)
-            self._rename(volume, NEW, "", undo)
-        calls.blockdev_addchildren(wire, wire.children)
-
-    def _rename(self, volume: RpcDisk, now: str, then: str, undo: Undo) -> None:
-        before, after = _named(volume, now), _named(volume, then)
-        what = f"rename volume {before.logical_id[1]}"
-        calls = self._on(what)
-
-        def back() -> None:
-            if calls.blockdev_find(after) is not None and calls.blockdev_find(before) is None:
-                calls.blockdev_rename([(after, list(before.logical_id))])
-
-        undo.push(f"{what} back", back)
-        calls.blockdev_rename([(before, list(after.logical_id))])
-
     def remove_old(self) -> None:
         for index in self.plan.indexes:
-            for volume in self._wire(index).children:
-                old = _named(volume, OLD)
-                path = "/".join(map(str, old.logical_id))
-                failure = self.context.failure(
-                    f"remove old volume {path}", NodeCalls.blockdev_remove, self._node, old
-                )
-                if failure is not None:
-                    self.context.warn(
-                        f"{failure}; remove it by hand on node {self._node.name}: 'lvremove {path}'"
-                    )
+            self._swap(index).remove_old()
 
 
 @dataclass(frozen=True, slots=True)
