@@ -280,6 +280,23 @@ def test_failed_non_live_transfer_lets_the_guest_run_on(
     assert really_runs(source)
 
 
+def test_what_a_person_paused_stays_so_when_its_transfer_fails(
+    nodes: KvmNodes, source: KvmNode
+) -> None:
+    """Also after an earlier one, for which it was stopped, and after which it went on."""
+    source.driver.start(INSTANCE, [nodes.boot_disk()])
+    for live in (False, True):
+        source.driver.migration.send(INSTANCE, "127.0.0.1:1", live=live)
+        wait_until(
+            lambda: source.driver.migration.status(INSTANCE).status is MigrationState.FAILED,
+            "failure",
+        )
+        source.driver.migration.finish_source(INSTANCE, success=False, live=True)
+        assert really_runs(source) is not live
+        with Monitor.connect(NAME, source.files(NAME).socket_path("control")) as monitor:
+            monitor.execute("stop")
+
+
 def test_slow_transfer_is_aborted(nodes: KvmNodes, source: KvmNode, target: KvmNode) -> None:
     instance = make_instance(kernel_path="", kvm_flag="disabled", migration_bandwidth=1)
     disk = nodes.boot_disk()

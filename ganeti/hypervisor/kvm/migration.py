@@ -226,8 +226,11 @@ def _settle(monitor: Monitor) -> str:
     return status
 
 
-def take_back(monitor: Monitor, name: str) -> None:
+def take_back(monitor: Monitor, name: str, *, paused: bool) -> None:
     """Abort a migration on its source, at any moment, and let the guest run again.
+
+    Args:
+        paused: it stood still before, and goes on standing still.
 
     Raises:
         HypervisorError: it does not run; most likely another copy holds its disks.
@@ -236,7 +239,9 @@ def take_back(monitor: Monitor, name: str) -> None:
         monitor.execute("migrate_cancel")
         if wait_for_end(monitor, _CANCEL_TIMEOUT_S).status in _UNDER_WAY:
             raise HypervisorError(f"instance {name}: the migration cannot be cancelled")
-    _let_run(monitor, name, _settle(monitor))
+    status = _settle(monitor)
+    if not paused:
+        _let_run(monitor, name, status)
 
 
 def _let_run(monitor: Monitor, name: str, status: str) -> None:
@@ -341,7 +346,12 @@ class KvmMigration(Migration):
             return
         with self._machines.control(instance.name) as monitor:
             if not success:
-                take_back(monitor, instance.name)
+                runtime = state.load_runtime(files)
+                was_stopped = runtime is None or runtime.stopped
+                paused = not was_stopped and monitor.status() == "paused"
+                take_back(monitor, instance.name, paused=paused)
+                if runtime is not None and runtime.stopped:
+                    state.save_runtime(files, replace(runtime, stopped=False))
                 return
             status = monitor.status()
         if status == "running":

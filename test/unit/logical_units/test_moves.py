@@ -207,11 +207,11 @@ R, S, A, U = Seen.RUNNING, Seen.STOPPED, Seen.ABSENT, Seen.UNKNOWN
 @pytest.mark.parametrize(
     ("seen", "primary_node", "steps"),
     [
-        ({"a": R, "b": A}, "a", [("b", Step.CLEAR)]),
+        ({"a": R, "b": A}, "a", [("b", Step.CLEAR), ("a", Step.RESUME)]),
         ({"a": S, "b": A}, "a", [("b", Step.CLEAR), ("a", Step.RESUME)]),
         ({"a": S, "b": R}, "b", [("a", Step.FORGET)]),
         ({"a": A, "b": R}, "b", [("a", Step.CLEAR)]),
-        ({"a": R, "b": S}, "a", [("b", Step.FORGET)]),
+        ({"a": R, "b": S}, "a", [("b", Step.FORGET), ("a", Step.RESUME)]),
         ({"a": A, "b": S}, "a", [("b", Step.FORGET), ("a", Step.CLEAR)]),
         ({"a": A, "b": A}, "a", [("b", Step.CLEAR), ("a", Step.CLEAR)]),
     ],

@@ -146,7 +146,7 @@ class Step(Enum):
 
     CLEAR = "remove a guest that waits for its memory"
     FORGET = "remove a guest whose memory has left"
-    RESUME = "let a guest that stands still go on"
+    RESUME = "end a guest's departure and let it go on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +181,11 @@ def plan_cleanup(primary: str, seen: Mapping[str, Seen]) -> CleanupPlan:
     rest = [name for name in natural_sorted(seen) if name != owner]
     # A guest that stands still elsewhere has given its memory away: it must never go on there.
     steps = [(name, Step.FORGET if seen[name] is Seen.STOPPED else Step.CLEAR) for name in rest]
-    if not running and primary in seen:
-        # Where nothing is, only the note of a departure may be cleared.
-        steps.append((primary, Step.RESUME if seen[primary] is Seen.STOPPED else Step.CLEAR))
+    if owner == primary and primary in seen:
+        # Where nothing is, only the note of a departure may be cleared.  One that "runs" may have
+        # been stopped to be moved, or be sending its memory still.
+        is_here = seen[primary] is not Seen.ABSENT
+        steps.append((primary, Step.RESUME if is_here else Step.CLEAR))
     return CleanupPlan(owner, tuple(steps), _finding(primary, owner, seen))
 
 
