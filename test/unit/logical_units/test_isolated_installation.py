@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -209,3 +210,29 @@ def test_killed_anywhere_it_leaves_disks_that_a_removal_finds(tmp_path: Path) ->
         remove(cluster)
         assert not node.disks
     assert left == {1, 2, 3}
+
+
+@pytest.mark.usefixtures("isolated")
+def test_a_creation_that_was_killed_while_its_machine_hangs_is_ended_and_completed(
+    tmp_path: Path,
+) -> None:
+    def make() -> FakeCluster:
+        cluster = with_image(FakeCluster(str(tmp_path)))
+        cluster.rpc.ends_by_itself = lambda _instance: False
+        cluster.rpc.package_answers = ["progress 1"]
+        return cluster
+
+    hangs = (each for each in every_kill(make, add) if NAME in each.rpc.node(NODE).running)
+    for cluster in islice(hangs, 3):  # further ones look for its end again and again
+        with pytest.raises(OpPrereqError, match="shut it down first"):
+            cluster.execute("OP_INSTANCE_REINSTALL", instance_name=NAME)
+        cluster.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
+        with_image(cluster)
+        cluster.execute("OP_INSTANCE_REINSTALL", instance_name=NAME)
+        assert not cluster.config.instance(NAME).get("forthcoming")
+
+
+def test_what_is_only_planned_cannot_be_shut_down(cluster: FakeCluster) -> None:
+    cluster.add_instance(disk_template="file", forthcoming=True)
+    with pytest.raises(OpPrereqError, match="only planned"):
+        cluster.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)

@@ -12,7 +12,12 @@ from ganeti.base.errors import GenericError, OpExecError, OpPrereqError, wrong_s
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance import guest, isolated
-from ganeti.logical_units.instance.base import InstanceUnit, OnInstance, check_primary_online
+from ganeti.logical_units.instance.base import (
+    InstanceUnit,
+    OnInstance,
+    check_complete,
+    check_primary_online,
+)
 from ganeti.logical_units.instance.guest import (
     check_not_offline,
     check_not_running,
@@ -129,14 +134,17 @@ def mark_up(context: JobContext, view: InstanceView, *, remember: bool) -> None:
 
 
 class LUInstanceShutdown(InstanceUnit[OpInstanceShutdown, OnInstance]):
-    """Shut an instance down."""
+    """Shut an instance down, or the machine that installs it."""
 
     hooks = HookPoint("instance-stop", ObjectType.INSTANCE)
+    takes_incomplete = True
     told = ("timeout",)
 
     def plan(self, found: OnInstance) -> OnInstance:
         """Refuse an instance that is offline, or whose node is."""
         instance, primary = found.view.instance, found.view.primary
+        if found.view.is_planned:
+            check_complete(found.view)
         if not self.op.force:
             guest.check_not_offline(found.view)
         elif instance.admin_state is AdminState.OFFLINE:
