@@ -3,7 +3,8 @@
 It is a creation like any other whose disks are filled by the other cluster: the disks are made, the
 node listens for each of them, and an entry in the job's log says where, for the operator to tell
 the other cluster.  The instance counts as planned only until every disk is complete, and nothing of
-it is left if one is not.
+it is left if one is not.  From then on it stays, whatever fails: the job that sends may remove it
+there.
 
 Source: opcodes.json, OP_INSTANCE_CREATE; constants.json, ELOG_REMOTE_IMPORT.
 """
@@ -20,7 +21,11 @@ from msgspec import structs
 from ganeti.base.errors import OpPrereqError, ProtocolError, refusing
 from ganeti.logical_units.backup import remote
 from ganeti.logical_units.context import JobContext
-from ganeti.logical_units.instance.creation.building import Creation, tell_new_name
+from ganeti.logical_units.instance.creation.building import (
+    Creation,
+    keep_received,
+    tell_received_name,
+)
 from ganeti.logical_units.instance.creation.create import LUInstanceCreate, Wanted
 from ganeti.logical_units.instance.storage.copying import (
     check_compression,
@@ -29,6 +34,7 @@ from ganeti.logical_units.instance.storage.copying import (
     transfer_states,
 )
 from ganeti.logical_units.instance.view import InstanceView
+from ganeti.logical_units.undo import Undo
 from ganeti.opcodes.instance import OpInstanceCreate
 from ganeti.protocol import remote_move
 from ganeti.protocol.node_rpc_values import StreamForm, TransferOptions
@@ -92,11 +98,13 @@ class LUInstanceCreateRemote(LUInstanceCreate):
     def _os_name(self, found: Wanted) -> str:
         return super()._os_name(found) if self.op.os_type else ""
 
-    def _receive(self, sender: _Sender, context: JobContext, view: InstanceView) -> None:
-        """Fill the disks.
+    def _receive(
+        self, sender: _Sender, context: JobContext, view: InstanceView, undo: Undo
+    ) -> None:
+        """Fill the disks, and record that.
 
         Raises:
-            OpExecError: a disk was not filled completely.
+            OpExecError: a disk was not filled completely, or that could not be recorded.
         """
         node = view.primary
         key_name, pem = remote.make_certificate(context, node)
@@ -111,10 +119,12 @@ class LUInstanceCreateRemote(LUInstanceCreate):
             ports = [state["listen_port"] for state in states]
             self._announce(sender, view, ports, words, pem)
             remote.follow(context, doing, node, names, "received")
+            keep_received(context, view, undo)
         finally:
             forget_transfers(context, doing, node, names)
             remote.remove_certificate(context, node, key_name)
-        tell_new_name(context, view, str(self.op.source_instance_name), self.op.debug_level)
+        old_name = str(self.op.source_instance_name)
+        tell_received_name(context, view, old_name, self.op.debug_level)
 
     def _start_receiving(
         self, sender: _Sender, view: InstanceView, index: int, key_name: str, word: str

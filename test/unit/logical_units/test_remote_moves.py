@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from fakes.fake_cluster import FakeCluster
 
 from ganeti.base.errors import GenericError, JobCanceled, OpExecError, OpPrereqError
+from ganeti.logical_units.instance.creation.building import RECORD_S_MAX
 from ganeti.protocol import remote_move
 from ganeti.protocol.node_rpc_values import StreamForm
 from ganeti.protocol.remote_move import AwaitedDisk, Secret
@@ -206,6 +208,77 @@ def test_what_was_received_stays_when_it_cannot_be_started(ours: FakeCluster) ->
         receive(ours)
     assert not ours.config.instance(NAME).get("forthcoming")
     assert "blockdev_remove" not in ours.rpc.names()
+
+
+@pytest.mark.parametrize("seconds", [60.0, 3600.0])
+def test_what_was_received_stays_when_that_cannot_be_recorded(
+    ours: FakeCluster, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    until_s = ours.clock + seconds
+    invoke = ours.config.invoke
+
+    def full(call: Any, args: Any) -> Any:
+        if call.name == "modifyObjects" and ours.clock < until_s:
+            raise OpExecError("no space left on device")
+        return invoke(call, args)
+
+    monkeypatch.setattr(ours.config, "invoke", full)
+    is_over = seconds > RECORD_S_MAX
+    with pytest.raises(OpExecError, match="no space left") if is_over else contextlib.nullcontext():
+        receive(ours)
+    assert bool(ours.config.instance(NAME).get("forthcoming")) is is_over
+    assert ours.said("received completely, but that cannot be recorded: no space left on device")
+    assert "blockdev_remove" not in ours.rpc.names()
+    assert len(ours.rpc.shared) == 2
+    assert ours.rpc.called("x509_cert_remove") == [("node2", [KEY])]
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_what_was_received_stays_when_the_job_is_canceled_in_a_script(
+    ours: FakeCluster, *, is_answered: bool
+) -> None:
+    def cancel(_node: str, call: str, _args: Any) -> str | None:
+        if call == "instance_run_rename":
+            ours.cancel_after = 0
+            return None if is_answered else "the connection was closed"
+        if call == "instance_shutdown":
+            ours.cancel_after = None
+        return None
+
+    ours.rpc.failure = cancel
+    assert receive(ours, source_instance_name="old.example.com") == ["node2.example.com"]
+    assert ours.said("it stays, although its operating system was not told of its new name")
+    assert not ours.config.instance(NAME).get("forthcoming")
+    assert "blockdev_remove" not in ours.rpc.names()
+
+
+@pytest.mark.parametrize("kind", ["failure", "lost_answer", "cancel"])
+def test_what_was_received_stays_whatever_happens_then(ours: FakeCluster, kind: str) -> None:
+    kept = set()
+    for number in range(100):
+        seen = iter(range(10**6))
+
+        def failure(_node: str, _call: str, _args: Any, n: int = number, seen: Any = seen) -> Any:
+            return "it broke" if next(seen) == n else None
+
+        if kind == "cancel":
+            ours.cancel_after = number
+        else:
+            setattr(ours.rpc, kind, failure)
+        ours.messages.clear()
+        ours.rpc.transfers.clear()
+        with contextlib.suppress(GenericError):
+            receive(ours, source_instance_name="old.example.com")
+        ours.cancel_after = None
+        setattr(ours.rpc, "failure" if kind == "cancel" else kind, lambda *_args: None)
+        is_complete = ours.said("* disk 1 received")
+        kept.add(is_complete)
+        assert len(ours.rpc.shared) == (2 if is_complete else 0)
+        assert bool(ours.config.instances) is is_complete
+        if is_complete:
+            assert not ours.config.instance(NAME).get("forthcoming")
+            ours.execute("OP_INSTANCE_REMOVE", instance_name=NAME)
+    assert kept == {False, True}
 
 
 def test_a_new_name_is_told_to_the_operating_system(ours: FakeCluster) -> None:

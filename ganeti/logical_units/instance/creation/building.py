@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Final
 
 from msgspec import structs
 
+from ganeti.base.errors import GenericError, JobCanceled, OpExecError
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance import metadata
 from ganeti.logical_units.instance.creation.sources import (
@@ -30,6 +32,12 @@ from ganeti.objects.record import PrivateParams
 from ganeti.opcodes.instance import OpInstanceCreate
 from ganeti.protocol.wconfd import ObjectKind
 
+RECORD_S_MAX: Final = 600.0  # time to make room on the master's disk
+_RECORD_AGAIN_S: Final = 5.0
+
+# Fills the disks from elsewhere, and forgets the undo steps when this may be the only copy.
+Fill = Callable[[JobContext, InstanceView, Undo], None]
+
 
 @dataclass(frozen=True, slots=True)
 class Creation:
@@ -41,7 +49,7 @@ class Creation:
         osparams: all three kinds, filled.
         isolated: of the machine of its own that installs its operating system, if one does.
         export: the disks are filled from it, if there is one.
-        fill: fills the disks from another source.
+        fill: fills the disks from another source, and records that.
         planned: the forthcoming instance whose place it takes.
         adopted: the UUIDs of disks that are there already.
     """
@@ -53,7 +61,7 @@ class Creation:
     start: bool
     isolated: Limits | None = None
     export: Export | None = None
-    fill: Callable[[JobContext, InstanceView], None] | None = None
+    fill: Fill | None = None
     planned: InstanceView | None = None
     adopted: Collection[str] = ()
 
@@ -102,11 +110,9 @@ def build(context: JobContext, plan: Creation) -> None:
             shutdown = context.nodes.on(view.primary, what).instance_shutdown
             undo.push(what, lambda: shutdown(view.wire(view.primary), 0, plan.op.reason or []))
         if plan.is_to_be_filled:
-            _fill(context, plan, view)
+            _fill(context, plan, view, undo)
         if plan.fill is None:
             context.check_canceled()
-        else:
-            undo.forget()  # the other cluster may have removed it there, so this is the only copy
         if plan.start:
             context.feedback("* starting instance...")
             _start(context, plan, view)
@@ -185,7 +191,7 @@ def _remove_from_configuration(
         context.config.delete(ObjectKind.INSTANCE, instance.uuid)
 
 
-def _fill(context: JobContext, plan: Creation, view: InstanceView) -> None:
+def _fill(context: JobContext, plan: Creation, view: InstanceView, undo: Undo) -> None:
     """Put something onto the disks; the instance is a real one after that."""
     if plan.install:
         context.feedback("* running the instance OS create scripts...")
@@ -203,8 +209,59 @@ def _fill(context: JobContext, plan: Creation, view: InstanceView) -> None:
     if plan.export is not None:
         _restore(context, plan, view, plan.export)
     if plan.fill is not None:
-        plan.fill(context, view)
+        plan.fill(context, view, undo)
+    else:
+        _record_made(context, view)
+
+
+def _record_made(context: JobContext, view: InstanceView) -> None:
     context.config.modify(ObjectKind.INSTANCE, view.instance.uuid, {"forthcoming": None})
+
+
+def keep_received(context: JobContext, view: InstanceView, undo: Undo) -> None:
+    """Record an instance that came from another cluster, which may have removed it there.
+
+    Nothing is undone any more, as this may be the only copy.
+
+    Raises:
+        OpExecError: it could not be recorded all the time; the disks stay.
+        JobCanceled: canceled in that time.
+    """
+    undo.forget()
+    deadline_s, is_told = context.monotonic() + RECORD_S_MAX, False
+    while (failure := _why_not_recorded(context, view)) is not None:
+        text = (
+            f"instance {view.name!r} has been received completely, but that cannot be recorded:"
+            f" {failure}; until it is, it counts as not complete, and 'gnt-instance reinstall',"
+            " 'add --commit' and 'remove' destroy its data"
+        )
+        if context.monotonic() >= deadline_s:
+            raise OpExecError(text)
+        if not is_told:
+            context.warn(f"{text}; trying again for {RECORD_S_MAX / 60:.0f} minutes")
+            is_told = True
+        context.wait(_RECORD_AGAIN_S)
+
+
+def _why_not_recorded(context: JobContext, view: InstanceView) -> GenericError | None:
+    try:
+        _record_made(context, view)
+    except GenericError as err:
+        return err
+    return None
+
+
+def tell_received_name(
+    context: JobContext, view: InstanceView, old_name: str, debug_level: int | None
+) -> None:
+    """As `tell_new_name`, of an instance that stays whatever happens; a cancel is told, too."""
+    try:
+        tell_new_name(context, view, old_name, debug_level)
+    except JobCanceled as err:
+        context.warn(
+            f"{err}, but instance {view.name!r} has been received completely: it stays, although"
+            " its operating system was not told of its new name"
+        )
 
 
 def _restore(context: JobContext, plan: Creation, view: InstanceView, export: Export) -> None:
