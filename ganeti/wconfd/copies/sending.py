@@ -260,10 +260,11 @@ class Sender:
     async def _config(self) -> Packed:
         """Return the newest configuration, packed once for all that get it at the same time."""
         async with self._packing:
-            serial_no, pieces = self._keeper.state.serial_no, self._keeper.state.pieces
+            newest = self._newest()
+            serial_no = newest.version.serial_no
             packed = self._packed()
             if packed is None or packed.serial_no != serial_no:
-                packed = Packed(serial_no, await asyncio.to_thread(_pack, pieces))
+                packed = Packed(serial_no, await asyncio.to_thread(_pack, newest.pieces))
                 self._packed = weakref.ref(packed)
             return packed
 
@@ -272,7 +273,7 @@ class Sender:
         state = self._keeper.state
         found = self._recent.get(state.serial_no)
         if found is None:
-            found = Content(ConfigVersion(state.serial_no, state.mtime), state.pieces)
+            found = Content(state.version, state.pieces)
             self._recent[state.serial_no] = found
             while len(self._recent) > RECENT_MAX:
                 del self._recent[next(iter(self._recent))]
