@@ -6,12 +6,14 @@
 
 Only the newest point has checksums of the blocks.  A disk that the point before does not have is
 dumped whole.  A point appears, and the chain is replaced, by one rename of a directory whose files
-are on the disk.
+are on the disk.  Where the file system cannot swap two names the old chain is moved aside for a
+moment, to `.NAME+old`; if the work is cut off then, the next look at the exports moves it back.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import shutil
 import tempfile
@@ -25,6 +27,7 @@ from ganeti.base.errors import GenericError, ProtocolError
 from ganeti.protocol import export_description
 from ganeti.protocol.export_description import (
     INCREMENTS,
+    PARTIAL_SUFFIX,
     SUMS_SUFFIX,
     ExportDescription,
     difference_name,
@@ -37,10 +40,14 @@ from ganeti.storage.chains.layers import restored
 from ganeti.store import swap_file
 from ganeti.system import files
 
+logger = logging.getLogger(__name__)
+
 _CONFIG_BYTES_MAX: Final = 1 << 20
 _CONFIG_MODE: Final = 0o600  # it holds private parameters
 _DIRECTORY_MODE: Final = 0o750
 _SECTOR_BYTES: Final = 512  # of st_blocks
+_ASIDE_SUFFIX: Final = "+old"
+_ATTEMPTS: Final = 3  # somebody who looks at the exports may move the old one back meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +134,7 @@ def append(final: str, partial: str, number: int) -> None:
     Raises:
         GenericError: the chain is not the one that it was made for.
     """
+    recover(final)
     points = points_of(final)
     if not points or points[-1].number != number - 1:
         name = os.path.basename(final)
@@ -156,6 +164,7 @@ def merge(final: str, partial: str, number: int) -> Iterator[int]:
     Raises:
         GenericError, OSError: the chain stays as it was.
     """
+    recover(final)
     points = points_of(final)
     shutil.rmtree(partial, ignore_errors=True)
     work = tempfile.mkdtemp(prefix="merge-", dir=_made(partial))
@@ -194,7 +203,7 @@ def merge(final: str, partial: str, number: int) -> Iterator[int]:
     if not os.path.isdir(final):
         raise GenericError(f"export {os.path.basename(final)!r} was removed meanwhile")
     put_in_place(work, final)
-    shutil.rmtree(partial)
+    _remove(partial)
 
 
 def _made(directory: str) -> str:
@@ -222,13 +231,82 @@ def remove_sums(directory: str) -> None:
 
 
 def put_in_place(partial: str, final: str) -> None:
-    """Swap the new export in; the old one is there until that moment, and removed after it."""
+    """Swap the new export in; the old one is there until that moment, and removed after it.
+
+    Once the new one is in place, nothing fails any more: remains of the old one are told.
+    """
     files.fsync_directory(partial)
+    recover(final)
     if not os.path.isdir(final):
         os.rename(partial, final)
     elif swap_file.exchange(partial, final):
-        shutil.rmtree(partial)
-    else:  # this file system cannot swap two names
-        shutil.rmtree(final)
-        os.rename(partial, final)
+        _remove(partial)
+    else:
+        _replace(partial, final)
     files.fsync_directory(os.path.dirname(final))
+
+
+def _replace(partial: str, final: str) -> None:
+    """Put the new export in place where the file system cannot swap two names."""
+    discard_old(final)
+    for left in reversed(range(_ATTEMPTS)):
+        os.rename(final, _aside(final))
+        try:
+            os.rename(partial, final)
+        except OSError:
+            recover(final)
+            if not left:
+                raise
+        else:
+            break
+    files.fsync_directory(os.path.dirname(final))
+    discard_old(final)
+
+
+def _aside(final: str) -> str:
+    """Return where the old export is meanwhile; the name is that of no export."""
+    directory, name = os.path.split(final)
+    return os.path.join(directory, f".{name}{_ASIDE_SUFFIX}")
+
+
+def recover_all(directory: str) -> None:
+    """Move all exports back that were moved aside for others which did not come."""
+    for name in os.listdir(directory):
+        if name.startswith(".") and name.endswith(_ASIDE_SUFFIX):
+            recover(os.path.join(directory, name[1:].removesuffix(_ASIDE_SUFFIX)))
+
+
+def recover(final: str) -> None:
+    """Move an export back that was moved aside for another which did not come."""
+    aside = _aside(final)
+    if os.path.isdir(final) or not os.path.isdir(aside):
+        return
+    try:
+        os.rename(aside, final)
+    except OSError:  # the other has come in this moment
+        if not os.path.isdir(final):
+            raise
+    else:
+        logger.warning("Moved the export %s back: its replacement was cut off", final)
+        files.fsync_directory(os.path.dirname(final))
+
+
+def discard_old(final: str) -> None:
+    """Remove the export that was moved aside, if there is one; a failure is told.
+
+    It gets a name that `ganeti-cleaner` removes, and that is in nobody's way.
+    """
+    aside = _aside(final)
+    if os.path.isdir(aside):
+        directory, name = os.path.split(final)
+        left = tempfile.mkdtemp(dir=directory, prefix=f".{name}-", suffix=PARTIAL_SUFFIX)
+        os.rename(aside, left)
+        _remove(left)
+
+
+def _remove(directory: str) -> None:
+    """Remove what is of no use any more; a failure costs room only."""
+    try:
+        shutil.rmtree(directory)
+    except OSError as err:
+        logger.warning("Cannot remove all of %s: %s; ignoring", directory, err)

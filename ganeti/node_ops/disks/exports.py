@@ -48,6 +48,7 @@ class Exports(NodeHandler):
 
     def export_list(self) -> list[str]:
         try:
+            chains.recover_all(self.paths.export_dir)
             names = os.listdir(self.paths.export_dir)
         except FileNotFoundError:
             return []
@@ -66,14 +67,17 @@ class Exports(NodeHandler):
         if not _EXPORT_NAME.fullmatch(export):
             raise GenericError(f"{export!r} is not the name of an export")
         path = os.path.join(self.paths.export_dir, export)
+        chains.recover(path)
         if not os.path.isdir(path):
             raise GenericError(f"there is no export {export!r}")
+        chains.discard_old(path)
         shutil.rmtree(path)
 
     def export_chains(self, exports: Sequence[str]) -> list[tuple[str, list[ChainPoint]]]:
         found = []
         for name in exports or self.export_list():
             directory = local_path(self.paths, name)
+            chains.recover(directory)
             found.append((name, [_chain_point(point) for point in chains.points_of(directory)]))
         return found
 

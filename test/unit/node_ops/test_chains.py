@@ -260,10 +260,18 @@ def test_a_power_cut_leaves_the_chain_with_or_without_the_new_point(
     assert seen == {2, 3}
 
 
+def never_swaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Play a file system, as NFS, that cannot swap two names."""
+    monkeypatch.setattr(swap_file, "exchange", lambda _one, _other: False)
+
+
+@pytest.mark.parametrize("swaps", [False, True])
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_a_merge_can_be_cut_anywhere_and_repeated(
-    chain: Chain, monkeypatch: pytest.MonkeyPatch, number: int
+    chain: Chain, monkeypatch: pytest.MonkeyPatch, number: int, *, swaps: bool
 ) -> None:
+    if not swaps:
+        never_swaps(monkeypatch)
     chain.grow(4)
 
     def merge() -> None:
@@ -273,6 +281,7 @@ def test_a_merge_can_be_cut_anywhere_and_repeated(
     steps = 0
     for _ in steps_cut(monkeypatch, chain, merge):
         steps += 1
+        assert chain.calls.export_list()[:1] == [INSTANCE.name]
         numbers = [point.number for point in chains.points_of(str(chain.final))]
         assert numbers in ([0, 1, 2, 3], [*range(number, 4)])
         chain.check(*numbers)
@@ -286,6 +295,83 @@ def test_a_merge_can_be_cut_anywhere_and_repeated(
         chain.kept = kept
     assert steps > 10
     assert os.listdir(chain.directory) == [INSTANCE.name]
+
+
+@pytest.mark.parametrize("swaps", [False, True])
+@pytest.mark.parametrize("looks", [False, True])
+def test_a_new_export_replaces_the_chain_or_does_not(
+    chain: Chain, monkeypatch: pytest.MonkeyPatch, *, swaps: bool, looks: bool
+) -> None:
+    """The next export begins by removing what is not in place; somebody looks before, or nobody."""
+    if not swaps:
+        never_swaps(monkeypatch)
+    chain.grow(3)
+    old, new = dict(chain.kept), {0: chain.disk.read_bytes()}
+    chain.send(0)
+    seen = set()
+    for _ in steps_cut(
+        monkeypatch, chain, lambda: chain.calls.finalize_export(INSTANCE, [WIRE_DISK])
+    ):
+        if looks:
+            assert INSTANCE.name in chain.calls.export_list()
+        with contextlib.suppress(GenericError):
+            chain.calls.export_remove(chain.partial.name)
+        [(_name, points)] = chain.calls.export_chains([INSTANCE.name])
+        chain.kept = new if len(points) == 1 else old
+        chain.check(*(point.number for point in points))
+        seen.add(len(points))
+        chain.kept = {}
+        chain.export(0)
+        chain.check(0)
+        assert chain.calls.export_list() == [INSTANCE.name]
+        assert not [name for name in os.listdir(chain.directory) if name.endswith("+old")]
+    assert seen == {1, 3}
+    chain.calls.export_remove(INSTANCE.name)
+    assert chain.calls.export_list() == []
+
+
+@pytest.mark.parametrize("swaps", [False, True])
+def test_remains_of_an_old_export_that_cannot_be_removed_are_told(
+    chain: Chain, monkeypatch: pytest.MonkeyPatch, caplog: Any, *, swaps: bool
+) -> None:
+    """On NFS a file that somebody has open leaves another name in its directory."""
+    if not swaps:
+        never_swaps(monkeypatch)
+    chain.grow(2)
+
+    def remove(path: str) -> None:
+        for name in os.listdir(path):
+            if os.path.isfile(f"{path}/{name}"):
+                os.unlink(f"{path}/{name}")
+        raise OSError(39, "Directory not empty", path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", remove)
+        chain.kept.clear()
+        chain.export(0)
+    assert "Directory not empty" in caplog.text
+    chain.check(0)
+    with contextlib.suppress(GenericError):
+        chain.calls.export_remove(chain.partial.name)  # as the job does when it fails
+    chain.check(0)
+    chain.change()
+    chain.export(1)
+    chain.check(0, 1)
+    for _ in chains.merge(str(chain.final), str(chain.partial), 1):
+        pass
+    chain.check(1)
+
+
+def test_an_export_that_was_moved_aside_is_removed_with_the_other(chain: Chain) -> None:
+    chain.grow(1)
+    aside = chain.directory / f".{INSTANCE.name}+old"
+    shutil.copytree(chain.final, aside)
+    chain.calls.export_remove(INSTANCE.name)
+    assert os.listdir(chain.directory) == []
+    chain.export(0)
+    os.rename(chain.final, aside)
+    chain.calls.export_remove(INSTANCE.name)
+    assert os.listdir(chain.directory) == []
 
 
 def test_a_merge_to_a_point_that_is_not_there_changes_nothing(chain: Chain) -> None:
