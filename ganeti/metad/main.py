@@ -43,8 +43,11 @@ _SOCKET_MODE: Final = 0o600
 _HTTP: Final = HttpLimits(
     head_bytes_max=8 * 1024,
     body_bytes_max=1024,
+    answers_bytes_max=128 << 20,
+    origin_answers_bytes_max=2 * os_package.BYTES_MAX,
     idle_s_max=30.0,  # guests ask a few things when they start
     connections_max=1024,
+    origin_connections_max=16,
 )
 _CONTROL: Final = UnixLimits(message_bytes_max=2 * METADATA_BYTES_MAX, connections_max=256)
 _FREEBIND: Final = 15  # linux/in.h, IP_FREEBIND: the address comes with the first guest

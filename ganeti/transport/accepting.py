@@ -110,7 +110,7 @@ class Listener:
 
 
 class Waiting(Protocol):
-    """A client that could be dropped to make room for others."""
+    """A client that is waited for, and could be dropped to make room for others."""
 
     @property
     def origin(self) -> str:

@@ -1,9 +1,10 @@
 """The parts that the servers on stream sockets share: `unix_server` and `http_server`.
 
 A `ReadingWatch` waits for a peer that does not read, with a bound on the data kept for it and on
-the time.  `ServedConnection` and `StreamServer` are the base classes: an error in the work of one
-connection drops that connection and no other, and a server that stops lets running requests end.
-`pump` carries bytes both ways between two ends of a stream.
+the time; `Unread` bounds what is kept for all peers together.  `ServedConnection` and
+`StreamServer` are the base classes: an error in the work of one connection drops that connection
+and no other, and a server that stops lets running requests end.  `pump` carries bytes both ways
+between two ends of a stream.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import contextlib
 import logging
 import socket
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import Final, Generic, Protocol, TypeVar
+
+from ganeti.transport.accepting import WaitingT
 
 logger = logging.getLogger(__name__)
 
@@ -22,11 +25,23 @@ PIECE_BYTES: Final = 1 << 16  # carried at once
 
 
 class ReadingWatch:
-    """Pauses the writer to a slow peer, and drops a peer that reads nothing for too long."""
+    """Pauses the writer to a slow peer, and drops a peer that reads too little for too long.
 
-    def __init__(self, transport: asyncio.Transport, unread_s_max: float, peer: object) -> None:
+    Args:
+        read_bytes_min: so much it has to read in this time, of what is kept for it.
+    """
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        unread_s_max: float,
+        peer: object,
+        *,
+        read_bytes_min: int = 1,
+    ) -> None:
         self._transport = transport
         self._unread_s_max = unread_s_max
+        self._read_bytes_min = read_bytes_min
         self._peer = peer
         self._writable: asyncio.Future[None] | None = None
         # Most timers are put off again and again: the loop hears only of one that rings sooner.
@@ -118,13 +133,61 @@ class ReadingWatch:
         self.start_timer(self._unread_s_max, self._check)
 
     def _check(self) -> None:
-        if self._transport.get_write_buffer_size() < self._unread_bytes:
+        read_bytes = self._unread_bytes - self._transport.get_write_buffer_size()
+        if read_bytes >= self._read_bytes_min:
             self._watch()
             return
         logger.warning(
             "Dropping %s: it has not read its answer for %g s", self._peer, self._unread_s_max
         )
         self._transport.abort()
+
+
+class Unread(Generic[WaitingT]):
+    """The large answers on their way to clients; equal ones are kept once.
+
+    Where they are too large together, the client that has taken nothing for longest is to go, of
+    the origin that has most.  A single answer may have any size.
+
+    Args:
+        bytes_max: of all together.
+        origin_bytes_max: of those to one origin.
+    """
+
+    def __init__(self, bytes_max: int, origin_bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._origin_bytes_max = origin_bytes_max
+        self._answers: dict[WaitingT, bytes] = {}
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def add(self, client: WaitingT, answer: bytes) -> bytes:
+        """Keep the answer to a client; returns an equal one that is kept already, if there is."""
+        kept = next((each for each in self._answers.values() if each == answer), answer)
+        self._answers[client] = kept
+        return kept
+
+    def discard(self, client: WaitingT) -> None:
+        """Forget the answer to a client: it is read, or the client is gone."""
+        self._answers.pop(client, None)
+
+    def one_too_many(self, origin: str) -> WaitingT | None:
+        """Return the client that is to go next after one of this origin came; None if none is."""
+        of_each: dict[str, dict[int, bytes]] = {}
+        for client, answer in self._answers.items():
+            of_each.setdefault(client.origin, {})[id(answer)] = answer
+        of_all = {key: answer for found in of_each.values() for key, answer in found.items()}
+        if _are_too_large(of_all, self._bytes_max):
+            origin = max(of_each, key=lambda each: sum(map(len, of_each[each].values())))
+        elif not _are_too_large(of_each.get(origin, {}), self._origin_bytes_max):
+            return None
+        clients = (client for client in self._answers if client.origin == origin)
+        return min(clients, key=lambda client: client.since)
+
+
+def _are_too_large(answers: Mapping[int, bytes], bytes_max: int) -> bool:
+    return len(answers) > 1 and sum(map(len, answers.values())) > bytes_max
 
 
 @contextlib.contextmanager
@@ -149,11 +212,15 @@ class ServedConnection(asyncio.BaseProtocol):
     _io: asyncio.Transport
     _reading_watch: ReadingWatch
 
-    def begin(self, transport: asyncio.BaseTransport, unread_s_max: float) -> None:
+    def begin(
+        self, transport: asyncio.BaseTransport, unread_s_max: float, *, read_bytes_min: int = 1
+    ) -> None:
         """Take the transport."""
         assert isinstance(transport, asyncio.Transport)
         self._io = transport
-        self._reading_watch = ReadingWatch(transport, unread_s_max, self)
+        self._reading_watch = ReadingWatch(
+            transport, unread_s_max, self, read_bytes_min=read_bytes_min
+        )
 
     def pause_writing(self) -> None:
         """Stop answering: the client does not read."""

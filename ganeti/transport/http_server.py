@@ -8,8 +8,11 @@ request anew.  A request that breaks the rules is answered once and the connecti
 speak another protocol has no body; it is agreed to by an answer that has ``speak`` (the connection
 is SPEAKING until that ends), or answered like any other, and then refused.
 
-Where there are too many clients, those are dropped that are waited for, of the address that most of
-them come from (`accepting`).  A new certificate is for new connections.
+Where there are too many clients, those are dropped that are waited for, of the address that most
+of them come from (`accepting`); one that does not read its answer is waited for too.  A large
+answer is kept until most of it is read, and what is kept for all clients is bounded
+(`flow.Unread`); a hundred KiB of each may be left then in the buffers of transport and TLS.  A new
+certificate is for new connections.
 
 Source: node_rpc.json, "transport"; RFC 9112.
 """
@@ -34,7 +37,7 @@ import httptools
 from ganeti.base.errors import TransportError
 from ganeti.system import clock
 from ganeti.transport.accepting import Listener, Newcomer, Reception, in_the_way, origin_of
-from ganeti.transport.flow import ServedConnection, StreamServer
+from ganeti.transport.flow import ServedConnection, StreamServer, Unread
 from ganeti.transport.http_message import HttpRequest, HttpResponse, HttpStream, encode_head
 from ganeti.transport.tls import PeerCertificate, peer_certificate
 
@@ -43,8 +46,8 @@ logger = logging.getLogger(__name__)
 _BACKLOG: Final = 1024  # a master asks all nodes at once, but each only a few times
 _REASON_SHOWN_BYTES: Final = 500
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
-# So much of a large answer is encrypted at once, and kept for the client.
-_PIECE_BYTES: Final = 1 << 18
+# So much of a large answer is encrypted at once, and kept for the client beside the answer.
+_PIECE_BYTES: Final = 1 << 16
 
 # asyncio gives each TLS connection a read buffer of 256 KiB for its life; a TLS record has 16 KiB.
 # With this, a hundred open connections cost the node daemon 5 MB instead of 29.
@@ -65,15 +68,19 @@ class HttpLimits:
     body_bytes_max: int = 64 << 20  # config.data of 11,000 instances is 5 MB
     bodies_bytes_max: int = 1 << 30  # of all clients together, until they are answered
     origin_bytes_max: int = 1 << 30  # likewise, of those at one address
+    answers_bytes_max: int = 256 << 20  # of all clients together, until they are read
+    origin_answers_bytes_max: int = 64 << 20  # likewise, of those at one address
     head_s_max: float = 10.0
     body_s_max: float = 120.0
     idle_s_max: float = 600.0  # keep-alive; clients open a new connection without being told
     handshake_s_max: float = 60.0
     handshake_turn_s: float = 5.0  # while others wait for theirs
     handshakes_max: int = 128  # at the same time
-    unread_s_max: float = 60.0  # an answer of which the client reads nothing for so long
+    unread_s_max: float = 60.0  # an answer of which the client reads too little for so long
+    read_rate_min: int = 1024  # bytes in a second, a hundredth of a slow link's
     linger_s: float = 2.0  # for a refused client that is still sending to read why
     connections_max: int = 2048
+    origin_connections_max: int = 2048  # from one address
     drain_s: float = 5.0  # for requests to end when the server stops
 
 
@@ -99,6 +106,9 @@ class HttpServer(StreamServer["HttpConnection"]):
         self.has_half_close = has_half_close
         self.port = 0
         self.held_by: Counter[str] = Counter()
+        self.unread: Unread[HttpConnection] = Unread(
+            limits.answers_bytes_max, limits.origin_answers_bytes_max
+        )
         self._listener: Listener | None = None
         self._tls: ssl.SSLContext | None = None
         self._reception = Reception(
@@ -118,6 +128,26 @@ class HttpServer(StreamServer["HttpConnection"]):
             self.held_bytes > self.limits.bodies_bytes_max
             or self.held_by[origin] > self.limits.origin_bytes_max
         )
+
+    def keep(self, client: HttpConnection, body: bytes) -> bytes:
+        """Keep a large answer for a client, at the expense of those that read slowest."""
+        kept = self.unread.add(client, body)
+        while (slowest := self.unread.one_too_many(client.origin)) is not None:
+            logger.warning("Too many answers are not read, dropping %s", slowest)
+            self.unread.discard(slowest)
+            slowest.abort()
+        return kept
+
+    def add(self, client: HttpConnection) -> None:
+        """Take in a client, in the place of another one where too many come from its address."""
+        others = [each for each in self.connections if each.origin == client.origin]
+        self.connections.add(client)
+        if len(others) >= self.limits.origin_connections_max:
+            waiting = [each for each in others if each.is_waited_for]
+            for each in in_the_way(waiting or [client]):
+                logger.debug("Too many connections from one address, dropping %s", each)
+                self.connections.discard(each)
+                each.abort()
 
     def listen(
         self, address: str, port: int, tls: ssl.SSLContext | None, opened: socket.socket | None
@@ -160,7 +190,7 @@ class HttpServer(StreamServer["HttpConnection"]):
     def _drop_some(self) -> bool:
         """Make room at the expense of clients that are waited for; false if there are none."""
         waiting: list[HttpConnection | Newcomer] = [*self._reception.waiting()]
-        waiting += [each for each in self.connections if each.is_waiting]
+        waiting += [each for each in self.connections if each.is_waited_for]
         dropped = in_the_way(waiting)
         for each in dropped:
             if isinstance(each, Newcomer):
@@ -217,6 +247,7 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
         self._sent_ahead = bytearray()
         self._request: HttpRequest | None = None
         self._keep_alive = True
+        self._is_reading = False  # a large answer
         self._rejection: HttpResponse | None = None
         self._gone: asyncio.Future[None] | None = None
         self._spoken: asyncio.StreamReader | None = None
@@ -229,15 +260,21 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a new client, unless there are too many."""
-        self.begin(transport, self._limits.unread_s_max)
+        limits = self._limits
+        self.begin(
+            transport,
+            limits.unread_s_max,
+            read_bytes_min=max(1, int(limits.unread_s_max * limits.read_rate_min)),
+        )
+        self._io.set_write_buffer_limits(_PIECE_BYTES)  # of TLS it would be half a MiB
         address = transport.get_extra_info("peername")
         self._address = str(address[0]) if address else "?"
         self.origin = origin_of(self._address)
         tls = transport.get_extra_info("ssl_object")
         if tls is not None:
             self._peer = peer_certificate(tls)
-        self._server.connections.add(self)
-        self._wait_for(_Phase.IDLE, self._limits.idle_s_max)
+        self._wait_for(_Phase.IDLE, limits.idle_s_max)
+        self._server.add(self)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes that the client sent."""
@@ -428,8 +465,11 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
         if response.speak is not None:
             await self._speak(response, response.speak)
             return
-        await self._send(response, response.body if request.method != "HEAD" else b"")
-        if not self._is_closed:
+        if request.method == "HEAD":
+            self._begin_answer(response, b"")
+        else:
+            await self._send(response)
+        if not self._is_closed and not self._io.is_closing():
             self._next_request()
 
     def _next_request(self) -> None:
@@ -467,14 +507,29 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
         if not self._io.is_closing():
             self._io.write(data)
 
-    async def _send(self, response: HttpResponse, body: bytes) -> None:
+    async def _send(self, response: HttpResponse) -> None:
         """Send an answer as fast as the client reads it."""
+        if len(response.body) <= _PIECE_BYTES:
+            self._begin_answer(response, response.body)
+            await self._reading_watch.drain()
+            return
+        self.since = clock.monotonic()
+        response.body = self._server.keep(self, response.body)
+        self._is_reading = True
+        try:
+            await self._send_pieces(response, response.body)
+        finally:
+            self._is_reading = False
+            self._server.unread.discard(self)
+
+    async def _send_pieces(self, response: HttpResponse, body: bytes) -> None:
         self._begin_answer(response, body[:_PIECE_BYTES])
         for start in range(_PIECE_BYTES, len(body), _PIECE_BYTES):
             await self._reading_watch.drain()
-            if self._is_closed:
+            if self._io.is_closing():
                 return
-            self._io.write(memoryview(body)[start : start + _PIECE_BYTES])
+            self.since = clock.monotonic()
+            self._io.write(body[start : start + _PIECE_BYTES])  # a view would keep all of it
         await self._reading_watch.drain()
 
     def _begin_answer(self, response: HttpResponse, piece: bytes) -> None:
@@ -506,13 +561,17 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
         self._reading_watch.close()
 
     @property
-    def is_waiting(self) -> bool:
-        """True while it is the client that is waited for."""
+    def is_waited_for(self) -> bool:
+        """True while it is the client that is waited for: to send a request, or to read on."""
+        return self._is_reading or self._has_no_request
+
+    @property
+    def _has_no_request(self) -> bool:
         return self._phase not in (_Phase.ANSWERING, _Phase.SPEAKING)
 
     def close_if_idle(self) -> None:
         """As declared."""
-        if self.is_waiting:
+        if self._has_no_request:
             self._close()
 
     @property

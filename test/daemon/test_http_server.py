@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections.abc import AsyncIterator
 
 import pytest
 from fakes.http_conversation import ADDRESS, CALM, Client, connect, echo, post
@@ -13,7 +14,7 @@ from fakes.waiting import until
 
 from ganeti.base.errors import TransportError
 from ganeti.transport.http_message import HttpRequest, HttpResponse, HttpStream
-from ganeti.transport.http_server import HttpLimits, serve_http
+from ganeti.transport.http_server import HttpLimits, HttpServer, serve_http
 
 
 def test_requests_on_one_connection_are_answered_in_turn() -> None:
@@ -268,6 +269,98 @@ def test_who_never_reads_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
 
     run(test())
     assert "has not read its answer for 0.2 s" in caplog.text
+
+
+async def heaps(request: HttpRequest) -> HttpResponse:
+    """Answer more than the system takes for a client that does not read, each path another text."""
+    return HttpResponse(200, request.path[-1:].encode() * 20_000_000)
+
+
+@contextlib.asynccontextmanager
+async def not_reading(
+    server: HttpServer, path: str, own_address: str = ADDRESS
+) -> AsyncIterator[Client]:
+    """A client that asks, and does not read the answer."""
+    async with connect(server, own_address=own_address) as client:
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined] # asyncio reads ahead
+        before = len(server.unread)
+        client.send(post(path, b""))
+        await until(lambda: len(server.unread) > before)
+        yield client
+
+
+def test_answers_that_are_not_read_have_room_for_so_many_of_one_origin() -> None:
+    limits = HttpLimits(origin_answers_bytes_max=50_000_000)
+
+    async def test() -> None:
+        async with (
+            serve_http(ADDRESS, 0, heaps, tls=None, limits=limits) as server,
+            not_reading(server, "/1", "127.0.0.2"),
+            not_reading(server, "/2"),
+            not_reading(server, "/3"),
+        ):
+            slowest = min(server.connections, key=lambda each: each.since)
+            assert slowest.origin == "127.0.0.2", "whose origin has not too many"
+            assert len(server.unread) == 3
+            async with connect(server) as reading:
+                for path in (b"4", b"5"):
+                    reading.send(post(f"/{path.decode()}", b""))
+                    assert (await reading.answer())[2] == path * 20_000_000
+            await until(lambda: len(server.connections) == 2)
+            assert {each.origin for each in server.connections} == {ADDRESS, "127.0.0.2"}
+        assert not server.unread
+
+    run(test())
+
+
+def test_equal_answers_that_are_not_read_are_kept_once() -> None:
+    limits = HttpLimits(origin_answers_bytes_max=30_000_000)
+
+    async def test() -> None:
+        async with (
+            serve_http(ADDRESS, 0, heaps, tls=None, limits=limits) as server,
+            contextlib.AsyncExitStack() as many,
+        ):
+            for _ in range(5):
+                await many.enter_async_context(not_reading(server, "/1"))
+            assert len(server.unread) == 5
+
+    run(test())
+
+
+def test_who_does_not_read_gives_way_to_new_connections() -> None:
+    limits = HttpLimits(connections_max=2)
+
+    async def test() -> None:
+        async with (
+            serve_http(ADDRESS, 0, heaps, tls=None, limits=limits) as server,
+            not_reading(server, "/1"),
+            not_reading(server, "/2"),
+            connect(server) as third,
+        ):
+            third.send(post("/3", b""))
+            assert await third.status() == 200
+
+    run(test())
+
+
+def test_connections_from_one_address_may_have_a_limit_of_their_own() -> None:
+    limits = HttpLimits(origin_connections_max=3)
+
+    async def test() -> None:
+        async with (
+            serve_http(ADDRESS, 0, echo, tls=None, limits=limits) as server,
+            connect(server, own_address="127.0.0.2") as other,
+            contextlib.AsyncExitStack() as many,
+        ):
+            clients = [await many.enter_async_context(connect(server)) for _ in range(8)]
+            for client in clients[:5]:
+                assert await client.is_closed_by_server()
+            for client in (other, *clients[5:]):
+                client.send(post("/x", b""))
+                assert await client.status() == 200
+
+    run(test())
 
 
 def test_a_bug_in_a_handler_is_told_and_logged(caplog: pytest.LogCaptureFixture) -> None:
