@@ -3,10 +3,16 @@
 Theory of operation.  Everything that must outlive this process is in the configuration.  A round
 is submitted in this order: the list of the last round's jobs is emptied and the events concerned
 become pending (the intent), the jobs are submitted, all at once, and their numbers are noted, in
-the list first.  Each job carries the UUID of its event in its reason.  So whoever begins anew with
-an empty list and a pending event does not know whether there are jobs, and looks for them by their
-reasons, once the time is over that a request under way may take.  If the intent is so old that such
-jobs may have been archived, the events have failed: nobody knows what was done.
+the list first.  Each job carries the UUID of its event in its reason.  So whoever begins anew does
+not know whether there are jobs, and looks for them by their reasons, once the time is over that a
+request under way may take; until then no event is forgotten.  An intent without jobs is taken
+back: the event is noted again, and forgotten if its node reports something else.  If the intent is
+so old that such jobs may have been archived, the events have failed: nobody knows what was done.
+
+LuxiD may refuse jobs: its queue is drained or full, or a filter rejects them.  Such an answer is
+known, so an intent without jobs is taken back at once.  An event all of whose jobs were refused
+rests before they are submitted again, longer each time.  No intent is written for that, so a try
+that is refused again writes nothing; whoever begins anew looks by the reasons anyway.
 
 Moves that balance the cluster and repairs of instances have no event: whoever begins anew lets the
 time of such a request pass, waits for those that run, which their reasons tell, and sets the tags
@@ -21,6 +27,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from msgspec.structs import replace
@@ -29,13 +36,23 @@ from ganeti.base.errors import GenericError
 from ganeti.base.ids import JobId
 from ganeti.maintd.balance import REST_S, Answer, Question, choose
 from ganeti.maintd.health import Health, heard
-from ganeti.maintd.incidents import JobFacts, NodeFacts, adopt, follow, is_active, look, with_jobs
-from ganeti.maintd.repairs import WORD, Work, outdated, pending_tag, repairs_in, retagging
+from ganeti.maintd.incidents import (
+    JobFacts,
+    NodeFacts,
+    adopt,
+    follow,
+    is_active,
+    is_intent,
+    look,
+    taken_back,
+    with_jobs,
+)
+from ganeti.maintd.repairs import WORD, Care, Work, outdated, pending_tag, repairs_in, retagging
 from ganeti.maintd.rounds import BALANCING, InstanceFacts, Round, Situation, Step, Waits, plan_round
 from ganeti.opcodes.summary import summary
 from ganeti.opcodes.tags import TagsChange
 from ganeti.protocol.maintenance.diagnosis import Diagnosis, Unknown
-from ganeti.protocol.maintenance.stored import Incident, Maintenance, RepairStatus
+from ganeti.protocol.maintenance.stored import ROUND_DELAY_S, Incident, Maintenance, RepairStatus
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +60,21 @@ logger = logging.getLogger(__name__)
 SETTLE_S: Final = 10.0
 _GONE: Final = JobFacts(None)
 ARCHIVED_S: Final = 3600.0  # the watcher archives jobs that ended six hours ago
+REFUSED_S: Final = 4.0  # the first rest of an event whose jobs were refused: two looks
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """All jobs of an event were refused.
+
+    Attributes:
+        why: for people.
+        until_s: nothing is submitted for the event before, a rest of so many seconds (`rest_s`).
+    """
+
+    why: str
+    until_s: float
+    rest_s: float
 
 
 class Cluster(Protocol):
@@ -118,6 +150,7 @@ class Worker:
         self._remarks = Answer()
         self._moving: dict[JobId, str] = {}
         self._rests: dict[str, float] = {}
+        self._refusals: dict[str, Refusal] = {}
 
     async def read(self) -> Maintenance | None:
         """Read the state again."""
@@ -143,7 +176,8 @@ class Worker:
         for incident in updates.stored:
             await self._cluster.put(incident)
             logger.info("Node %s asks for %s: %s", incident.node, incident.action, incident.uuid)
-        for uuid in updates.forgotten:
+        # While it is not known whether a job was submitted for an event, it has to be there.
+        for uuid in updates.forgotten if self._unsure_s is None else ():
             await self._cluster.forget(uuid)
             logger.info("Incident %s is over", uuid)
         await self.read()
@@ -174,12 +208,12 @@ class Worker:
         """Find jobs that were submitted and not noted; False while there may be more."""
         if self._unsure_s is None:
             return True
-        may_be_untold = state.auto_repair or (state.balance and not state.jobs)
+        may_be_untold = (
+            state.auto_repair
+            or (state.balance and not state.jobs)
+            or any(map(_may_have_jobs, state.incidents))
+        )
         if may_be_untold and self._now() - self._unsure_s < SETTLE_S:
-            return False
-        pending = [each for each in state.incidents if _may_have_jobs(each)]
-        age_s = self._now() - max((each.mtime for each in pending), default=0.0)
-        if pending and not state.jobs and age_s < SETTLE_S:
             return False
         submitted = await self._cluster.submitted()
         await self._await(submitted)
@@ -189,8 +223,9 @@ class Worker:
             logger.info("Jobs of incident %s: %s", incident.uuid, incident.jobs)
             await self._cluster.append_jobs(incident.jobs)
             await self._cluster.put(incident)
-        if pending and not state.jobs and not found and age_s > ARCHIVED_S:
-            await self._give_up(pending)
+        listed = [*state.jobs, *(job_id for each in found for job_id in each.jobs)]
+        adopted = {each.uuid for each in found}
+        await self._undo([each for each in state.incidents if each.uuid not in adopted], listed)
         if state.auto_repair:
             await self._tell(submitted)
         self._unsure_s = None
@@ -222,9 +257,26 @@ class Worker:
             answers = await self._cluster.submit(steps)
             await self._note(list(zip(steps, answers, strict=True)))
 
-    async def _give_up(self, pending: Sequence[Incident]) -> None:
+    async def _undo(self, incidents: Sequence[Incident], listed: Sequence[JobId]) -> None:
+        """Take intents back that no job was found for; old ones have failed.
+
+        Args:
+            listed: the jobs of the last round; none where the intent of one stands.
+        """
+        begun = [each for each in incidents if _is_begun(each) and (is_intent(each) or not listed)]
+        begun_s = max((each.mtime for each in begun), default=0.0)
+        if self._now() - begun_s > ARCHIVED_S:
+            await self._give_up(begun)
+            return
+        for incident in filter(is_intent, begun):
+            await self._cluster.put(taken_back(incident))
+            logger.info("Incident %s: no job was submitted for it", incident.uuid)
+        if not listed and (known := sorted({job_id for each in begun for job_id in each.jobs})):
+            await self._cluster.append_jobs(known)
+
+    async def _give_up(self, begun: Sequence[Incident]) -> None:
         """Nobody can tell any more whether jobs were submitted: in doubt nothing is done."""
-        for incident in pending:
+        for incident in begun:
             if incident.repair_status is RepairStatus.PENDING:
                 logger.error(
                     "Incident %s: the jobs of its last round cannot be found; it has failed",
@@ -246,10 +298,28 @@ class Worker:
                 state.incidents, self.nodes, instances, self.healths, jobs, balance, found.cares
             )
         )
-        _log_waits(self.waits, planned.waits)
-        self.waits = planned.waits
-        if planned.steps:
-            await self._submit(state, planned)
+        self._refusals = {
+            each.uuid: self._refusals[each.uuid]
+            for each in state.incidents
+            if each.uuid in self._refusals
+        }
+        self._explain(planned)
+        now_s = self._now()
+        resting = {uuid for uuid, each in self._refusals.items() if each.until_s > now_s}
+        steps = tuple(step for step in planned.steps if step.event not in resting)
+        if steps:
+            await self._submit(state, Round(steps, planned.waits))
+            self._explain(planned)
+
+    def _explain(self, planned: Round) -> None:
+        """Say once why nothing is done about events: because of the plan, or of refusals."""
+        waits = dict(planned.waits)
+        for event in {step.event for step in planned.steps} & self._refusals.keys():
+            other = waits.get(event, Waits(event, ""))
+            whys = filter(None, (other.why, self._refusals[event].why))
+            waits[event] = Waits(event, "; ".join(whys), other.stuck)
+        _log_waits(self.waits, waits, self._refusals)
+        self.waits = waits
 
     async def _search(self, state: Maintenance) -> Answer:
         """Return repairs and moves, if it is time; else only why there were none."""
@@ -294,40 +364,85 @@ class Worker:
 
     async def _submit(self, state: Maintenance, planned: Round) -> None:
         by_uuid = {each.uuid: each for each in state.incidents}
-        await self._cluster.clear_jobs()
-        for uuid in dict.fromkeys(step.event for step in planned.steps):
+        begun = dict.fromkeys(step.event for step in planned.steps)
+        intended = [event for event in begun if event not in self._refusals]
+        if intended:
+            await self._cluster.clear_jobs()
+        for uuid in intended:
             if uuid in by_uuid:
                 await self._cluster.put(_intended(by_uuid[uuid]))
-        if planned.evacuated:
+        if not set(state.evacuated).issuperset(planned.evacuated):
             await self._cluster.add_evacuated(planned.evacuated)
-        self._unsure_s = self.round_s = self._now()  # until the numbers are noted
+        self._unsure_s = begun_s = self._now()  # until the numbers are noted
         answers = await self._cluster.submit(planned.steps)
-        await self._note(list(zip(planned.steps, answers, strict=True)))
+        listed: Sequence[JobId] = ()
+        if all(isinstance(each, str) for each in answers):
+            listed = state.jobs if intended else ()  # as before the intent
+        else:
+            self.round_s, self.rounds = begun_s, self.rounds + 1
+            if not intended:
+                await self._cluster.clear_jobs()
+        await self._note(list(zip(planned.steps, answers, strict=True)), listed)
         self._unsure_s = None
-        self.rounds += 1
 
-    async def _note(self, answers: Sequence[tuple[Step, JobId | str]]) -> None:
-        """Note the numbers of submitted jobs."""
+    async def _note(
+        self, answers: Sequence[tuple[Step, JobId | str]], listed: Sequence[JobId] = ()
+    ) -> None:
+        """Note the numbers of submitted jobs.
+
+        Args:
+            listed: the jobs of the last round, which stay in the list if there are no new ones.
+        """
         by_event: dict[str, list[JobId]] = {}
         telling: list[Step] = []
         for step, answer in answers:
-            words = ", ".join(map(summary, step.opcodes))
             if isinstance(answer, str):
-                logger.warning("%s: %s was refused: %s", _title(step.event), words, answer)
                 continue
-            logger.info("%s: job %s, %s", _title(step.event), answer, words)
+            logger.info("%s: job %s, %s", _title(step.event), answer, _words(step))
             if step.event == BALANCING and step.instance is not None:
                 self._moving[answer] = step.instance
             by_event.setdefault(step.event, []).append(answer)
             if step.repair and step.instance is not None and not _is_telling(step):
                 telling.append(_telling(step.instance, step.repair, [answer], step.replaced))
-        submitted = [job_id for job_ids in by_event.values() for job_id in job_ids]
-        await self._cluster.append_jobs(submitted)
+        self._note_refusals(
+            [(step, answer) for step, answer in answers if isinstance(answer, str)], by_event
+        )
+        submitted = [job_id for job_ids in by_event.values() for job_id in job_ids] or listed
+        if submitted:
+            await self._cluster.append_jobs(submitted)
         state = await self.read()
         for incident in state.incidents if state else ():
             if incident.uuid in by_event:
                 await self._cluster.put(with_jobs(incident, by_event[incident.uuid]))
+            elif incident.uuid in self._refusals and is_intent(incident):
+                await self._cluster.put(taken_back(incident))
         await self._submit_telling(telling)
+
+    def _note_refusals(self, refused: Sequence[tuple[Step, str]], taken: Collection[str]) -> None:
+        """Let events rest all of whose jobs were refused; say it of others at once.
+
+        Args:
+            taken: events with jobs that were not refused.
+        """
+        for event in taken:
+            self._refusals.pop(event, None)
+        for event in dict.fromkeys(step.event for step, _ in refused):
+            [(first, answer), *more] = [each for each in refused if each[0].event == event]
+            count = f" and {len(more)} other jobs are" if more else " is"
+            why = f"{_words(first)}{count} refused: {answer}"
+            if first.is_of_incident and event not in taken:
+                self._refusals[event] = self._refusal(event, why)
+                continue
+            logger.warning("%s: %s", _title(event), why)
+            if not first.is_of_incident:
+                self._searched_s = self._now()
+                self._remarks = _with_remark(self._remarks, first, why)
+
+    def _refusal(self, event: str, why: str) -> Refusal:
+        known = self._refusals.get(event)
+        delay_s = ROUND_DELAY_S if self.state is None else self.state.round_delay
+        rest_s = min(2 * known.rest_s if known else REFUSED_S, delay_s, ROUND_DELAY_S)
+        return Refusal(why, self._now() + rest_s, rest_s)
 
     async def _tidy(self, state: Maintenance) -> None:
         """Forget which instances were moved away once there is nothing that they left."""
@@ -352,9 +467,26 @@ def _title(event: str) -> str:
     return f"Repair {event}" if event.startswith(WORD) else f"Incident {event}"
 
 
+def _words(step: Step) -> str:
+    return ", ".join(map(summary, step.opcodes))
+
+
+def _with_remark(remarks: Answer, step: Step, why: str) -> Answer:
+    """Return why there are no moves or repairs, with another reason, until the next search."""
+    if step.event == BALANCING:
+        return Answer(remarks=[*remarks.remarks, why], cares=remarks.cares)
+    care = Care(step.instance or "", [], text=why)
+    return Answer(remarks=remarks.remarks, cares=[*remarks.cares, care])
+
+
+def _is_begun(incident: Incident) -> bool:
+    """Tell whether an intent to submit jobs was stored."""
+    return incident.repair_status in (RepairStatus.PENDING, RepairStatus.FAILED)
+
+
 def _may_have_jobs(incident: Incident) -> bool:
     """Tell whether jobs may have been submitted that are not noted."""
-    return incident.repair_status in (RepairStatus.PENDING, RepairStatus.FAILED)
+    return is_active(incident) or _is_begun(incident)
 
 
 def _intended(incident: Incident) -> Incident:
@@ -374,8 +506,11 @@ def _log_unknown(before: Mapping[str, Health], after: Mapping[str, Health]) -> N
             logger.info("Node %s reports its health again", name)
 
 
-def _log_waits(before: Mapping[str, Waits], after: Mapping[str, Waits]) -> None:
+def _log_waits(
+    before: Mapping[str, Waits], after: Mapping[str, Waits], refused: Collection[str]
+) -> None:
     """Say once why nothing is done about an event."""
     for uuid, found in after.items():
         if before.get(uuid) != found:
-            logger.info("%s waits: %s", _title(uuid), found.why)
+            level = logging.WARNING if uuid in refused else logging.INFO
+            logger.log(level, "%s waits: %s", _title(uuid), found.why)

@@ -1,9 +1,10 @@
 """The life of an event, from the report of a node to its end.  Pure.
 
 Theory of operation.  An event is a node and the very object that it reports; while the object stays
-the same it is the same event.  It is *noted* at once, *pending* from its first job on, and ends
-*completed* or *failed* with a tag on its node, or is *canceled* by an operator: by a call, or by
-the tag `CANCEL_TAG` with its UUID on the node.  It is forgotten
+the same it is the same event.  It is *noted* at once, and *pending* from the intent on to submit
+its first job; if that job is refused it is noted again.  It ends *completed* or *failed* with a tag
+on its node, or is *canceled* by an operator: by a call, or by the tag `CANCEL_TAG` with its UUID on
+the node.  It is forgotten
 
 - noted or canceled: when the node reports something else;
 - canceled or completed: also when the node is offline, where nobody looks;
@@ -90,6 +91,16 @@ class Updates:
 def is_active(incident: Incident) -> bool:
     """Tell whether something is still to be done about an event."""
     return incident.repair_status in _ACTIVE
+
+
+def is_intent(incident: Incident) -> bool:
+    """Tell whether a first job is about to be submitted for an event."""
+    return incident.repair_status is RepairStatus.PENDING and not incident.jobs
+
+
+def taken_back(incident: Incident) -> Incident:
+    """Return an event for which no job was submitted after all."""
+    return replace(incident, repair_status=RepairStatus.NOTED)
 
 
 def look(

@@ -291,7 +291,7 @@ def _objection(
         return f"the health of the node is not known: {health.report.why}"
     if health.is_flapping:
         return "the node reports something else again and again"
-    if incident.repair_status is RepairStatus.NOTED and not health.is_steady:
+    if not incident.jobs and not (health.is_steady and health.reports(incident.original)):
         return "the node has to report it once more"
     if incident.action in _EVACUATING and node.is_master:
         return "it is the master node: fail the role over first (gnt-cluster master-failover)"

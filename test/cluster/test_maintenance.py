@@ -169,6 +169,28 @@ def test_a_node_that_asks_for_it_is_emptied_and_tagged(five: TestCluster) -> Non
     wait_until(lambda: get(five, "/1/evacuated") == [], "tidying up", timeout_s=DEADLINE_S)
 
 
+def test_a_node_that_is_well_when_the_queue_opens_is_left_alone(five: TestCluster) -> None:
+    node = five.nodes[1]
+    five.gnt("cluster queue drain")
+    try:
+        say(five, node, {"status": "evacuate", "details": "refused"})
+        wait_until(
+            lambda: "refused" in (incident_of(five, node).get("why") or ""),
+            "the refusal",
+            timeout_s=DEADLINE_S,
+        )
+        until_status(five, node, "noted")
+        refusal = f"NODE_SET_PARAMS({node}) is refused: "
+        assert refusal in five.gnt("maint show").out
+        say(five, node, FINE)
+        wait_until(lambda: not incident_of(five, node), "the end", timeout_s=DEADLINE_S)
+        log = Path(five.paths.log_file(MAINTD)).read_text()
+        assert log.count(refusal) == 1
+    finally:
+        five.gnt("cluster queue undrain")
+    assert five.gnt(f"node list --no-headers -o drained,offline {node}").out.split() == ["N", "N"]
+
+
 @pytest.mark.shows("maintd/status/evacuate")
 @pytest.mark.qemu
 @pytest.mark.skipif(lifecycle.find_qemu() is None, reason="no QEMU binary is installed")

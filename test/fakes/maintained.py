@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -46,6 +47,11 @@ class FakeMaintained:
 
     Attributes:
         broken: kinds of opcodes whose jobs fail.
+        refused: kinds of opcodes whose jobs the queue does not take; `OpCode` for all.
+        is_slow: the next request to submit jobs is carried out when `arrive` is called; its sender
+            is killed before.
+        under_way: that request.
+        asked: how often each call was made that writes or submits.
         cut_at: the daemon is killed there; each call counts twice, before it is carried out and
             after.
     """
@@ -59,6 +65,10 @@ class FakeMaintained:
         self.stored: Maintenance | None = Maintenance(round_delay=60)
         self.queue: dict[JobId, Job] = {}
         self.broken: set[type[OpCode]] = set()
+        self.refused: set[type[OpCode]] = set()
+        self.is_slow = False
+        self.under_way: Sequence[Step] = ()
+        self.asked: Counter[str] = Counter()
         self.now_s = 1000.0
         self.cut_at: int | None = None
         self.calls = 0
@@ -94,6 +104,7 @@ class FakeMaintained:
 
     async def put(self, incident: Incident) -> None:
         assert self.stored is not None
+        self.asked["put"] += 1
         self._cut()
         others = [each for each in self.stored.incidents if each.uuid != incident.uuid]
         [old] = [each for each in self.stored.incidents if each not in others] or [None]
@@ -113,12 +124,14 @@ class FakeMaintained:
         self._cut()
 
     async def clear_jobs(self) -> None:
+        self.asked["clear"] += 1
         self._cut()
         self._set(jobs=[])
         self._cut()
 
     async def append_jobs(self, job_ids: Sequence[JobId]) -> None:
         assert self.stored is not None
+        self.asked["append"] += 1
         self._cut()
         self._set(jobs=list(dict.fromkeys([*self.stored.jobs, *job_ids])))
         self._cut()
@@ -132,15 +145,33 @@ class FakeMaintained:
         self._set(evacuated=[each for each in self.stored.evacuated if each != name])
 
     async def submit(self, steps: Sequence[Step]) -> list[JobId | str]:
+        self.asked["submit"] += 1
+        self.under_way = steps
         self._cut()
-        self._check_new(steps)
+        if self.is_slow:
+            self.is_slow = False
+            raise Cut("killed")
+        found = self.arrive()
+        self._cut()
+        return found
+
+    def arrive(self) -> list[JobId | str]:
+        """Have the request that was sent last carried out, if it was not."""
+        steps, self.under_way = self.under_way, ()
+        taken = [step for step in steps if not self._is_refused(step)]
+        self._check_new(taken)
         found: list[JobId | str] = []
         for step in steps:
+            if step not in taken:
+                found.append("the queue is closed")
+                continue
             job_id = JobId(len(self.queue) + 1)
             self.queue[job_id] = Job(step)
             found.append(job_id)
-        self._cut()
         return found
+
+    def _is_refused(self, step: Step) -> bool:
+        return any(isinstance(op, kind) for op in step.opcodes for kind in self.refused)
 
     async def search(self, question: Question) -> Answer:
         self._cut()

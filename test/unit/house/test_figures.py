@@ -63,7 +63,8 @@ CODE_LINES_MAX = {
     # with the look for writers of a former master, jobs that start with their first record, and ids
     # that candidates know
     "luxid": 3_500,
-    "maintd": 1_876,
+    # with jobs that are refused, and losses that cannot end
+    "maintd": 2_000,
     "metad": 300,
     "mond": 560,
     "netdev": 425,

@@ -20,8 +20,10 @@ from ganeti.jobs.status import Status
 from ganeti.maintd.acting import ARCHIVED_S, SETTLE_S, Worker
 from ganeti.maintd.balance import REST_S, Answer
 from ganeti.maintd.health import SWITCHED_OFF
+from ganeti.maintd.rounds import Waits
 from ganeti.opcodes.instance import OpInstanceFailover, OpInstanceMigrate, OpInstanceReplaceDisks
 from ganeti.opcodes.node import OpNodeSetParams, OpRepairCommand
+from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.summary import summary
 from ganeti.opcodes.tags import OpTagsSet
 from ganeti.protocol.maintenance.diagnosis import Diagnosis, Unknown
@@ -340,7 +342,7 @@ def test_what_nobody_knows_any_more_has_failed(
     play.cluster.now_s += ARCHIVED_S
     play.worker = play._new()
     with caplog.at_level(logging.ERROR):
-        play.turn(FINE | {"n2": "evacuate"})
+        play.turns(2, FINE | {"n2": "evacuate"})
     assert play.cluster.incident().repair_status is RepairStatus.FAILED
     assert "cannot be found" in caplog.text
 
@@ -376,6 +378,158 @@ def _life(cut_at: int | None, broken: set[type]) -> tuple[list[str], int]:
     return [word.split(":")[0] for word in play.opcodes()], cluster.calls
 
 
+def test_what_was_refused_is_forgotten_once_the_node_is_well(play: Play) -> None:
+    play.cluster.refused = {OpCode}
+    play.turns(3, FINE | {"n2": "evacuate"})
+    found = play.cluster.incident()
+    assert (found.repair_status, found.jobs) == (RepairStatus.NOTED, [])
+    play.turns(2, FINE)
+    assert play.cluster.stored is not None
+    assert play.cluster.stored.incidents == []
+    play.cluster.refused = set()
+    play.turns(100, FINE)
+    assert (play.cluster.queue, play.cluster.known["n2"].is_drained) == ({}, False)
+
+
+def test_what_was_refused_is_done_once_the_queue_is_open_if_the_node_still_asks(play: Play) -> None:
+    play.cluster.refused = {OpCode}
+    play.turns(20, FINE | {"n2": "evacuate"})
+    assert play.worker.rounds == 0
+    play.cluster.refused = set()
+    play.turns(30, FINE | {"n2": "evacuate"})
+    found = play.cluster.incident()
+    assert found.repair_status is RepairStatus.COMPLETED
+    assert found.jobs == sorted(play.cluster.queue)
+    assert play.cluster.stored is not None
+    assert set(play.cluster.stored.evacuated) == {"i1", "i2", "i3"}
+    assert found.uuid not in play.worker.waits
+
+
+def test_a_refusal_is_told_once_and_tried_again_ever_less_often(
+    play: Play, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert play.cluster.stored is not None
+    play.cluster.stored = replace(play.cluster.stored, round_delay=120)
+    play.cluster.refused = {OpCode}
+    with caplog.at_level(logging.WARNING):
+        play.turns(2, FINE | {"n2": "evacuate"})
+        assert play.cluster.asked["submit"] == 1
+        before = play.cluster.stored
+        play.cluster.asked.clear()
+        for _ in range(300):  # ten minutes of looks at jobs
+            play.cluster.now_s += 2
+            asyncio.run(play.worker.act())
+    # After 4, 8, ..., 64 and then each 120 seconds.
+    assert play.cluster.asked == {"submit": 8}
+    assert play.cluster.stored == before
+    why = "NODE_SET_PARAMS(n2) is refused: the queue is closed"
+    assert play.worker.waits[play.cluster.incident().uuid].why == why
+    assert [record.getMessage() for record in caplog.records] == [f"Incident u1 waits: {why}"]
+
+
+def test_what_is_refused_of_one_event_holds_up_no_other(play: Play) -> None:
+    play.cluster.refused = {OpNodeSetParams}
+    sick = FINE | {"n2": "evacuate", "n3": "live-repair"}
+    play.turns(12, sick)
+    assert play.cluster.stored is not None
+    found = {each.node: each.repair_status for each in play.cluster.stored.incidents}
+    assert found == {"n2": RepairStatus.NOTED, "n3": RepairStatus.COMPLETED}
+    play.cluster.refused = {OpInstanceReplaceDisks}
+    play.turns(30, sick)
+    [evacuation] = [each for each in play.cluster.stored.incidents if each.node == "n2"]
+    assert evacuation.repair_status is RepairStatus.PENDING
+    assert play.cluster.guests["i2"].primary != "n2"
+    assert play.worker.waits[evacuation.uuid].why.startswith("INSTANCE_REPLACE_DISKS(i1")
+
+
+def test_the_tag_of_a_failure_is_not_submitted_again_and_again(play: Play) -> None:
+    play.cluster.broken, play.cluster.refused = {OpNodeSetParams}, {OpTagsSet}
+    play.turns(30, FINE | {"n2": "evacuate"})
+    failed = play.cluster.incident()
+    assert failed.repair_status is RepairStatus.FAILED
+    assert play.cluster.asked["submit"] < 10
+    before = dict(play.cluster.asked)
+    play.turns(5, FINE | {"n2": "evacuate"})
+    assert play.cluster.asked["put"] == before["put"]
+    play.cluster.refused = set()
+    play.turns(15, FINE | {"n2": "evacuate"})
+    assert play.cluster.known["n2"].tags == {FAILED_TAG + failed.uuid}
+
+
+def test_an_intent_whose_daemon_died_is_taken_back(play: Play) -> None:
+    play.turns(1, FINE | {"n2": "evacuate"})
+    intended = replace(play.cluster.incident(), repair_status=RepairStatus.PENDING)
+    asyncio.run(play.cluster.put(intended))
+    play.worker = play._new()
+    play.turns(6, FINE)
+    assert play.cluster.stored is not None
+    assert (play.cluster.stored.incidents, play.cluster.queue) == ([], {})
+
+
+def test_a_refusal_of_hours_is_no_failure_for_a_daemon_that_begins_anew(play: Play) -> None:
+    play.turns(2, FINE | {"n2": "evacuate"})
+    assert play.cluster.incident().jobs
+    assert play.cluster.stored is not None
+    listed = play.cluster.stored.jobs
+    play.cluster.refused = {OpCode}
+    play.turns(3, FINE | {"n2": "evacuate"})
+    assert play.cluster.stored.jobs == listed
+    play.cluster.now_s += 2 * ARCHIVED_S
+    play.worker = play._new()
+    play.turns(3, FINE | {"n2": "evacuate"})
+    play.cluster.refused = set()
+    play.turns(30, FINE | {"n2": "evacuate"})
+    assert play.cluster.incident().repair_status is RepairStatus.COMPLETED
+
+
+@pytest.mark.parametrize("afterwards", ["evacuate", "Ok"])
+def test_killed_at_any_call_while_it_is_refused_it_submits_nothing_twice(afterwards: str) -> None:
+    calls, expected = _refused_life(None, afterwards)
+    assert calls > 20
+    for cut_at in range(1, calls + 1):
+        assert _refused_life(cut_at, afterwards)[1] == expected, cut_at
+
+
+def _refused_life(cut_at: int | None, afterwards: str) -> tuple[int, list[str]]:
+    """Play an evacuation that is refused first; the report may change as soon as it is not."""
+    cluster = FakeMaintained()
+    cluster.add("i1", "n2", "n3")
+    cluster.add("i2", "n2")
+    cluster.refused, cluster.cut_at = {OpCode}, cut_at
+    play = Play(cluster)
+    play.turns(6, FINE | {"n2": "evacuate"})
+    cluster.refused = set()
+    for _ in range(20):
+        if not cluster.queue:
+            play.turns(1, FINE | {"n2": "evacuate"})
+    play.turns(20, FINE | {"n2": afterwards})
+    # A job belongs to an event, whatever the node says meanwhile.
+    assert cluster.stored is not None
+    noted = {job_id for each in cluster.stored.incidents for job_id in each.jobs}
+    assert noted == set(cluster.queue), cut_at
+    return cluster.calls, [word.split(":")[0] for word in play.opcodes()]
+
+
+@pytest.mark.parametrize("is_refused_first", [False, True])
+def test_a_request_that_outlives_its_sender_is_waited_for(
+    play: Play, is_refused_first: bool
+) -> None:
+    cluster = play.cluster
+    cluster.refused = {OpCode} if is_refused_first else set()
+    play.turn(FINE | {"n2": "evacuate"})
+    if is_refused_first:
+        play.turns(5, FINE | {"n2": "evacuate"})
+        cluster.refused = set()
+    cluster.is_slow = True
+    for _ in range(10):
+        if cluster.is_slow:
+            play.turn(FINE | {"n2": "evacuate"})
+    play.turn(FINE)  # it begins anew
+    cluster.arrive()
+    play.turns(1, FINE)
+    assert cluster.incident().jobs == list(cluster.queue) == [1]
+
+
 def balanced(cluster: FakeMaintained, **fields: object) -> Play:
     """Have a cluster balanced at every turn."""
     assert cluster.stored is not None
@@ -409,6 +563,21 @@ def test_a_cluster_is_balanced_only_if_that_is_wanted() -> None:
     balanced(cluster, round_delay=50, use_load=True, move_disks=True).turns(30, FINE)
     assert len(cluster.questions) - before == 3  # 150 s, of which 10 are to be sure
     assert (cluster.questions[-1].uses_load, cluster.questions[-1].moves_disks) == (True, True)
+
+
+def test_moves_that_are_refused_are_told_and_tried_after_a_round() -> None:
+    cluster = FakeMaintained()
+    for number in range(4):
+        cluster.add(f"i{number}", "n2")
+    cluster.refused = {OpInstanceMigrate}
+    play = balanced(cluster, round_delay=50)
+    play.turns(30, FINE)
+    assert cluster.asked["submit"] == 3
+    assert play.worker.waits["balancing"].why.endswith("(i0) is refused: the queue is closed")
+    cluster.refused = set()
+    play.turns(30, FINE)
+    assert cluster.queue
+    assert "refused" not in play.worker.waits.get("balancing", Waits("", "")).why
 
 
 @pytest.mark.shows("maintd/operation/evacuations-first")
@@ -540,6 +709,20 @@ def test_a_repair_that_is_not_allowed_is_told_and_not_made() -> None:
     assert "needs failover" in play.worker.waits["autorepair"].why
 
 
+def test_repairs_that_are_refused_are_told_and_tried_after_a_round() -> None:
+    cluster = sick_cluster()
+    cluster.refused = {OpCode}
+    play = repaired(cluster)
+    assert cluster.stored is not None
+    cluster.stored = replace(cluster.stored, round_delay=60)
+    play.turns(30, SICK)
+    assert cluster.asked["submit"] == 3
+    assert "i1: INSTANCE_FAILOVER(i1) is refused" in play.worker.waits["autorepair"].why
+    cluster.refused = set()
+    play.turns(60, SICK)
+    assert cluster.guests["i1"].primary == "n3"
+
+
 @pytest.mark.shows("maintd/operation/evacuations-first")
 def test_instances_on_nodes_with_an_event_are_left_to_it() -> None:
     cluster = FakeMaintained()
@@ -614,6 +797,7 @@ def test_whatever_happens_the_rules_hold_and_it_ends(data: st.DataObject) -> Non
         if data.draw(st.integers(0, 3)) == 0:
             cluster.cut_at = cluster.calls + data.draw(st.integers(1, 12))
         cluster.broken = set(data.draw(st.lists(st.sampled_from(kinds), max_size=1)))
+        cluster.refused = set(data.draw(st.lists(st.sampled_from([OpCode, *kinds]), max_size=1)))
         if cluster.stored is not None and data.draw(st.integers(0, 5)) == 0:
             for incident in cluster.stored.incidents:
                 if incident.repair_status in (RepairStatus.NOTED, RepairStatus.PENDING):
@@ -632,7 +816,7 @@ def test_whatever_happens_the_rules_hold_and_it_ends(data: st.DataObject) -> Non
         if data.draw(st.booleans()):
             cluster.run_jobs()
     # Left alone, everything comes to an end.
-    cluster.cut_at, cluster.broken = None, set()
+    cluster.cut_at, cluster.broken, cluster.refused = None, set(), set()
     for _ in range(25):
         online = {
             name: "Ok" if not node.is_offline else Unknown("it is offline")
