@@ -192,7 +192,7 @@ class LiveCluster:
         found: dict[str, list[Work]] = {}
         for job_id, ops in await self._luxi.ask(LuxiCalls.query_jobs, None, ["id", "ops"]):
             for op in ops or ():
-                for event in _events_of(op):
+                for event in events_of(op):
                     found.setdefault(event, []).append((JobId(int(job_id)), op))
         return found
 
@@ -207,7 +207,7 @@ def _tags_set_by(ops: Sequence[Mapping[str, Any]]) -> frozenset[str]:
     )
 
 
-def _events_of(op: Mapping[str, Any]) -> list[str]:
+def events_of(op: Mapping[str, Any]) -> list[str]:
     """Return the events that the reason of an opcode names."""
     return [
         entry[1]

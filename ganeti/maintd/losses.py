@@ -6,10 +6,14 @@ left to do the loss is over; the node stays offline until a person takes it back
 
 Nothing is remembered: each job carries in its reason the loss that it is for, and the node that it
 is about, so a daemon that begins anew finds them in the queue and decides the same.
+
+Some losses cannot end: an instance with the only copy of its disks on the dead node waits for a
+person.  So a look that found nothing to do, as the one before, is repeated ever later (`Pace`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,6 +24,9 @@ from ganeti.base.ids import JobId
 from ganeti.maintd.incidents import NodeFacts
 
 ATTEMPTS_MAX: Final = 5
+LOOK_S_MIN: Final = 1.0
+LOOK_S_SOON: Final = 5.0  # between two looks where every job changes the configuration
+LOOK_S_MAX: Final = 30.0  # nobody tells how much memory of a node is free
 _PREFIX: Final = "ha:"
 
 
@@ -89,6 +96,7 @@ class Decision:
         over: losses of which nothing is left to do, by node.
         waits: {node: why its loss is not over}.
         left: {instance: why it does not start}.
+        is_refused: whether LuxiD has taken none of the jobs for it.
     """
 
     goes_offline: list[str] = field(default_factory=list)
@@ -96,6 +104,79 @@ class Decision:
     over: list[str] = field(default_factory=list)
     waits: dict[str, str] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
+    is_refused: bool = False
+
+    @property
+    def acts(self) -> bool:
+        """Whether something is done now."""
+        return bool(self.goes_offline or self.restarts or self.over)
+
+    def leaves_the_same(self, other: Decision) -> bool:
+        """Tell whether the same waits, by whatever reason: free memory is another each time."""
+        return self.waits == other.waits and self.left.keys() == other.left.keys()
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """When to look at losses again.
+
+    Attributes:
+        losses: what etcd has of them; another state is looked at at once.
+        others: what it and the configuration have besides; another state is looked at soon.
+        looked_s: when the last look was.
+        rest_s: until the next one, if nothing happens.
+        until_s: when the next thing that rests is over.
+    """
+
+    losses: object = None
+    others: object = None
+    looked_s: float = -math.inf
+    rest_s: float = 0.0
+    until_s: float = math.inf
+
+    def is_due(self, losses: object, others: object, now_s: float) -> bool:
+        """Tell whether to look now."""
+        rest_s = self.rest_s if others == self.others else min(self.rest_s, LOOK_S_SOON)
+        return losses != self.losses or now_s >= min(self.looked_s + rest_s, self.until_s)
+
+
+def next_rest_s(
+    rest_s: float, scene: Scene, before: Decision, decision: Decision, *, is_changing: bool
+) -> float:
+    """Return the rest after a look: none while something is done, then twice the last one.
+
+    Args:
+        before: what was decided at the look before.
+        is_changing: the configuration is another one than then.
+    """
+    is_done = decision.acts and not decision.is_refused
+    if is_done or any(job.is_running for job in scene.jobs):
+        return 0.0
+    if not decision.leaves_the_same(before):
+        return LOOK_S_MIN
+    is_busy = decision.acts or is_changing or any(guest.is_in_work for guest in scene.guests)
+    return min(max(LOOK_S_MIN, 2 * rest_s), LOOK_S_SOON if is_busy else LOOK_S_MAX)
+
+
+def nodes_to_ask(scene: Scene) -> set[str]:
+    """Return the nodes whose free memory decides which instances start now."""
+    if objection(scene.acting, scene.losses, scene.own):
+        return set()
+    usable = {
+        name
+        for name, node in scene.nodes.items()
+        if name not in scene.losses and not (node.is_offline or node.is_drained)
+    }
+    running = _running(scene)
+    return {
+        name
+        for guest in scene.guests
+        if guest.node in scene.nodes
+        and scene.nodes[guest.node].is_offline
+        and guest.priority is not None
+        and not (guest.is_in_work or guest.name in running or _why_not_now(scene, guest))
+        for name in usable.intersection(guest.nodes)
+    }
 
 
 def decide(scene: Scene, limits: Limits) -> Decision:
@@ -159,14 +240,24 @@ def _why_not_again(scene: Scene, tries: Sequence[LossJob], command: str) -> str:
     return ""
 
 
+def _why_not_now(scene: Scene, guest: Guest) -> str:
+    """Return why an instance is not started after jobs that failed; "" if it is."""
+    uuid = scene.losses[guest.node].uuid
+    tries = [job for job in scene.jobs if (job.uuid, job.instance) == (uuid, guest.name)]
+    command = f"gnt-instance failover --ignore-consistency {guest.name}"
+    return _why_not_again(scene, tries, command)
+
+
+def _running(scene: Scene) -> dict[str, str]:
+    """Return {instance: node} of the restarts that have not ended."""
+    return {job.instance: job.node for job in scene.jobs if job.is_running and job.instance}
+
+
 def _restart(scene: Scene, guests: Sequence[Guest], limits: Limits, found: Decision) -> None:
-    running = {job.instance: job.node for job in scene.jobs if job.is_running and job.instance}
+    running = _running(scene)
     turn = []
     for guest in guests:
-        uuid = scene.losses[guest.node].uuid
-        tries = [job for job in scene.jobs if (job.uuid, job.instance) == (uuid, guest.name)]
-        command = f"gnt-instance failover --ignore-consistency {guest.name}"
-        if why := _why_not_again(scene, tries, command):
+        if why := _why_not_now(scene, guest):
             found.left[guest.name] = why
         else:
             turn.append(guest)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from ganeti.availability.restarts import Guest, priority_of
-from ganeti.jobs.status import FINAL, Status
-from ganeti.maintd.cluster import LiveCluster
+from ganeti.base.ids import JobId
+from ganeti.jobs.status import Status
+from ganeti.maintd.cluster import LiveCluster, events_of
+from ganeti.maintd.incidents import JobFacts
+from ganeti.maintd.losses import LossJob, read_event
 from ganeti.objects.disk_templates import traits_of_all
 from ganeti.objects.fill import fill_beparams
 from ganeti.objects.model import AdminState, Cluster, Disk, Instance
@@ -18,7 +21,31 @@ from ganeti.protocol.wconfd import WConfCalls
 class StrickenCluster(LiveCluster):
     """The cluster of this node as `ganeti.maintd.restarting` sees it."""
 
-    async def guests(self, names: Collection[str], outdated: Collection[str]) -> list[Guest]:
+    async def serial(self) -> int:
+        """As declared."""
+        return (await self._wconfd.ask(WConfCalls.get_serial))[0]
+
+    async def queue(self, uuids: Collection[str]) -> tuple[list[LossJob], set[str]]:
+        """As declared."""
+        rows = await self._luxi.ask(LuxiCalls.query_jobs, None, ["id", "status", "ops"])
+        found: dict[JobId, LossJob] = {}
+        busy: set[str] = set()
+        for number, status, ops in rows:
+            job_id, facts = JobId(int(number)), JobFacts(None if status is None else Status(status))
+            for op in ops or ():
+                name = op.get("instance_name")
+                if name and facts.is_running:
+                    busy.add(str(name))
+                for about in filter(None, map(read_event, events_of(op))):
+                    if about[0] in uuids:
+                        found[job_id] = LossJob(
+                            job_id, *about, name, facts.is_running, facts.is_bad
+                        )
+        return list(found.values()), busy
+
+    async def guests(
+        self, names: Collection[str], outdated: Collection[str], busy: Collection[str]
+    ) -> list[Guest]:
         """As declared."""
         cluster = await self._wconfd.ask(WConfCalls.get_cluster)
         nodes = [node for node in await self._wconfd.ask(WConfCalls.get_nodes) if node is not None]
@@ -36,7 +63,6 @@ class StrickenCluster(LiveCluster):
         disk_uuids = [uuid for instance in wanted for uuid in instance.disks]
         disks = await self._wconfd.ask(WConfCalls.get_disks, disk_uuids) if disk_uuids else []
         by_uuid = {disk.uuid: disk for disk in disks if disk is not None}
-        busy = await self._busy()
         groups = {node.uuid: node.group for node in nodes}
         return [
             _guest(
@@ -52,17 +78,12 @@ class StrickenCluster(LiveCluster):
             if instance.primary_node in groups
         ]
 
-    async def _busy(self) -> set[str]:
-        """Return the instances that unfinished jobs name, whoever submitted them."""
-        rows = await self._luxi.ask(LuxiCalls.query_jobs, None, ["status", "ops"])
-        opcodes = [op for status, ops in rows if Status(status) not in FINAL for op in ops]
-        names = {op.get("instance_name") for op in opcodes}
-        return {str(name) for name in names if name}
-
-    async def free_memory(self) -> dict[str, int]:
+    async def free_memory(self, names: Collection[str]) -> dict[str, int]:
         """As declared."""
+        if not names:
+            return {}  # LUXI takes no names for all
         fields = ["name", "mfree", "offline", "drained", "vm_capable"]
-        rows = await self._luxi.ask(LuxiCalls.query_nodes, [], fields)
+        rows = await self._luxi.ask(LuxiCalls.query_nodes, sorted(names), fields)
         return {
             name: int(mib)
             for name, mib, is_offline, is_drained, is_capable in rows

@@ -4,13 +4,19 @@ A turn reads what etcd has of losses, then the jobs, then the configuration, so 
 seen to have ended has left its mark there.  It acts only while this node holds the master's lease,
 its key in etcd is this node's, and nobody has paused it all.  A daemon that has just started waits
 until a request of the one before it must have been carried out, or was lost.
+
+Each turn asks etcd, and WConfD for the serial number of the configuration.  All else is asked when
+it is time for a look (`ganeti.maintd.losses.Pace`): at once for another loss, or while jobs run,
+and ever later where nothing can be done.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, Protocol
 
 from ganeti.availability.records import (
@@ -32,10 +38,18 @@ from ganeti.clients.async_services import AsyncLuxiClient, AsyncWConfClient
 from ganeti.clients.etcd import Delete, EtcdClient, Snapshot, Unchanged
 from ganeti.daemon.context import DaemonContext
 from ganeti.maintd.acting import SETTLE_S
-from ganeti.maintd.incidents import JobFacts, NodeFacts
-from ganeti.maintd.losses import Decision, LossJob, Scene, decide, event_of, read_event
+from ganeti.maintd.incidents import NodeFacts
+from ganeti.maintd.losses import (
+    Decision,
+    LossJob,
+    Pace,
+    Scene,
+    decide,
+    event_of,
+    next_rest_s,
+    nodes_to_ask,
+)
 from ganeti.maintd.lost_guests import StrickenCluster
-from ganeti.maintd.repairs import Work
 from ganeti.maintd.rounds import Step
 from ganeti.maintd.service import StatusService
 from ganeti.opcodes.instance import OpInstanceFailover
@@ -53,26 +67,29 @@ KNOWN_S: Final = 5.0  # after so long all agents know that a node is offline
 
 
 class Cluster(Protocol):
-    """The cluster as `ganeti.maintd.cluster.LiveCluster` has it; everything raises GenericError."""
+    """The cluster as `ganeti.maintd.lost_guests` has it; everything raises GenericError."""
+
+    async def serial(self) -> int:
+        """Return the serial number of the configuration."""
+
+    async def queue(self, uuids: Collection[str]) -> tuple[list[LossJob], set[str]]:
+        """Return the jobs of these losses, and the instances that unfinished jobs name."""
 
     async def nodes(self) -> Mapping[str, NodeFacts]:
         """Return all nodes by name."""
 
-    async def guests(self, names: Collection[str], outdated: Collection[str]) -> list[Guest]:
+    async def guests(
+        self, names: Collection[str], outdated: Collection[str], busy: Collection[str]
+    ) -> list[Guest]:
         """Return the instances that should run on these nodes.
 
         Args:
             outdated: copies that nobody is to use, as ``NODE/PORT``.
+            busy: instances that jobs act on.
         """
 
-    async def free_memory(self) -> dict[str, int]:
-        """Return MiB on each node that answers and may get instances."""
-
-    async def submitted(self) -> Mapping[str, list[Work]]:
-        """Return the work in the queue by its event."""
-
-    async def jobs(self, job_ids: Collection[JobId]) -> Mapping[JobId, JobFacts]:
-        """Return those of the jobs that are still there."""
+    async def free_memory(self, names: Collection[str]) -> dict[str, int]:
+        """Return MiB on each of these nodes that answers and may get instances."""
 
     async def submit(self, steps: Sequence[Step]) -> list[JobId | str]:
         """Submit jobs; returns ids, or why one was refused."""
@@ -93,11 +110,14 @@ class Restarter:
         self._unsure_s = clock.monotonic()
         self._failed_s: dict[JobId, float] = {}
         self._offline_s: dict[str, float] = {}
-        self._jobs: list[LossJob] = []
+        self._jobs: Sequence[LossJob] = ()
+        self._guests: Sequence[Guest] = ()
+        self._pace = Pace()
 
     def go_on_with(self, etcd: EtcdClient, limits: Limits) -> None:
         """Take up other settings.  It knows the jobs that it submitted, so it waits for none."""
         self._etcd, self._limits = etcd, limits
+        self._pace = Pace()
 
     async def turn(self, *, holds_lease: bool) -> None:
         """Do what is to be done now.
@@ -108,16 +128,44 @@ class Restarter:
         shelf = await self._etcd.read()
         losses = shelf.below(LOSSES, Loss)
         self.losses = {name: loss for name, loss in losses.items() if loss.proof is not None}
-        before, self.decision = self.decision, Decision()
         if not self.losses:
+            self.decision, self._pace = Decision(), Pace()
             return
-        why = self._why_not(shelf, holds_lease=holds_lease)
-        if why:
-            self.decision.waits = dict.fromkeys(self.losses, why)
-        else:
-            self.decision = decide(await self._scene(shelf), self._limits)
-        _log_news(before, self.decision)
-        await self._carry_out(shelf, self.decision)
+        if why := self._why_not(shelf, holds_lease=holds_lease):
+            waits = dict.fromkeys(self.losses, why)
+            self._pace = Pace()
+            self._decided(Decision(waits=waits))
+            return
+        known = self.losses, shelf.below(ACTING, Mastership)
+        others = _boots(shelf), _outdated(shelf), await self._cluster.serial()
+        now_s = clock.monotonic()
+        if self._pace.is_due(known, others, now_s):
+            last, self._pace = self._pace, Pace()  # after an error it begins anew
+            await self._look(shelf, last, Pace(known, others, now_s))
+
+    async def _look(self, shelf: Snapshot, last: Pace, found: Pace) -> None:
+        """Decide, and do what is to be done.
+
+        Args:
+            last: the pace until now.
+            found: the one that begins with this look.
+        """
+        scene, before = await self._scene(shelf), self.decision
+        decision = decide(scene, self._limits)
+        await self._carry_out(shelf, decision)
+        self._decided(decision)
+        is_changing = found.others != last.others
+        rest_s = next_rest_s(last.rest_s, scene, before, decision, is_changing=is_changing)
+        ends_s = [
+            *(when_s + REST_S for when_s in self._failed_s.values()),
+            *(when_s + KNOWN_S for when_s in self._offline_s.values()),
+        ]
+        until_s = min((each for each in ends_s if each >= found.looked_s), default=math.inf)
+        self._pace = replace(found, rest_s=rest_s, until_s=until_s)
+
+    def _decided(self, decision: Decision) -> None:
+        _log_news(self.decision, decision)
+        self.decision = decision
 
     def told(self) -> list[dict[str, object]]:
         """Return what ``/1/status`` says of losses: the fields that events of nodes have."""
@@ -132,7 +180,11 @@ class Restarter:
                 "node-name": name,
                 "action": "restart",
                 "why": self.decision.waits.get(name),
-                "stuck": [f"{guest}: {why}" for guest, why in self.decision.left.items()],
+                "stuck": [
+                    f"{guest.name}: {self.decision.left[guest.name]}"
+                    for guest in self._guests
+                    if guest.node == name and guest.name in self.decision.left
+                ],
             }
             for name, loss in self.losses.items()
         ]
@@ -149,7 +201,7 @@ class Restarter:
 
     async def _scene(self, shelf: Snapshot) -> Scene:
         uuids = {loss.uuid for loss in self.losses.values()}
-        self._jobs = await self._jobs_of(uuids)
+        self._jobs, busy = await self._cluster.queue(uuids)
         now_s = clock.monotonic()
         for job in self._jobs:
             if job.is_bad:
@@ -161,35 +213,20 @@ class Restarter:
                 self._offline_s.setdefault(name, now_s)
             else:
                 self._offline_s.pop(name, None)
-        outdated = [key.removeprefix(OUTDATED) for key in shelf.entries if key.startswith(OUTDATED)]
-        guests = await self._cluster.guests(lost, outdated)
-        free = await self._cluster.free_memory() if guests else {}
-        return Scene(
+        self._guests = await self._cluster.guests(lost, _outdated(shelf), busy)
+        scene = Scene(
             own=self._own,
             losses=self.losses,
             acting=shelf.below(ACTING, Mastership),
-            present={name: each.boot_id for name, each in shelf.below(NODES, Presence).items()},
+            present=_boots(shelf),
             nodes=nodes,
-            guests=guests,
-            free={name: mib for name, mib in free.items() if name not in self.losses},
+            guests=self._guests,
             jobs=self._jobs,
             resting=[job for job, when_s in self._failed_s.items() if now_s < when_s + REST_S],
             settled=[name for name, when_s in self._offline_s.items() if now_s > when_s + KNOWN_S],
         )
-
-    async def _jobs_of(self, uuids: Collection[str]) -> list[LossJob]:
-        found: dict[JobId, tuple[str, str, str | None]] = {}
-        for event, works in (await self._cluster.submitted()).items():
-            about = read_event(event)
-            if about is not None and about[0] in uuids:
-                for job_id, op in works:
-                    found[job_id] = (*about, op.get("instance_name"))
-        facts = await self._cluster.jobs(found)
-        return [
-            LossJob(job_id, *about, is_running=each.is_running, is_bad=each.is_bad)
-            for job_id, about in found.items()
-            for each in [facts.get(job_id, JobFacts(None))]
-        ]
+        asked = nodes_to_ask(scene)
+        return replace(scene, free=await self._cluster.free_memory(asked)) if asked else scene
 
     async def _carry_out(self, shelf: Snapshot, decision: Decision) -> None:
         steps = [
@@ -204,12 +241,14 @@ class Restarter:
             self._unsure_s, sure_s = clock.monotonic(), self._unsure_s
             answers = await self._cluster.submit(steps)
             self._unsure_s = sure_s
-            for step, answer in zip(steps, answers, strict=True):
-                what = step.instance or step.event
-                if isinstance(answer, str):
-                    logger.warning("%s: its job was refused: %s", what, answer)
-                else:
-                    logger.warning("%s: job %s, for %s", what, answer, step.event)
+            decision.is_refused = all(isinstance(answer, str) for answer in answers)
+            names = [*decision.goes_offline, *(each.guest.name for each in decision.restarts)]
+            for name, step, answer in zip(names, steps, answers, strict=True):
+                if not isinstance(answer, str):
+                    logger.warning("%s: job %s, for %s", name, answer, step.event)
+                    continue
+                told = decision.left if step.instance else decision.waits
+                told[name] = f"its job is refused: {answer}"
         for name in decision.over:
             await self._close(shelf, name)
 
@@ -276,6 +315,16 @@ async def _act(
             said = err.message
         service.publish()
         await asyncio.sleep(TURN_S if restarter.losses else IDLE_TURN_S)
+
+
+def _boots(shelf: Snapshot) -> dict[str, str]:
+    """Return {node: boot that etcd has of it}."""
+    return {name: each.boot_id for name, each in shelf.below(NODES, Presence).items()}
+
+
+def _outdated(shelf: Snapshot) -> list[str]:
+    """Return the copies that nobody is to use, as ``NODE/PORT``."""
+    return [key.removeprefix(OUTDATED) for key in shelf.entries if key.startswith(OUTDATED)]
 
 
 def _log_news(before: Decision, after: Decision) -> None:

@@ -12,7 +12,20 @@ from ganeti.availability.records import Loss, Mastership, Proof
 from ganeti.availability.restarts import Guest, Limits
 from ganeti.base.ids import JobId
 from ganeti.maintd.incidents import NodeFacts
-from ganeti.maintd.losses import ATTEMPTS_MAX, LossJob, Scene, decide, event_of, read_event
+from ganeti.maintd.losses import (
+    ATTEMPTS_MAX,
+    LOOK_S_MAX,
+    LOOK_S_SOON,
+    Decision,
+    LossJob,
+    Pace,
+    Scene,
+    decide,
+    event_of,
+    next_rest_s,
+    nodes_to_ask,
+    read_event,
+)
 
 NODES = ("a", "b", "c", "d", "e")
 LOSS = Loss(uuid="boot@7", node="e", boot_id="boot", proof=Proof.WATCHDOG)
@@ -112,6 +125,81 @@ GUESTS = st.lists(
     max_size=30,
     unique_by=lambda each: each.name,
 )
+
+
+def test_memory_is_asked_where_an_instance_may_start_now() -> None:
+    assert nodes_to_ask(scene()) == set()
+    assert nodes_to_ask(scene(guest("i1", nodes=""))) == set()
+    assert nodes_to_ask(scene(guest("i1"), guest("i2", nodes="be"))) == {"a", "b"}
+    assert nodes_to_ask(scene(guest("i1"), offline=False)) == set()
+    assert nodes_to_ask(scene(guest("i1", priority=None))) == set()
+    assert nodes_to_ask(scene(replace(guest("i1"), is_in_work=True))) == set()
+    assert nodes_to_ask(scene(guest("i1"), jobs=[job(1, "i1", is_running=True)])) == set()
+    failed = scene(guest("i1"), jobs=[job(1, "i1", is_bad=True)], resting=[JobId(1)])
+    assert nodes_to_ask(failed) == set()
+    assert nodes_to_ask(replace(failed, resting=[])) == {"a", "b"}
+    acting = {"d": Mastership(node="d", boot_id="d1")}
+    assert nodes_to_ask(scene(guest("i1"), acting=acting)) == set()
+    drained = {**scene().nodes, "a": NodeFacts("a", "a", is_drained=True)}
+    assert nodes_to_ask(scene(guest("i1"), nodes=drained)) == {"b"}
+
+
+@given(guests=GUESTS, is_offline=st.booleans(), data=st.data())
+def test_nothing_is_decided_by_the_memory_of_other_nodes(
+    guests: list[Guest], is_offline: bool, data: st.DataObject
+) -> None:
+    flags = st.fixed_dictionaries({"is_running": st.booleans(), "is_bad": st.booleans()})
+    tried = data.draw(st.lists(st.sampled_from(guests), max_size=5)) if guests else []
+    jobs = [
+        job(number, each.name, **data.draw(flags)) for number, each in enumerate(tried, start=1)
+    ]
+    resting = [each.job_id for each in jobs if data.draw(st.booleans())]
+    whole = scene(*guests, offline=is_offline, jobs=jobs, resting=resting)
+    asked = nodes_to_ask(whole)
+    part = replace(whole, free={name: mib for name, mib in whole.free.items() if name in asked})
+    assert decide(part, Limits()) == decide(whole, Limits())
+
+
+def test_a_look_that_finds_the_same_is_repeated_ever_later() -> None:
+    stuck = scene(guest("i1", nodes=""), settled=["e"])
+    found = decide(stuck, Limits())
+    rests = [next_rest_s(0.0, stuck, Decision(), found, is_changing=False)]
+    for _ in range(7):
+        rests.append(next_rest_s(rests[-1], stuck, found, found, is_changing=False))
+    assert rests == [1, 2, 4, 8, 16, 30, 30, LOOK_S_MAX]
+    assert next_rest_s(30.0, stuck, found, found, is_changing=True) == LOOK_S_SOON
+    assert next_rest_s(30.0, stuck, decide(scene(), Limits()), found, is_changing=False) == 1
+    # Free memory is another each time.
+    full = scene(guest("i1", memory=200))
+    less = replace(full, free=dict.fromkeys("abcd", 99))
+    before, after = decide(full, Limits()), decide(less, Limits())
+    assert before != after
+    assert next_rest_s(30.0, less, before, after, is_changing=False) == LOOK_S_MAX
+    in_work = scene(replace(guest("i1"), is_in_work=True))
+    found = decide(in_work, Limits())
+    assert next_rest_s(30.0, in_work, found, found, is_changing=False) == LOOK_S_SOON
+
+
+def test_while_something_is_done_there_is_no_rest() -> None:
+    starts = scene(guest("i1"))
+    found = decide(starts, Limits())
+    assert next_rest_s(30.0, starts, found, found, is_changing=False) == 0
+    refused = replace(found, is_refused=True)
+    assert next_rest_s(4.0, starts, refused, refused, is_changing=False) == LOOK_S_SOON
+    running = scene(guest("i1"), jobs=[job(1, "i1", is_running=True)])
+    found = decide(running, Limits())
+    assert next_rest_s(30.0, running, found, found, is_changing=False) == 0
+
+
+def test_news_end_a_rest() -> None:
+    pace = Pace("losses", "others", looked_s=100.0, rest_s=30.0)
+    assert not pace.is_due("losses", "others", 129.0)
+    assert pace.is_due("losses", "others", 130.0)
+    assert pace.is_due("another", "others", 100.1)
+    assert not pace.is_due("losses", "changed", 104.0)
+    assert pace.is_due("losses", "changed", 105.0)
+    assert replace(pace, until_s=103.0).is_due("losses", "others", 103.0)
+    assert Pace().is_due("losses", "others", 0.0)
 
 
 @given(guests=GUESTS, chance=st.randoms())
