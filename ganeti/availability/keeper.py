@@ -9,8 +9,8 @@ wants that has to have it condemned by most nodes first, and two majorities shar
 The watchdog runs before etcd is told that there is one; told first, a node whose agent dies in
 between would be believed dead and run on.
 
-A condemnation is in memory only.  An agent that began anew vouches for nobody until each node that
-was condemned before is dead, or has heard from somebody else.
+A condemnation is in memory only.  An agent that began anew vouches for nobody for as long as it
+would have held on to one; `ganeti.availability.proof` tells why that is enough.
 
 Whoever reads in etcd that this boot of the node was proved dead lets the watchdog run out.
 
@@ -66,7 +66,7 @@ class Keeper:
     _void: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._mute_until_s = self.started_s + self.timing.dead_after_s
+        self._mute_until_s = self.started_s + self.timing.held_s
 
     def armed(self, now_s: float) -> None:
         """The watchdog runs from now on; nobody has been told yet."""

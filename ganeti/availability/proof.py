@@ -6,15 +6,29 @@ master either.  Then the master, which has to see most nodes itself, writes down
 *proved* dead
 
 - when its out-of-band helper has switched it off and says that it is off;
-- when its watchdog must have reset it: `Timing.dead_after_s` after most nodes have condemned it, as
-  it cannot have had a good answer since; one that lives on by a lease disk has to be condemned
-  there, too;
+- when its watchdog must have reset it: `Timing.dead_after_s` after most nodes have condemned it,
+  which all did so again and again since, as it cannot have had a good answer in that time; one that
+  lives on by a lease disk has to be condemned there, too;
 - when it has written on the lease disk that it feeds its watchdog no more, and that has run out;
 - when a person says so.
 
 Each step is a transaction in etcd that holds only while this node is the master there and the
 node has not come back.  Without a proof nothing starts.  What is remembered here is lost with the
 process; the next master begins with condemning anew.
+
+The proof by the watchdog, in full.  Let most nodes have condemned a node X since the time C, when
+the last of their answers had come.  To live on X needs most nodes that vouch for it, itself among
+them, so one of these nodes has to be a Y that has condemned it.  Y vouched last before C, in answer
+to a question that X sent earlier still; by that X feeds its watchdog for `lease_s` at most, once
+more up to `watchdog_s` later if it stands still just then, and is reset `watchdog_s` after that.
+All of it, and `margin_s`, is `dead_after_s`, by X's own times if they are longer: that long after C
+X is dead.  (Etcd had forgotten X before it was suspected: no answer of etcd lets it live longer.)
+Y must not vouch again until then.  It holds on to the condemnation for `held_s` at least, and for
+two proofs of X; an agent of Y that began anew has forgotten it, and vouches for nobody for
+`held_s`.  The master lets Y count only while not more than `repeat_s` lies between the times at
+which Y was asked and the answer to the next question, or the proof.  That is half of `held_s`, less
+the margin: so Y was neither out of time nor begun anew and mute no more, even where the times of
+the two differ by half, or Y is mute for `dead_after_s` only, as agents of an earlier version are.
 """
 
 from __future__ import annotations
@@ -129,13 +143,25 @@ class Order:
     hold_s: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Ack:
+    """A node has condemned another one.
+
+    Attributes:
+        since_s: when it had done so first, and did so again and again since.
+        told_s: when it was told to the last time.
+    """
+
+    since_s: float
+    told_s: float
+
+
 @dataclass(slots=True)
 class _Suspect:
     """What is remembered of a suspicion.
 
     Attributes:
-        acks: when the nodes were told that have condemned it.
-        condemned_s: since when they are most of them.
+        acks: of the nodes that have condemned it.
         asked_s: when the helper was last told to switch it off.
         power: its last answer, and what it says beside.
         sentenced_s: since when it is condemned on the disk.
@@ -143,8 +169,7 @@ class _Suspect:
     """
 
     revision: int
-    acks: dict[str, float] = field(default_factory=dict)
-    condemned_s: float | None = None
+    acks: dict[str, _Ack] = field(default_factory=dict)
     asked_s: float | None = None
     power: Power = Power.UNKNOWN
     trouble: str = ""
@@ -187,24 +212,34 @@ class Judge:
             orders += self._about(view, name)
         return orders
 
-    def condemned(self, node: str, revision: int, by: str, sent_s: float, view: View) -> None:
-        """That node has condemned the other one; it was told to at that time."""
+    def condemned(
+        self, node: str, revision: int, by: str, *, told_s: float, heard_s: float
+    ) -> None:
+        """A node has condemned another one.
+
+        Args:
+            by: the node that has done so.
+            told_s: before it was told to.
+            heard_s: when it had answered.
+        """
         suspect = self._suspects.get(node)
         if suspect is None or suspect.revision != revision or by == node:
             return
-        suspect.acks[by] = sent_s
-        # They hold on to it for twice as long as the proof takes from now on.
-        oldest_s = view.now_s - self.timing.dead_after_s
-        fresh = {name for name, told_s in suspect.acks.items() if told_s >= oldest_s}
-        if suspect.condemned_s is None and len(fresh & view.nodes.keys()) >= votes_needed(
-            len(view.nodes)
-        ):
-            suspect.condemned_s = view.now_s
+        known = suspect.acks.get(by)
+        is_kept = known is not None and heard_s <= known.told_s + self.timing.repeat_s
+        since_s = known.since_s if known is not None and is_kept else heard_s
+        suspect.acks[by] = _Ack(since_s, told_s)
 
     def told(self, node: str, power: Power, trouble: str = "") -> None:
         """The helper has answered, or has failed to."""
         if suspect := self._suspects.get(node):
             suspect.power, suspect.trouble = power, trouble
+
+    def _condemning(self, view: View, suspect: _Suspect) -> list[float]:
+        """Return since when nodes have condemned it without a break, the first ones first."""
+        oldest_s = view.now_s - self.timing.repeat_s
+        acks = [ack for name, ack in suspect.acks.items() if name in view.nodes]
+        return sorted(ack.since_s for ack in acks if ack.told_s >= oldest_s)
 
     def _is_alive(self, view: View, name: str) -> bool:
         node = view.nodes[name]
@@ -276,17 +311,18 @@ class Judge:
         guard = node.guard
         if guard is not None and guard.watchdog_s is not None:
             _read_disk(view, node, suspect)
+            condemning, needed = self._condemning(view, suspect), votes_needed(len(view.nodes))
             if suspect.gave_up_s is not None:
                 left_s = suspect.gave_up_s + guard.watchdog_s + self.timing.margin_s - view.now_s
                 if left_s <= 0:
                     return Proof.DISK, []
                 waits.append(f"it gave up, as the lease disk says; it is reset in {left_s:.0f} s")
-            elif suspect.condemned_s is None:
-                waits.append(f"{len(suspect.acks)} nodes have condemned it")
+            elif len(condemning) < needed:
+                waits.append(f"{len(condemning)} nodes have condemned it")
             elif guard.disk and suspect.sentenced_s is None:
                 waits.append("it may live on by the lease disk, where it cannot be condemned")
             else:
-                since_s = max(suspect.condemned_s, suspect.sentenced_s or 0.0)
+                since_s = max(condemning[needed - 1], suspect.sentenced_s or 0.0)
                 left_s = since_s + self._wait_s(node) - view.now_s
                 if left_s <= 0:
                     return Proof.WATCHDOG, []

@@ -70,5 +70,16 @@ class Timing:
 
     @property
     def held_s(self) -> float:
-        """How long a node holds on to a condemnation that nobody repeats."""
+        """How long a node holds on to a condemnation that nobody repeats.
+
+        An agent that has begun anew vouches for nobody for so long, as it may have forgotten one.
+        """
         return 2 * self.dead_after_s
+
+    @property
+    def repeat_s(self) -> float:
+        """How long a node counts that has condemned another one, unless it does so again.
+
+        It is less than the time that anybody holds on, also by shorter times than these.
+        """
+        return self.dead_after_s - self.margin_s

@@ -728,12 +728,12 @@ class Agent:
                 pass
 
     async def _condemn(self, order: Order, view: View) -> None:
-        sent_s = self.hands.now()
+        told_s = self.hands.now()
         loss, guard = view.nodes[order.node].loss, view.nodes[order.node].guard
         if loss is not None and guard is not None and guard.disk:
             self._verdicts[order.node] = Verdict(boot_id=order.boot_id, loss=loss.uuid)
             self._write_to_disk()
-        self.keeper.condemn(order.node, order.boot_id, sent_s, order.hold_s)
+        self.keeper.condemn(order.node, order.boot_id, told_s, order.hold_s)
         others = {n: self.facts.addresses[n] for n in order.to if n != self.own}
         answers = {self.own: True}
         if self.friends is not None:
@@ -745,8 +745,9 @@ class Agent:
                 self.timing.friend_s,
                 hold_s=order.hold_s,
             )
+        heard_s = self.hands.now()
         for name in names_of(answers):
-            self.judge.condemned(order.node, order.revision, name, sent_s, view)
+            self.judge.condemned(order.node, order.revision, name, told_s=told_s, heard_s=heard_s)
 
     async def _switch_off(self, name: str) -> None:
         try:

@@ -566,7 +566,7 @@ def test_of_two_candidates_the_master_says_that_it_goes_on_alone(three: Sequence
 def test_without_etcd_the_nodes_live_and_nobody_is_judged(three: Sequence[Member]) -> None:
     async def play() -> None:
         async with five(three) as world:
-            settled_s = time.monotonic() + TIMING.dead_after_s  # they vouch from then on
+            settled_s = time.monotonic() + TIMING.held_s  # they vouch from then on
             await world.until(lambda: time.monotonic() > settled_s)
             for member in three:
                 member.hang()

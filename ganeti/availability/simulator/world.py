@@ -499,7 +499,9 @@ class World:
             if self.reaches(node.name, name) and not self.nodes[name].agent_stands:
                 keeper = self.nodes[name].keeper
                 keeper.condemn(order.node, order.boot_id, self.now_s, order.hold_s)
-                node.judge.condemned(order.node, order.revision, name, self.now_s, view)
+                node.judge.condemned(
+                    order.node, order.revision, name, told_s=self.now_s, heard_s=self.now_s
+                )
 
     def _prove(self, name: str, loss: Loss, proof: Proof, by: str) -> None:
         proved = Loss(uuid=loss.uuid, node=name, boot_id=loss.boot_id, proof=proof, by=by)
@@ -658,7 +660,7 @@ def make_world(
     lease_disk: str = "",
     witness: str = "",
 ) -> World:
-    """Return a cluster in which everything runs; the first node is the master.
+    """Return a cluster in which everything runs for long; the first node is the master.
 
     Args:
         members: the nodes with a member of etcd; by default the candidates.
@@ -669,7 +671,7 @@ def make_world(
     nodes = {
         name: SimNode(
             name,
-            Keeper(timing, name, f"{name}.1", 0.0),
+            Keeper(timing, name, f"{name}.1", -timing.held_s),
             Judge(timing),
             Claimant(timing),
             follows=names[0],

@@ -72,8 +72,8 @@ def test_most_nodes_of_the_cluster_keep_a_node_alive(friends: set[str], lives: b
 
 def test_who_has_just_started_vouches_for_nobody_but_itself() -> None:
     agent = keeper("a")
-    assert not agent.vouches_for("e", "boot", TIMING.dead_after_s - 0.1)
-    assert agent.vouches_for("e", "boot", TIMING.dead_after_s)
+    assert not agent.vouches_for("e", "boot", TIMING.held_s - 0.1)
+    assert agent.vouches_for("e", "boot", TIMING.held_s)
     assert agent.vouches_for("a", "boot", 0.0)
 
 
@@ -117,6 +117,13 @@ def view(now_s: float, node: NodeView, *, seen: str = "abcd", **more: object) ->
     return View(now_s, "a", nodes, **more)  # type: ignore[arg-type]
 
 
+def condemn(judge: Judge, names: str, first_s: int, last_s: int = 0, *, revision: int = 7) -> None:
+    """These nodes condemn "e" with each beat."""
+    for now_s in range(first_s, max(first_s, last_s) + 1):
+        for name in names:
+            judge.condemned("e", revision, name, told_s=now_s, heard_s=now_s)
+
+
 def acts(judge: Judge, seen: View) -> list[tuple[Act, str]]:
     return [(order.act, order.node) for order in judge.look(seen)]
 
@@ -125,16 +132,17 @@ def test_the_watchdog_proves_it_a_while_after_most_nodes_condemned_it() -> None:
     judge, suspected = Judge(TIMING), NodeView(guard=GUARD, loss=SUSPECTED, revision=7)
     assert acts(judge, view(0, NodeView(guard=GUARD))) == [(Act.SUSPECT, "e")]
     assert acts(judge, view(1, suspected)) == [(Act.CONDEMN, "e")]
-    for name in ("a", "b"):
-        judge.condemned("e", 7, name, 1.0, view(1, suspected))
+    condemn(judge, "ab", 1, 500)
     assert acts(judge, view(500, suspected)) == [(Act.CONDEMN, "e")]  # two of five are not enough
-    judge.condemned("e", 7, "c", 500.0, view(500, suspected))
-    judge.condemned("e", 6, "d", 500.0, view(500, suspected))  # of an earlier suspicion
-    judge.condemned("e", 7, "e", 500.0, view(500, suspected))  # it does not count itself
-    # What the first two were told is forgotten.
+    condemn(judge, "c", 500)
+    condemn(judge, "d", 500, revision=6)  # of an earlier suspicion
+    condemn(judge, "e", 500)  # it does not count itself
+    assert acts(judge, view(501, suspected)) == [(Act.CONDEMN, "e")]
+    assert "its watchdog has reset it in 14 s" in judge.says["e"]
+    # What all were told is forgotten.
     assert acts(judge, view(600, suspected)) == [(Act.CONDEMN, "e")]
-    for name in ("a", "b", "c"):
-        judge.condemned("e", 7, name, 600.0, view(600, suspected))
+    assert "0 nodes have condemned it" in judge.says["e"]
+    condemn(judge, "abc", 600, 610)
     almost_s = 600 + TIMING.dead_after_s - 0.1
     assert acts(judge, view(almost_s, suspected)) == [(Act.CONDEMN, "e")]
     [_, order] = judge.look(view(almost_s + 0.2, suspected))
@@ -146,8 +154,7 @@ def test_the_watchdog_proves_it_by_the_times_of_the_node_itself() -> None:
     guard = Guard(boot_id="boot", watchdog_s=5.0, dead_after_s=slow)
     judge, suspected = Judge(TIMING), NodeView(guard=guard, loss=SUSPECTED, revision=7)
     judge.look(view(0, suspected))
-    for name in ("a", "b", "c"):
-        judge.condemned("e", 7, name, 0.0, view(0, suspected))
+    condemn(judge, "abc", 0, 35)
     assert acts(judge, view(slow - 0.1, suspected)) == [(Act.CONDEMN, "e")]
     assert (Act.PROVE, "e") in acts(judge, view(slow + 0.1, suspected))
 
@@ -163,8 +170,7 @@ def test_a_proof_is_of_one_boot_and_a_node_that_came_back_may_be_lost_again() ->
 def test_a_new_suspicion_begins_anew() -> None:
     judge, first = Judge(TIMING), NodeView(guard=GUARD, loss=SUSPECTED, revision=7)
     judge.look(view(0, first))
-    for name in ("a", "b", "c"):
-        judge.condemned("e", 7, name, 0.0, view(0, first))
+    condemn(judge, "abc", 0, 100)
     again = NodeView(guard=GUARD, loss=SUSPECTED, revision=9)
     assert acts(judge, view(100, again)) == [(Act.CONDEMN, "e")]
 

@@ -183,7 +183,7 @@ def proof(judge: Judge, view: View) -> Proof | None:
 
 def condemned(judge: Judge, now_s: float) -> None:
     for name in ("a", "b", "c"):
-        judge.condemned("e", 7, name, now_s, seen(None, now_s))
+        judge.condemned("e", 7, name, told_s=now_s, heard_s=now_s)
 
 
 LATER_S = TIMING.dead_after_s + 0.1
@@ -193,14 +193,22 @@ def test_the_watchdog_proves_nothing_before_the_disk_condemns_the_node_too() -> 
     judge = Judge(TIMING)
     judge.look(seen(None, 0.0))
     condemned(judge, 0.0)
-    assert proof(judge, seen(None, 500.0)) is None
+    assert proof(judge, seen(None, 1.0)) is None
     assert "cannot be condemned" in judge.says["e"]
+    for now_s in range(10, 540, 10):  # again and again
+        condemned(judge, float(now_s))
     assert proof(judge, seen(on_disk(), 501.0)) is None
     assert proof(judge, seen(on_disk(verdict="boot@5"), 510.0)) is None
     assert proof(judge, seen(on_disk(), 511.0)) is None  # it was taken back
     assert proof(judge, seen(on_disk(verdict="boot@5"), 520.0)) is None
     assert proof(judge, seen(on_disk(verdict="boot@5"), 520.0 + LATER_S - 0.2)) is None
     assert proof(judge, seen(None, 520.0 + LATER_S)) is Proof.WATCHDOG  # it stands there
+    # Condemned once, and not again: the others vouch for it by then.
+    judge = Judge(TIMING)
+    judge.look(seen(None, 0.0))
+    condemned(judge, 0.0)
+    judge.look(seen(on_disk(verdict="boot@5"), 100.0))
+    assert proof(judge, seen(None, 100.0 + LATER_S)) is None
 
 
 @pytest.mark.parametrize(
@@ -230,4 +238,5 @@ def test_a_node_that_does_not_live_by_the_disk_is_proved_dead_as_ever() -> None:
     judge, plain = Judge(TIMING), Guard(boot_id="boot", watchdog_s=5.0)
     judge.look(seen(None, 0.0, plain))
     condemned(judge, 0.0)
+    condemned(judge, 10.0)
     assert proof(judge, seen(None, LATER_S, plain)) is Proof.WATCHDOG
