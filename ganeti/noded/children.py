@@ -23,6 +23,7 @@ import contextlib
 import itertools
 import logging
 import os
+import select
 import signal
 import socket
 import sys
@@ -67,10 +68,15 @@ _SLIM_BYTES_MAX: Final = 1 << 20  # of a request and its answer
 
 @dataclass(frozen=True, slots=True)
 class HelperHandle:
-    """The helper as the daemon knows it."""
+    """The helper as the daemon knows it.
+
+    Attributes:
+        child: a helper that was started by exec; as long as it is kept nobody else collects it.
+    """
 
     pid: int
     control: socket.socket
+    child: process.Child | None = None
 
 
 def start_helper(paths: Paths, hostname: str, kept: Iterable[int]) -> HelperHandle:
@@ -99,7 +105,7 @@ def _start_new_helper() -> HelperHandle:
         lock = "lock" if memory.is_enabled() else "nolock"
         argv = [sys.executable, "-m", helper.__name__, str(theirs.fileno()), lock]
         started = process.spawn(argv, stderr=2, pass_fds=(theirs.fileno(),))
-    return HelperHandle(started.pid, ours)
+    return HelperHandle(started.pid, ours, started)
 
 
 class _Running:
@@ -113,6 +119,7 @@ class _Running:
         self.let_go: asyncio.TimerHandle | None = None  # when it has waited for too long
         self.received = bytearray()
         self.pid: int | None = None
+        self._descriptor: int | None = None  # of the process; None once that is gone
         self.wait_status: int | None = None
         self.was_cut_off = False
         self.has_hung = False
@@ -141,15 +148,39 @@ class _Running:
         if self.let_go is not None:
             self.let_go.cancel()
 
-    def signal_group(self, number: signal.Signals, *, leader_only: bool = False) -> None:
-        """Send a signal to the child, or to it and all of its group, unless it has ended."""
-        if self.pid is None or self.ended.is_set():
-            return
-        if not leader_only:
-            with contextlib.suppress(ProcessLookupError):  # it may not lead a group yet
-                os.killpg(self.pid, number)
+    def take_process(self, pid: int) -> None:
+        """Take note of its process: nobody may tell of its end, and another get its number."""
+        self.pid = pid
+        with contextlib.suppress(OSError):  # it has ended
+            self._descriptor = os.pidfd_open(pid)
+
+    def close(self) -> None:
+        """Let go of it.  May be called again."""
+        self.channel.close()
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def signal_group(self, number: signal.Signals, *, leader_only: bool = False) -> bool:
+        """Send a signal to the child, or to it and all of its group, unless it has ended.
+
+        Returns:
+            Whether it may be there.
+        """
+        if self.pid is None:
+            return True
+        if self._descriptor is None or self.ended.is_set():
+            return False
+        ended = select.poll()
+        ended.register(self._descriptor, select.POLLIN)
+        if ended.poll(0):
+            return False
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, number)
+            if not leader_only:
+                os.killpg(self.pid, number)
+        with contextlib.suppress(ProcessLookupError):  # it may have been no group's leader yet
+            signal.pidfd_send_signal(self._descriptor, number)
+        return True
 
     async def wait_end(self, timeout_s: float) -> bool:
         """Wait until the helper says that the child has ended; returns whether it did."""
@@ -314,7 +345,7 @@ class Children:
         if running in self._kept:
             self._kept.remove(running)
         self._calls.pop(running.number, None)
-        running.channel.close()
+        running.close()
 
     def _let_go(self, running: _Running) -> None:
         """Let a child that waits for a call end; one that hangs is killed."""
@@ -328,8 +359,7 @@ class Children:
             self._let_go(running)
 
     def _end(self, running: _Running) -> None:
-        if running.helper_pid == self._helper.pid:  # else nobody told whether it has ended
-            running.signal_group(signal.SIGKILL, leader_only=True)
+        running.signal_group(signal.SIGKILL, leader_only=True)
         self._forget(running)
 
     async def _converse(self, running: _Running, request: bytes) -> None:
@@ -399,8 +429,8 @@ class Children:
         """End a child, and with it the program that it waits for; returns the answer for it."""
         logger.warning("%s", why)
         for _ in range(_STOP_TRIES):  # one that was just born does not listen yet
-            running.signal_group(signal.SIGTERM, leader_only=True)
-            if await running.wait_end(STOP_GRACE_S / _STOP_TRIES):
+            is_there = running.signal_group(signal.SIGTERM, leader_only=True)
+            if not is_there or await running.wait_end(STOP_GRACE_S / _STOP_TRIES):
                 break
         else:
             running.signal_group(signal.SIGKILL)
@@ -426,7 +456,7 @@ class Children:
         if running is None:
             return  # answered and forgotten
         if running.pid is None:
-            running.pid = report.pid
+            running.take_process(report.pid)
             self._look_at_child_later(report.number, Patience())
         if report.wait_status is not None:
             running.wait_status = report.wait_status

@@ -17,6 +17,7 @@ from ganeti.daemon.partner import LOOK_S, LOOKS_MAX
 from ganeti.noded.child import SPARE_NAME, RequestHead
 from ganeti.noded.children import Children, HelperHandle, start_helper
 from ganeti.protocol.node_calls import NodeCalls
+from ganeti.system import process_facts
 from ganeti.system.process import wait_gone
 
 DEADLINE_S = 60.0
@@ -224,6 +225,48 @@ def test_a_dead_helper_is_replaced_and_its_children_still_answer(handle: HelperH
         assert json.loads(await children.call(DELAY, HEAD, b"[0]", 60.0)) == [True, None]
 
     assert run(handle, use) == []
+
+
+def test_a_child_that_ended_unnoticed_is_sent_no_signal(
+    handle: HelperHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody tells of its end when its helper is dead, and its number may be another's by then."""
+    monkeypatch.setattr("ganeti.noded.children.STOP_GRACE_S", 1.0)
+    signaled: list[tuple[int, bool]] = []
+
+    def watched(send: Callable[[int, int], None]) -> Callable[[int, int], None]:
+        def send_watched(pid: int, number: int) -> None:
+            signaled.append((pid, process_facts.read(pid) is not None))
+            send(pid, number)
+
+        return send_watched
+
+    async def use(children: Children) -> None:
+        call = asyncio.ensure_future(children.call(DELAY, HEAD, b"[3600]", SHORT_S))
+        child = await the_child_of(handle.pid)
+        os.kill(handle.pid, signal.SIGKILL)
+        while children._helper.pid == handle.pid:  # noqa: ASYNC110 - nothing else tells of it
+            await asyncio.sleep(0)
+        monkeypatch.setattr(os, "kill", watched(os.kill))
+        monkeypatch.setattr(os, "killpg", watched(os.killpg))
+        assert "was stopped" in json.loads(await call)[1]
+        await ended(child)
+        assert all(is_there for pid, is_there in signaled if pid == child.pid)
+
+    run(handle, use)
+
+
+def test_many_calls_leave_no_descriptor(handle: HelperHandle) -> None:
+    async def use(children: Children) -> None:
+        before = len(os.listdir("/proc/self/fd"))
+        for _round in range(3):
+            success, _text = json.loads(await children.call(DELAY, HEAD, b"[-1]", 60.0))
+            assert not success
+            children._let_all_go()
+        while len(os.listdir("/proc/self/fd")) > before:  # noqa: ASYNC110 - they are let go later
+            await asyncio.sleep(0.01)
+
+    run(handle, use)
 
 
 def test_a_helper_that_hangs_is_replaced_and_no_call_is_lost(handle: HelperHandle) -> None:

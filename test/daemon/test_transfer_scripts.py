@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import socket
@@ -93,3 +94,71 @@ def test_a_script_that_does_nothing_is_stopped(
         move()
     path = Path(end.env["PID_FILE"])
     assert not path.exists() or process.wait_gone(int(path.read_text()), WAIT_S)
+
+
+def script_that(tmp_path: Path, text: str) -> End:
+    """Return an end whose script leaves a process behind, then does as told."""
+    path = tmp_path / "script"
+    path.write_text(f'#!/bin/sh\nsleep 1000 >&- <&- 2>&- & echo $! > "$PID_FILE"\n{text}\n')
+    path.chmod(0o755)
+    return End(
+        kind="script",
+        path=str(tmp_path / "disk"),
+        argv=[str(path)],
+        env={"PATH": "/usr/bin:/bin", "PID_FILE": str(tmp_path / "pid")},
+        log=str(tmp_path / "log"),
+    )
+
+
+@pytest.fixture
+def killed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The process groups that were sent a signal while nobody owned their number."""
+    found: list[int] = []
+    kill = os.killpg
+
+    def watch(pgid: int, number: int) -> None:
+        if not Path(f"/proc/{pgid}").exists():
+            found.append(pgid)
+        kill(pgid, number)
+
+    monkeypatch.setattr(os, "killpg", watch)
+    return found
+
+
+def test_a_script_that_was_waited_for_is_sent_no_signal(tmp_path: Path, killed: list[int]) -> None:
+    """The sender then waits for an hour, and its number may be that of a guest by the end."""
+    end = script_that(tmp_path, "echo the disk")
+    with contextlib.closing(ends.open_source(end, StreamForm.FRAMES)) as source:
+        assert b"".join(source.pieces()) == b"the disk\n"
+    assert process.wait_gone(pid_of(end), WAIT_S)  # it may use the disk
+    assert killed == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cat > /dev/null; exit 3", "ended with status 3"),
+        ("kill -TERM $$", "ended with status -15"),
+        ("exit 0", "did not read all of its input"),
+    ],
+)
+def test_a_script_that_fails_is_sent_no_signal_after_its_end(
+    tmp_path: Path, killed: list[int], text: str, message: str
+) -> None:
+    end = script_that(tmp_path, text)
+    incoming = io.BytesIO(bytes(4 << 20))
+    with pytest.raises(CommandError, match=message):
+        list(ends.open_sink(end, incoming, StreamForm.FRAMES).run())
+    assert killed == []
+    assert process.wait_gone(pid_of(end), WAIT_S)
+
+
+def test_an_import_script_that_succeeds_may_leave_a_process(
+    tmp_path: Path, killed: list[int]
+) -> None:
+    end = script_that(tmp_path, "cat > /dev/null")
+    list(ends.open_sink(end, io.BytesIO(b"the disk"), StreamForm.FRAMES).run())
+    assert killed == []
+    pid = pid_of(end)
+    os.kill(pid, signal.SIGKILL)
+    assert process.wait_gone(pid, WAIT_S)

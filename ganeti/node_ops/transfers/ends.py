@@ -252,6 +252,7 @@ class _Script:
     def __init__(self, end: End) -> None:
         self._end = end
         self._patience_s = 0
+        self._is_collected = False
 
     def start(self, *, stdin: int | None = None, stdout: int | None = None) -> None:
         """Start it."""
@@ -281,21 +282,32 @@ class _Script:
         signal.alarm(self._patience_s)
 
     def kill(self) -> None:
-        """Stop it with all that it started."""
+        """Stop it with all that it started, unless its end was waited for."""
         self.give_time(0)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._child.pid, signal.SIGKILL)
+        if not self._is_collected:  # else its number may be somebody else's by now
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._child.pid, signal.SIGKILL)
 
-    def finish(self) -> None:
+    def finish(self, *, leaves_nothing: bool = False) -> None:
         """Wait for its end.
+
+        Args:
+            leaves_nothing: all that it started ends, too; so it does in any case if it failed.
 
         Raises:
             CommandError: it failed; with the end of its messages.
         """
         self.give_time(SCRIPT_END_S)
-        status = self._child.wait()
+        # Its number stays that of its group until it is collected.
+        ended = os.waitid(os.P_PID, self._child.pid, os.WEXITED | os.WNOWAIT)
+        assert ended is not None, "only a wait that does not hang finds nothing"
+        has_failed = (ended.si_code, ended.si_status) != (os.CLD_EXITED, 0)
+        if has_failed or leaves_nothing:
+            self.kill()
         self.give_time(0)
-        if status != 0:
+        self._is_collected = True
+        status = self._child.wait()
+        if has_failed:
             raise self.failure(f"ended with status {status}")
 
     def failure(self, what: str) -> CommandError:
@@ -338,7 +350,7 @@ class ScriptSource:
                 break
             self.done_bytes += len(data)
             yield data
-        self._script.finish()
+        self._script.finish(leaves_nothing=True)
 
     def close(self) -> None:
         """Stop the script, if it still runs."""
@@ -393,7 +405,7 @@ class ScriptSink:
                 try:
                     data = data[os.write(writer, data) :]
                 except BrokenPipeError:
-                    self._script.finish()
+                    self._script.finish(leaves_nothing=True)
                     raise self._script.failure("did not read all of its input") from None
             yield
 

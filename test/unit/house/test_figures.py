@@ -71,8 +71,9 @@ CODE_LINES_MAX = {
     # with plain streams of disks, to and from 3.0
     # with processes that outlive their call, which transfers alone use
     "node_ops": 4_600,
-    # with the watch over spare children, and children that are kept for the next look
-    "noded": 900,
+    # with the watch over spare children, children that are kept for the next look, and signals that
+    # reach nobody else
+    "noded": 920,
     # with addresses of IPv6, and directories that guests of kvm mount
     "objects": 2_414,
     "opcodes": 1_029,
