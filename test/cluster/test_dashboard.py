@@ -787,6 +787,67 @@ def test_a_page_that_is_left_asks_no_more(page: Browser) -> None:
     assert page.script("return window.signals.every((each) => each.aborted)")
 
 
+def test_an_answer_from_before_the_sign_in_does_not_pass_for_the_next(page: Browser) -> None:
+    first, second = page.script(
+        """
+        const real = window.fetch, sent = [];
+        let answer;
+        const made = () => new Response('["web1"]', {headers: {ETag: '"e"'}});
+        window.fetch = (path, {headers}) => {
+          sent.push(headers["If-None-Match"] ?? null);
+          return sent.length > 1 ? Promise.resolve(made())
+            : new Promise((done) => { answer = () => done(made()); });
+        };
+        return import("/ui/api.js").then(async ({Api}) => {
+          const api = new Api();
+          const poll = api.changed("/2/instances");
+          api.sign(null);
+          answer();
+          await poll;
+          await api.changed("/2/instances");
+          await api.changed("/2/instances");
+          return sent.slice(1);
+        }).finally(() => { window.fetch = real; });
+        """
+    )
+    assert first is None, "the list is to come whole"
+    assert second == '"e"'
+
+
+def test_a_job_is_asked_for_again_after_an_error(page: Browser) -> None:
+    path, look = "/2/jobs/60", "document.dispatchEvent(new Event('visibilitychange'));"
+    running, ended = (made_up_job(60, status) for status in ("running", "error"))
+    whole = {"opresult": [["OpExecError", ["it burns"]]], "oplog": [[]]}
+    lists = {**many(2, 0), JOBS: [running], path: {**running, **whole, "opresult": [None]}}
+    show(page, lists, "job/60")
+    page.wait_text("main .badge", "running")
+    page.script(
+        f"""
+        const [jobs, path, ended, whole] = arguments;
+        lists[jobs] = [ended];
+        lists[path] = {{...ended, ...whole}};
+        const before = window.fetch;
+        Object.assign(window, {{ isIll: true, listed: 0 }});
+        window.fetch = (asked, options) => {{
+          window.listed += asked === jobs;
+          if (asked !== path || !window.isIll) return before(asked, options);
+          return Promise.resolve(new Response("{{}}", {{status: 502}}));
+        }};
+        {look}
+        """,
+        JOBS,
+        path,
+        ended,
+        whole,
+    )
+    page.wait_text("main .empty", "answers with status 502")
+    page.script(look)
+    page.wait(lambda: page.script("return window.listed") > 1, "the list is taken")
+    page.script(f"window.isIll = false; {look}")
+    page.wait_text("main .ops", "it burns")
+    page.wait_text("main .badge", "error")
+
+
 def test_a_page_whose_parts_do_not_all_come_is_loaded_again(page: Browser) -> None:
     def tell(command: str, **params: object) -> None:
         page.call("POST", "/goog/cdp/execute", {"cmd": f"Network.{command}", "params": params})

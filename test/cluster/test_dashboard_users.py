@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fakes.browser import Browser
-from fakes.dashboard import confirm, field, record_notes, sign_in, submit, wait_for_note
+from fakes.dashboard import confirm, field, many, record_notes, show, sign_in, submit, wait_for_note
 from fakes.rapi import RapiClient
 from fakes.virtual_cluster import TestCluster
 from fakes.waiting import wait_until
@@ -136,3 +136,17 @@ def test_who_came_with_a_token_makes_none(rapi: RapiClient, page: Browser) -> No
     assert page.count("main .head button") == 0
     assert page.count("[aria-label^='Change the ']") == 0
     assert rapi.ask("DELETE", f"/2/user/tokens/{token.partition('.')[0]}").status == 200
+
+
+def test_a_change_that_no_job_tells_the_others_is_a_warning(page: Browser) -> None:
+    ann = {"name": "ann", "rights": [], "roles": [], "password": "none", "tokens": []}
+    role = {"name": "dbs", "grants": []}
+    users = {"users": [ann], "roles": [role]}
+    show(
+        page, {**many(2, 0), "/2/users": users, "/2/users/ann": None, "/2/roles/dbs": None}, "users"
+    )
+    record_notes(page)
+    for what in ("user ann", "role dbs"):
+        confirm(page, f"[aria-label='Remove the {what}']")
+        wait_for_note(page, f"Remove the {what}: done, but no job could be submitted")
+    assert page.count("#notes .green") == 0

@@ -35,7 +35,7 @@ export class Api {
 
   sign(authorization) {
     this.authorization = authorization;
-    this.tags.clear();
+    this.tags = new Map(); // an answer under way puts its tag into the one before
     if (authorization) sessionStorage.setItem(KEPT, authorization);
     else sessionStorage.removeItem(KEPT);
   }
@@ -67,15 +67,16 @@ export class Api {
 
   // Answers undefined if nothing changed since the last time.
   async changed(path) {
-    const tag = this.tags.get(path);
+    const { tags } = this;
+    const tag = tags.get(path);
     const response = await this.#send("GET", path, { headers: tag ? { "If-None-Match": tag } : {} });
     if (response.status === 304) return undefined;
     if (!response.ok) {
-      this.tags.delete(path);
+      tags.delete(path);
       throw await this.#problem(response);
     }
     const found = await response.json();
-    this.tags.set(path, response.headers.get("ETag"));
+    tags.set(path, response.headers.get("ETag"));
     return found;
   }
 

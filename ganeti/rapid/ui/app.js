@@ -241,12 +241,15 @@ class App {
 
   // Acting.
 
-  async act({ word, title, text, method, path, choices, bodyOf }) {
+  // Where a job tells the other nodes, none at all is a warning.
+  async act({ word, title, text, method, path, choices, bodyOf, isTold }) {
     const chosen = await confirmed({ title, text, word, choices });
     if (chosen === null) return;
     try {
       const answer = await this.api.ask(method, path, { body: bodyOf?.(chosen) });
-      if (answer === null) {
+      if (answer === null && isTold) {
+        this.warnUntold(title.replace("?", ""));
+      } else if (answer === null) {
         note("green", `${title.replace("?", ":")} done.`);
       } else if (typeof answer !== "number") {
         note(answer[0] ? "green" : "red", answer[1]);
@@ -262,6 +265,10 @@ class App {
       }
     }
     await this.refresh();
+  }
+
+  warnUntold(title) {
+    note("red", `${title}: done, but no job could be submitted that tells the other nodes.`);
   }
 
   tell(tone, ...content) {

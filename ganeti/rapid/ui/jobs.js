@@ -169,7 +169,7 @@ export class JobView {
   update(app) {
     const row = app.jobs.find((job) => job.id === this.id);
     const isAlone = !row || app.follower.isRefused; // nobody else tells how it goes on
-    if (!this.job || (row && row.status !== this.job.status) || (isOpen(this.job) && isAlone)) this.#load(app);
+    if (!this.job || this.problem || (row && row.status !== this.job.status) || (isOpen(this.job) && isAlone)) this.#load(app);
     if (row && this.job) this.job = { ...this.job, ...row };
     if (this.job && isOpen(this.job)) app.follower.follow(this.id);
     this.#draw(app);
@@ -193,6 +193,7 @@ export class JobView {
     const { job } = this;
     if (this.problem || !job?.status) {
       this.body.replaceChildren(el("p", { class: "empty" }, this.problem || "Asking …"));
+      this.signature = null;
       return;
     }
     const signature = JSON.stringify([job.status, job.opstatus, job.opresult, job.end_ts, app.mayWrite]);

@@ -99,7 +99,7 @@ export class OperationPanel {
       const id = await app.api.ask(operation.method, request.path, { body: request.body });
       if (isRehearsal) await this.#rehearsal(id);
       else {
-        if (id === null) app.tell("red", operation.title, ": done, but no job could be submitted that tells the other nodes.");
+        if (id === null) app.warnUntold(operation.title);
         else app.watch(id, operation.title);
         if (request.also) app.watch(await app.api.ask(request.also.method, request.also.path), operation.title);
         if (operation.follow) location.hash = `#/job/${id}`;

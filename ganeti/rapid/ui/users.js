@@ -21,7 +21,7 @@ const removing = (app, what, path, text) => el("button", {
   type: "button",
   "aria-label": `Remove the ${what}`,
   "data-focus": path,
-  click: () => app.act({ word: "Remove it", method: "DELETE", path, title: `Remove the ${what}?`, text }),
+  click: () => app.act({ word: "Remove it", method: "DELETE", path, title: `Remove the ${what}?`, text, isTold: true }),
 }, "Remove");
 
 const removal = (app, token, path) => removing(app, `token ${token.id}`, path, "Whatever signs in with it is refused from then on.");
