@@ -10,8 +10,9 @@ Source: opcodes.json, "json_form" and "depends_element"; luxi.json, "SubmitJob";
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, TypeGuard
 
 import msgspec
 
@@ -23,6 +24,9 @@ from ganeti.jobs.record import PRIORITY_DEFAULT, QueuedJob, QueuedOp, Timestamp
 from ganeti.jobs.status import FINAL, Status
 from ganeti.opcodes.registry import decode_opcode, encode_opcode, redact
 from ganeti.opcodes.summary import reason_source
+
+_JOB_ID: Final = re.compile("[0-9]{1,18}")
+_JOB_NUMBER_MAX: Final = 2**62
 
 
 class Dependency(msgspec.Struct, frozen=True):
@@ -42,15 +46,23 @@ class Dependency(msgspec.Struct, frozen=True):
 def _parse_element(element: object) -> tuple[int, frozenset[Status]]:
     match element:
         case [job, [*names]]:
-            number = int(job) if isinstance(job, str) and job.isdecimal() else job
-            if isinstance(number, int) and not isinstance(number, bool):
+            number = int(job) if isinstance(job, str) and _JOB_ID.fullmatch(job) else job
+            if _is_job_number(number):
                 try:
                     accepted = frozenset(Status(str(name)) for name in names)
                 except ValueError as err:
-                    raise OpPrereqError(f"dependency {element!r}: {err}") from err
+                    raise OpPrereqError(f"dependency {element!r:.200}: {err!s:.200}") from err
                 if accepted <= FINAL:
                     return number, accepted or frozenset({Status.SUCCESS})
-    raise OpPrereqError(f"{element!r} is not a dependency: [job id, [final statuses]] is needed")
+    raise OpPrereqError(
+        f"{element!r:.200} is not a dependency: [job id, [final statuses]] is needed"
+    )
+
+
+def _is_job_number(value: object) -> TypeGuard[int]:
+    if not isinstance(value, int) or isinstance(value, bool):
+        return False
+    return -_JOB_NUMBER_MAX <= value <= _JOB_NUMBER_MAX
 
 
 def resolve_relative(

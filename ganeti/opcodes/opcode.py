@@ -32,7 +32,7 @@ class FinalStatus(StrEnum):
     SUCCESS = "success"
 
 
-JobReference: TypeAlias = int | Annotated[str, Meta(pattern=r"\A\d+\Z")]
+JobReference: TypeAlias = int | Annotated[str, Meta(pattern=r"\A[0-9]{1,18}\Z")]
 """A job id; negative counts back within one submission (-1 is the job before this one)."""
 
 Dependency: TypeAlias = tuple[JobReference, list[FinalStatus]]

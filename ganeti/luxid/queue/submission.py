@@ -179,18 +179,8 @@ class Submissions:
         checked = [_checked(jobs, position) async for position in _in_turns(range(len(jobs)))]
         if self.is_drained and not even_if_drained:
             return [GenericError(QUEUE_DRAINED)] * len(jobs)
-        made: list[KnownJob | GenericError] = []
-        earlier: list[JobId | None] = []
-        async for submission in _in_turns(checked):
-            try:
-                known = self._make(submission, earlier)
-            except GenericError as err:
-                made.append(err)
-                earlier.append(None)
-            else:
-                made.append(known)
-                earlier.append(known.job.id)
-        if any(earlier):
+        made = await self._make_all(checked)
+        if any(isinstance(each, KnownJob) for each in made):
             self._store.spread_serial_soon()
         if len(made) == 1 and isinstance(alone := made[0], KnownJob):
             return [await self._take_in(alone)]
@@ -203,6 +193,27 @@ class Submissions:
     def pass_over(self, job_id: int) -> None:
         """Give new jobs higher ids than this one."""
         self.last_id = max(self.last_id, job_id)
+
+    async def _make_all(self, checked: Sequence[Submission]) -> list[KnownJob | GenericError]:
+        """Give valid jobs their numbers, as `_make`; all of them, or there is an error of ours."""
+        made: list[KnownJob | GenericError] = []
+        earlier: list[JobId | None] = []
+        try:
+            async for submission in _in_turns(checked):
+                try:
+                    known = self._make(submission, earlier)
+                except GenericError as err:
+                    made.append(err)
+                    earlier.append(None)
+                else:
+                    made.append(known)
+                    earlier.append(known.job.id)
+        except BaseException:
+            for job_id in filter(None, earlier):  # or they would count as jobs for ever
+                self._unsaved.discard(job_id)
+                self._starter.tell(Ended(job_id, Status.ERROR))
+            raise
+        return made
 
     def _make(self, submission: Submission, earlier: Sequence[JobId | None]) -> KnownJob:
         """Give a valid job a number, if queue, filters and the jobs it depends on allow."""
@@ -243,6 +254,11 @@ class Submissions:
         except JobQueueError as err:
             self._withdraw(known, err)
             return err
+        except Exception as err:
+            logger.exception("Internal error when job %s is made durable", known.job.id)
+            refusal = JobQueueError(f"internal error: {type(err).__name__}: {err}")
+            self._withdraw(known, refusal)
+            return refusal
         finally:
             self._unsaved.discard(known.job.id)
         self._known_jobs.take_in(known)

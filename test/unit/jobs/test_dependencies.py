@@ -25,10 +25,20 @@ def test_two_opcodes_that_name_the_same_job_narrow_what_is_good_enough() -> None
     assert found.accepted == {Status.ERROR}
 
 
-@pytest.mark.parametrize("element", [3, [3], ["x", []], [True, []], [3, ["running"]], [3, ["?"]]])
+@pytest.mark.parametrize(
+    "element",
+    [
+        *(3, [3], ["x", []], [True, []], [3, ["running"]], [3, ["?"]]),
+        *(["9" * 5000, []], ["9" * 19, []], ["\N{ARABIC-INDIC DIGIT THREE}", []]),
+        *([2**62 + 1, []], [10**300, []], [3, ["x" * 5000]]),
+    ],
+)
 def test_malformed_dependencies_are_refused(element: object) -> None:
-    with pytest.raises(OpPrereqError):
+    with pytest.raises(OpPrereqError) as caught:
         dependencies_of(job_with([element]))
+    assert len(str(caught.value)) < 500
+    with pytest.raises(OpPrereqError):
+        resolve_relative([{"depends": [element]}], [])
 
 
 @pytest.mark.shows("backend/jobs/depends-submitted")

@@ -141,6 +141,8 @@ def test_every_form_of_a_device_change(
         ({"priority": 3}, "parameter 'priority': expected one of -10, 0, 10, got 3"),
         ({"source_shutdown_timeout": -1}, "expected integer >= 0, got -1"),
         ({"depends": [["x", []]]}, "parameter 'depends[0][0]': expected"),
+        ({"depends": [["9" * 5000, []]]}, "parameter 'depends[0][0]': expected"),
+        ({"depends": [["\N{ARABIC-INDIC DIGIT THREE}", []]]}, "'depends[0][0]': expected"),
         ({"hypervisor": "x" * 5000}, "xxx..."),
     ],
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ganeti.base.errors import JobQueueError
+from ganeti.base.errors import JobQueueError, OpPrereqError
 from ganeti.base.ids import JobId
 from ganeti.jobs import changes
 from ganeti.jobs.record import QueuedJob
@@ -169,6 +170,76 @@ def test_what_depends_on_a_refused_job_hears_of_it_even_if_it_cannot_be_taken_ba
         return door
 
     assert Ended(JobId(2), Status.ERROR) in asyncio.run(submit()).scheduler.events
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, 10**300, "0" * 19])
+def test_a_job_that_cannot_be_made_leaves_no_trace(number: object) -> None:
+    async def submit() -> None:
+        async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+            door = Door(group)
+            for each in range(2, 10):
+                door.store.may_save(each).set()
+            with contextlib.suppress(OpPrereqError):  # or some of the jobs are accepted
+                await door.intake.submit([[delay()], [delay(depends=[[number, []]])]])
+            assert not door.intake._unsaved
+            (accepted,) = await door.intake.submit([[delay()]])
+            assert isinstance(accepted, int)
+
+    asyncio.run(submit())
+
+
+def test_an_error_of_ours_closes_no_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submission, "QUEUE_LENGTH_MAX", 4)
+    calls = 0
+
+    def limits_of(_job: QueuedJob) -> tuple[()]:
+        nonlocal calls
+        calls += 1
+        if calls <= 10 and calls % 2 == 0:
+            raise ZeroDivisionError
+        return ()
+
+    monkeypatch.setattr(submission, "limits_of", limits_of)
+
+    async def submit() -> Door:
+        async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+            door = Door(group)
+            for _round in range(5):
+                with pytest.raises(ZeroDivisionError):
+                    await door.intake.submit([[delay()], [delay()]])
+            for each in range(2, 10):
+                door.store.may_save(each).set()
+            assert await door.intake.submit([[delay()], [delay()]]) == [7, 8]
+        return door
+
+    door = asyncio.run(submit())
+    assert Ended(JobId(2), Status.ERROR) in door.scheduler.events
+    assert not door.intake._unsaved
+
+
+def test_an_error_of_ours_while_one_of_several_is_saved_is_an_answer() -> None:
+    async def submit() -> Door:
+        async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+            door = Door(group)
+            save = door.store.save_new
+
+            async def fail(job: QueuedJob, last_id: int) -> None:
+                if job.id == 2:
+                    raise ZeroDivisionError
+                await save(job, last_id)
+
+            door.store.save_new = fail  # type: ignore[method-assign]
+            door.store.may_save(3).set()
+            refused, accepted = await door.intake.submit([[delay()], [delay()]])
+            assert isinstance(refused, JobQueueError)
+            assert "internal error" in refused.message
+            assert accepted == 3
+        return door
+
+    door = asyncio.run(submit())
+    assert [job.id for job in door.store.ended] == [2]
+    assert door.scheduler.added() == {3: {}}
+    assert Ended(JobId(2), Status.ERROR) in door.scheduler.events
 
 
 def test_a_job_canceled_at_the_door_does_not_enter() -> None:
