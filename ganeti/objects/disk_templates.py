@@ -429,6 +429,20 @@ def volume_of_kept(path: str) -> str:
     return path.partition(KEPT)[0]
 
 
+# With a number at its end in earlier versions, and a UUID that was not the disk's.
+_EXPORT_SNAPSHOT: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.snap[0-9]*")
+
+
+def export_snapshot(uuid: str) -> str:
+    """Return the name of the snapshot of a disk that an export reads: there is one at a time."""
+    return f"{uuid}.snap"
+
+
+def is_export_snapshot(name: str) -> bool:
+    """Tell whether a snapshot was made for an export, by its name."""
+    return _EXPORT_SNAPSHOT.fullmatch(name) is not None
+
+
 class DiskMode(StrEnum):
     """Whether the instance may write."""
 

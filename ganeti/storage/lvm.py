@@ -16,7 +16,13 @@ from contextlib import contextmanager, suppress
 from typing import Final, TypeVar, cast
 
 from ganeti.base.errors import BlockDeviceError, GenericError, LockError, StorageError, failing_as
-from ganeti.objects.disk_templates import KEPT, STRIPE_SIZE, LocalDiskStatus, thin_pool_of
+from ganeti.objects.disk_templates import (
+    KEPT,
+    STRIPE_SIZE,
+    LocalDiskStatus,
+    is_export_snapshot,
+    thin_pool_of,
+)
 from ganeti.protocol.node_rpc_values import KeptSnapshot
 from ganeti.storage import lvm_placement, lvm_reports
 from ganeti.storage.data import wipe
@@ -210,13 +216,13 @@ class PlainVolume(Volume):
         """
         with _failing(f"cannot remove {self._what}"):
             volumes = lvm_reports.logical_volumes()
-            kept = self._kept_among(volumes)
+            own = [*self._kept_among(volumes), *self._left_among(volumes)]
             found = _at(volumes, self.path)
             if found is not None:
-                _check_no_snapshots(found, [each for each in volumes if each not in kept])
+                _check_no_snapshots(found, [each for each in volumes if each not in own])
                 if found.is_open:
                     _check_not_held(found)
-            for each in (*kept, *([] if found is None else [found])):
+            for each in (*own, *([] if found is None else [found])):
                 self._change("remove", "lvremove", "--force", each.path)
 
     def find(self) -> BlockDevStatus | None:
@@ -283,7 +289,13 @@ class PlainVolume(Volume):
 
     def _check_can_grow(self) -> None:
         """Refuse a volume with snapshots, which LVM does not enlarge while it is active."""
-        kept = [name for name, _time in self.snapshots()]
+        volumes = lvm_reports.logical_volumes()
+        if left := self._left_among(volumes):
+            raise StorageError(
+                f"an export that was killed has left the snapshot {left[0].path} of it, with which"
+                f" LVM does not enlarge it; remove it first with 'lvremove {left[0].path}'"
+            )
+        kept = [name for name, _time in self.snapshots_among(volumes)]
         if kept:
             raise StorageError(
                 f"it has the snapshot(s) {', '.join(kept)}, so LVM does not enlarge it; remove them"
@@ -321,12 +333,17 @@ class PlainVolume(Volume):
             wipe(self.device, offset, count)
 
     def snapshot(self, name: str, size_mib: int) -> list[object]:
-        """Take a snapshot, with room for as many changes as there is, up to the whole size."""
+        """Take a snapshot, with room for as many changes as there is, up to the whole size.
+
+        One for an export takes the place of those that exports have left.
+        """
         logical_id: list[object] = [self._group, name]
         self._parts(logical_id)
         path = f"{self._group}/{name}"
         with _failing(f"cannot take a snapshot of {self._what}"), self._allocation():
             found = self._existing()
+            if is_export_snapshot(name):
+                self._remove_left()
             _check_free(lvm_reports.logical_volumes(), path)
             if found.pool:
                 _make(path, "--setactivationskip=n", "--snapshot", self.path)
@@ -335,6 +352,17 @@ class PlainVolume(Volume):
                 _make(path, f"--size={room_mib}m", "--snapshot", self.path)
             flush_group(self._group)
         return logical_id
+
+    def _left_among(self, volumes: Iterable[LogicalVolume]) -> list[LogicalVolume]:
+        """Return the snapshots of the volume that were taken for exports."""
+        place = (self._group, self._name)
+        return [v for v in volumes if (v.group, v.origin) == place and is_export_snapshot(v.name)]
+
+    def _remove_left(self) -> None:
+        for each in self._left_among(lvm_reports.logical_volumes()):
+            if each.is_open:
+                _check_not_held(each)
+            self._change("remove a snapshot of", "lvremove", "--force", each.path)
 
     # Snapshots that the volume keeps: volumes beside it, tagged with their time.
 

@@ -82,6 +82,7 @@ class FakeNode(Paths):
         self.directories: set[str] = set()
         self.records: dict[str, set[str]] = {}  # instance -> points since which writes are known
         self.snapshots: dict[str, dict[str, str]] = {}  # instance -> disk's UUID -> its path
+        self.origins: dict[str, str] = {}  # snapshot of a volume -> that volume
         self.files: dict[str, object] = {}
         self.guests: dict[str, Any] = {}  # by name: what they may be told
         self.sides: dict[int, Side] = {}  # by minor
@@ -197,6 +198,8 @@ class _MemoryVolume(Volume):
 
     def remove(self) -> None:
         self._check_closed()
+        self._remove_left()
+        self._node.origins.pop(self._name, None)
         self._place.discard(self._name)
         self._node.data.pop(self._name, None)
         self._node.metadata.pop(self._name, None)
@@ -242,6 +245,21 @@ class _MemoryVolume(Volume):
             self._node.sizes[self._name] = size_mib
         if is_broken:
             self._node.broken.add(self._name)
+
+    def snapshot(self, name: str, size_mib: int) -> list[object]:
+        self._check()
+        self._remove_left()
+        group = self._name.partition("/")[0]
+        self._place.add(path := f"{group}/{name}")
+        self._node.data[path] = self._node.data[self._name]
+        self._node.origins[path] = self._name
+        return [group, name]
+
+    def _remove_left(self) -> None:
+        for path in [path for path, each in self._node.origins.items() if each == self._name]:
+            del self._node.origins[path]
+            self._place.discard(path)
+            self._node.data.pop(path, None)
 
     def wipe(self, offset_mib: int, size_mib: int) -> None:
         self._check()

@@ -13,8 +13,8 @@ With --incremental the directory becomes the next point of a chain instead (`cha
 
 Any failure leaves the instance as it was and an earlier export untouched.  A job that is killed
 leaves the instance shut down, which its status shows, or running with snapshots, which the next
-export, migration or change of its disks drops; and a directory beside the export that the next
-export of the instance removes.
+export, migration or change of its disks drops; and snapshots of its volumes, and a directory beside
+the export, which the next export of the instance removes.
 
 To another cluster:
 
@@ -243,6 +243,7 @@ class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
             clear = partial(self._clear, plan)
             clear()
             undo.push(f"remove the incomplete export of {name!r}", clear)
+            volume_snapshots.remove_left(self.context, plan.view)
             if plan.goes_on:
                 recorded = self._take_snapshots(plan, undo)
             elif plan.was_running:

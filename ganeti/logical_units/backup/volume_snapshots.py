@@ -1,6 +1,7 @@
 """Snapshots of an instance's volumes for an export: it is down only while they are taken.
 
-The snapshots lie beside the volumes, with names of their own.
+The snapshots lie beside the volumes, each with the name of its disk.  A job that is killed leaves
+them: the next export removes them, and nodes do with the disk.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from ganeti.base.errors import OpExecError
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.logical_units.undo import Undo
+from ganeti.objects.disk_templates import export_snapshot
+from ganeti.objects.model import Disk
 from ganeti.protocol.node_calls import NodeCalls
 
 
@@ -30,7 +33,7 @@ def take(context: JobContext, view: InstanceView, undo: Undo) -> InstanceView | 
     taken = view
     try:
         for index, disk in enumerate(view.disks):
-            name = f"{context.new_uuid()}.snap{index}"
+            name = export_snapshot(disk.uuid)
             nodes = context.nodes.on(
                 view.primary, f"take a snapshot of disk {index} of instance {view.name!r}"
             )
@@ -45,6 +48,25 @@ def take(context: JobContext, view: InstanceView, undo: Undo) -> InstanceView | 
         drop(context, view, taken)
         return None
     return taken
+
+
+def remove_left(context: JobContext, view: InstanceView) -> None:
+    """Remove the snapshots that a killed job has left; a failure is told."""
+    if not can_be_taken(view):
+        return
+    for index, disk in enumerate(view.disks):
+        copy = structs.replace(disk, logical_id=_id_of_snapshot(disk))
+        wire = view.disk_wire(copy, view.primary)
+        found = context.nodes.call_one(NodeCalls.blockdev_find, view.primary, wire)
+        if found.error is None and found.payload is not None:
+            doing = f"remove the snapshot that an export has left of disk {index}"
+            context.attempt(doing, NodeCalls.blockdev_remove, view.primary, wire)
+
+
+def _id_of_snapshot(disk: Disk) -> list[object]:
+    """Return what `blockdev_snapshot` answers."""
+    (first, last), name = disk.logical_id, export_snapshot(disk.uuid)
+    return [first, name if disk.traits.is_lvm else f"{last}@{name}"]
 
 
 def _remove(context: JobContext, taken: InstanceView, index: int, what: str) -> None:

@@ -24,7 +24,7 @@ from typing import Final
 import msgspec
 
 from ganeti.base.errors import BlockDeviceError, GenericError, StorageError, failing_as
-from ganeti.objects.disk_templates import DiskAccess, DiskTemplate
+from ganeti.objects.disk_templates import DiskAccess, DiskTemplate, is_export_snapshot
 from ganeti.protocol.node_rpc_values import KeptSnapshot
 from ganeti.storage.data import wipe
 from ganeti.storage.interface import (
@@ -416,13 +416,21 @@ class RbdVolume(Volume):
         self.name = new_name
 
     def snapshot(self, name: str, size_mib: int) -> list[object]:
-        """Take a snapshot of that name, which is a disk that nobody can write to."""
+        """Take a snapshot of that name, which is a disk that nobody can write to.
+
+        One for an export takes the place of the one that an export has left.
+        """
         doing, snapshot = (
             f"take snapshot {name} of image {self.spec}",
             f"{self.name}{_SNAPSHOT}{name}",
         )
         if not name or "/" in name or _SNAPSHOT in snapshot.replace(_SNAPSHOT, "", 1):
             raise BlockDeviceError(f"cannot {doing}")
+        if is_export_snapshot(name):
+            left = copy.copy(self)
+            left.name = snapshot
+            left.shutdown()  # it was mapped when it was read
+            left.remove()
         self.pool.run(doing, "snap", "create", f"{self.pool.name}/{snapshot}")
         return [str(DiskTemplate.RBD), snapshot]
 

@@ -69,6 +69,21 @@ def test_a_stopped_instance_needs_no_snapshots(running: FakeCluster) -> None:
     assert running.rpc.called("export_note") == [("node3", [f"{NAME}+new", "stopped", "", 0])]
 
 
+def test_an_instance_on_volumes_is_down_only_while_snapshots_are_taken(pairs: FakeCluster) -> None:
+    pairs.add_instance(disk_template="plain")
+    assert export(pairs) == (True, [True])
+    [uuid] = pairs.config.instance(NAME)["disks"]
+    names = pairs.rpc.names()
+    order = ("instance_shutdown", "blockdev_snapshot", "instance_start", "export_start")
+    order += ("blockdev_remove", "finalize_export")
+    assert [names.index(name) for name in order] == sorted(names.index(name) for name in order)
+    [(_, [wire, name, _size])] = pairs.rpc.called("blockdev_snapshot")
+    assert (wire["uuid"], name) == (uuid, f"{uuid}.snap"), "there is one at a time"
+    [(_, args)] = pairs.rpc.called("export_start")
+    assert args[5][1][0]["logical_id"] == ["xenvg", name]
+    assert len(pairs.rpc.node("node1").disks) == 1
+
+
 def test_a_hypervisor_without_snapshots_is_told_before_anything_is_done(
     running: FakeCluster,
 ) -> None:

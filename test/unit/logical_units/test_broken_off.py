@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from fakes.cuts import CUTS_MAX, NotCut, cut_off, every_cancel, every_kill, state_of
 from fakes.fake_cluster import FakeCluster, uuid_of
+from fakes.pairs import pair_cluster
 
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
 from ganeti.node_ops.disks.chains import points_of
@@ -82,7 +83,10 @@ class Job:
         """Return a cluster on which the job can be run."""
         (root / "etc").mkdir(exist_ok=True)
         (root / "etc/hosts").write_text("192.0.2.1 node1.example.com node1\n")
-        cluster = FakeCluster(str(root), prealloc_wipe_disks=self.wipes)
+        if self.made == VOLUMES:
+            cluster = pair_cluster(str(root), 3)
+        else:
+            cluster = FakeCluster(str(root), prealloc_wipe_disks=self.wipes)
         for number in (1, 2, 3):
             node = cluster.rpc.node(f"node{number}")
             if self.params.get("mode") == "import":
@@ -113,12 +117,14 @@ def fill(cluster: FakeCluster) -> None:
 
 
 SHARED = {"disk_template": "sharedfile"}
+VOLUMES = {"disk_template": "plain"}
 TARGET = {"target_node": "node2"}
 
 JOBS = {
     "create": Job("OP_INSTANCE_CREATE", CREATION, made=None, wipes=True),
     "import": Job("OP_INSTANCE_CREATE", IMPORT),
     "export": Job("OP_BACKUP_EXPORT", {"target_node": "node3"}),
+    "export of volumes": Job("OP_BACKUP_EXPORT", {"target_node": "node3"}, VOLUMES),
     "live export": Job("OP_BACKUP_EXPORT", {"target_node": "node3", "shutdown": False}),
     "incremental export": Job(
         "OP_BACKUP_EXPORT",
@@ -150,7 +156,9 @@ JOBS = {
 # How jobs that are heavy on disks take the resource locks of their nodes; others take none.
 RESOURCES = dict.fromkeys(
     ("create", "import", "move", "convert", "recreate disks", "grow"), "exclusive"
-) | dict.fromkeys(("export", "live export", "incremental export", "migrate"), "shared")
+) | dict.fromkeys(
+    ("export", "export of volumes", "live export", "incremental export", "migrate"), "shared"
+)
 
 
 @pytest.mark.shows("2.0/scalability/long-jobs", "backend/locks/node-res")
@@ -202,9 +210,10 @@ def check_disks(cluster: FakeCluster, *, data: bool = True) -> None:
     """Check that the disks are where the configuration says, with what was on them."""
     for uuid in cluster.config.instance(NAME)["disks"]:
         disk = cluster.config.disks[uuid]
-        path = disk["logical_id"][1]
+        is_volume, (group, name) = disk["dev_type"] == "plain", disk["logical_id"]
+        path = f"{group}/{name}" if is_volume else name
         node = cluster.rpc.node(primary(cluster))
-        assert path in (node.disks if disk["dev_type"] == "file" else cluster.rpc.shared)
+        assert path in (cluster.rpc.shared if disk["dev_type"] == "sharedfile" else node.disks)
         if data:
             assert DATA in (each.data.get(path) for each in cluster.rpc.nodes.values())
 
@@ -261,6 +270,16 @@ def export_again(cluster: FakeCluster, job: Job) -> None:
     job.run(cluster)
     assert copies(cluster) == ["node1"]
     check_disks(cluster)
+
+
+def export_volumes_again(cluster: FakeCluster, job: Job) -> None:
+    """No snapshot is left by the next export, whatever this one left, of a running instance or not."""
+    job.run(cluster)
+    assert len(cluster.rpc.node("node1").disks) == 2
+    export_again(cluster, job)
+    assert len(cluster.rpc.node("node1").disks) == 2
+    snapshots = [args[0]["logical_id"][1] for _, args in cluster.rpc.called("blockdev_remove")]
+    assert {name.partition(".")[2] for name in snapshots} == {"snap"}
 
 
 def export_live_again(cluster: FakeCluster, job: Job) -> None:
@@ -358,6 +377,7 @@ WAY_ON: dict[str, Callable[[FakeCluster, Job], None]] = {
     "create": make_again,
     "import": make_again,
     "export": export_again,
+    "export of volumes": export_volumes_again,
     "live export": export_live_again,
     "incremental export": export_what_changed_again,
     "move": move_on,
@@ -384,6 +404,17 @@ def test_a_killed_job_leaves_one_copy_and_a_way_on(name: str, tmp_path: Path) ->
         assert len(copies(cluster)) <= 1
         WAY_ON[name](cluster, job)
         assert len(copies(cluster)) <= 1
+
+
+@pytest.mark.parametrize("op_id", ["OP_INSTANCE_REMOVE", "OP_INSTANCE_MOVE"])
+def test_snapshots_of_an_export_that_was_killed_hold_no_disk(tmp_path: Path, op_id: str) -> None:
+    job, left = JOBS["export of volumes"], 0
+    for cluster in every_kill(lambda: job.make(tmp_path), job.run):
+        left += len(cluster.rpc.node("node1").disks) > 2
+        target = {"target_node": "node2"} if op_id == "OP_INSTANCE_MOVE" else {}
+        cluster.execute(op_id, instance_name=NAME, **target)
+        assert not cluster.rpc.node("node1").disks
+    assert left
 
 
 def test_a_rename_that_was_killed_is_found_and_leads_back(tmp_path: Path) -> None:

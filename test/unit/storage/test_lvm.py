@@ -12,7 +12,7 @@ import pytest
 from fakes import lvm_programs
 from fakes.storage_records import Disk, Node
 
-from ganeti.base.errors import BlockDeviceError, GenericError
+from ganeti.base.errors import BlockDeviceError, GenericError, StorageError
 from ganeti.base.paths import Paths
 from ganeti.objects.disk_templates import LocalDiskStatus
 from ganeti.storage import holders, lvm, lvm_reports, registry
@@ -193,6 +193,59 @@ def test_snapshots_keep_their_origin_from_being_removed(node: Node) -> None:
         volume.snapshot("copy", 100)
     volume_of(node, "copy").remove()
     volume.remove()
+
+
+LEFT = "0b6c8f1e-5a86-4b0e-9a5e-2f6f0f6f2b11.snap0"  # as an earlier version named it
+OWN = "8e3bf0f6-4b2c-4a84-9d5e-3b5d2e4f6a01.snap"
+
+
+def volumes_of(node: Node) -> list[str]:
+    return sorted(lvm_programs._load(node.paths.root)["volumes"])
+
+
+@pytest.mark.parametrize("left", [LEFT, OWN])
+@pytest.mark.parametrize("pool", ["", "pool"])
+def test_snapshots_that_exports_left_go_with_the_next_one_or_the_disk(
+    node: Node, left: str, pool: str
+) -> None:
+    lvm_programs.main("lvcreate", "--type=thin-pool", "--name=pool", "--size=500m", "xenvg")
+    volume, other = (volume_of(node, name, params={"thin-pool": pool}) for name in ("d0", "d1"))
+    for each in (volume, other):
+        each.create(100)
+    lvm_programs.main("lvcreate", f"--name={left}", "--size=100m", "--snapshot", "xenvg/d0")
+    foreign = LEFT.replace("0b", "0c")
+    other.snapshot(foreign, 100)
+    if not pool:
+        with pytest.raises(BlockDeviceError, match=f"remove it first with 'lvremove xenvg/{left}'"):
+            volume.grow(4)
+    volume.snapshot("copy", 100)
+    assert f"xenvg/{left}" in volumes_of(node), "that was for nothing else"
+    volume_of(node, "copy").remove()
+    volume.snapshot(OWN, 100)
+    disks = ["xenvg/d0", "xenvg/d1", f"xenvg/{foreign}", "xenvg/pool"]
+    assert volumes_of(node) == sorted([*disks, f"xenvg/{OWN}"])
+    volume.remove()
+    assert volumes_of(node) == sorted(disks[1:])
+    other.keep("first")
+    other.remove()
+    assert volumes_of(node) == ["xenvg/pool"]
+
+
+def test_a_snapshot_of_an_export_that_is_still_read_is_not_replaced(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = volume_of(node)
+    volume.create(100)
+    volume.snapshot(OWN, 100)
+
+    def held(found: lvm.LogicalVolume) -> None:
+        raise StorageError(f"{found.name} is in use by process 7")
+
+    monkeypatch.setattr(lvm.LogicalVolume, "is_open", True)
+    monkeypatch.setattr(lvm, "_check_not_held", held)
+    with pytest.raises(BlockDeviceError, match="snap is in use by process 7"):
+        volume.snapshot(OWN, 100)
+    assert volumes_of(node) == sorted(["xenvg/disk0", f"xenvg/{OWN}"])
 
 
 def test_a_snapshot_has_what_room_there_is(node: Node) -> None:

@@ -176,6 +176,19 @@ def test_a_snapshot_is_a_disk_that_can_be_found_and_removed(node: Node, ceph: Fa
     assert ceph.images.keys() == {"img"}
 
 
+def test_a_snapshot_that_an_export_left_is_replaced(node: Node, ceph: FakeCeph) -> None:
+    own = "8e3bf0f6-4b2c-4a84-9d5e-3b5d2e4f6a01.snap"
+    image = volume(node)
+    image.create(4)
+    image.snapshot(own, 4)
+    image.grow(4)
+    ceph.mapped["/dev/rbd7"] = f"img@{own}"  # by a copy that was killed, too
+    kernel = volume(node, access="kernelspace")
+    assert kernel.snapshot(own, 8) == ["rbd", f"img@{own}"]
+    assert ceph.images == {"img": 8 * MIB, f"img@{own}": 8 * MIB}
+    assert not ceph.mapped
+
+
 SNAPSHOTS = b"""[{"id":4,"name":"kept.before","size":67108864,"protected":"false",
 "timestamp":"Mon Nov 23 18:00:02 2026"},{"id":5,"name":"4f2c.snap0","size":67108864,
 "protected":"false","timestamp":"Mon Nov 23 18:00:03 2026"},{"id":3,"name":"kept.first",
