@@ -177,7 +177,8 @@ class LUGroupSetParams(_GroupUnit[opcodes.OpGroupSetParams, GroupChange]):
         changes = group_changes(self.op, self.cluster, found)
         if not changes:
             raise OpPrereqError("please give at least one change")
-        changes = {name: value for name, value in changes.items() if getattr(self.op, name)}
+        empty = parameters.empty_fields(self.op)
+        changes = {field: value for field, value in changes.items() if field not in empty}
         if "ipolicy" in changes:
             self._warn_of_violators(found, changes["ipolicy"])
         return GroupChange(found, changes)

@@ -9,6 +9,7 @@ Source: config.json, "IPolicy"; constants.json, "ipolicy".
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from ganeti.base.errors import OpPrereqError, TypeEnforcementError, refusing
@@ -57,48 +58,65 @@ def check_ndparams(params: Params, *, of_node: bool = True) -> dict[str, object]
     return found
 
 
-def _check_state(
-    state: Params, names: Iterable[str], table: ParamTable, what: str
+def _changed_state(
+    before: Mapping[str, Any], given: Params, names: Iterable[str], table: ParamTable, what: str
 ) -> dict[str, object]:
-    found: dict[str, object] = {}
-    for name, params in state.items():
+    """Lay parameters over those there are, for each name; a name that has none left is dropped."""
+    found: dict[str, object] = dict(before)
+    for name, params in given.items():
         if name not in names:
             raise OpPrereqError(f"{what}: {name!r} is unknown; known are: {', '.join(names)}")
         if not isinstance(params, Mapping):
             raise OpPrereqError(f"{what} of {name!r}: expected an object of parameters")
-        found[name] = enforced(params, table, f"{what} of {name}")
-    return found
+        changes = enforced(params, table, f"{what} of {name}")
+        found[name] = apply_changes(before.get(name, {}), changes)
+    return {name: params for name, params in found.items() if params}
 
 
-def check_hv_state(state: Params) -> dict[str, object]:
-    """Return hypervisor states {hypervisor: parameters} with their types enforced.
+def check_hv_state(
+    given: Params, before: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, object]:
+    """Return hypervisor states {hypervisor: parameters}, checked and laid over those before.
 
     Raises:
         OpPrereqError: an unknown hypervisor or parameter, or a wrong type.
     """
-    return _check_state(
-        state, list(map(str, Hypervisor)), tables.HV_STATE_PARAMS, "hypervisor state"
-    )
+    known = list(map(str, Hypervisor))
+    return _changed_state(before, given, known, tables.HV_STATE_PARAMS, "hypervisor state")
 
 
-def check_disk_state(state: Params) -> dict[str, object]:
-    """Return disk states {storage: {name: parameters}} with their types enforced.
+def check_disk_state(
+    given: Params, before: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, object]:
+    """Return disk states {storage: {name: parameters}}, checked and laid over those before.
 
     Raises:
         OpPrereqError: an unknown storage or parameter, or a wrong type.
     """
-    found: dict[str, object] = {}
-    for storage, by_name in state.items():
+    found: dict[str, object] = dict(before)
+    for storage, by_name in given.items():
         if storage != DiskTemplate.PLAIN:
             raise OpPrereqError(f"disk state: {storage!r} is unknown; known is: plain")
         if not isinstance(by_name, Mapping):
             raise OpPrereqError(f"disk state of {storage!r}: expected an object")
-        found[storage] = _check_state(by_name, by_name, tables.DISK_STATE_PARAMS, "disk state")
-    return found
+        found[storage] = _changed_state(
+            before.get(storage, {}), by_name, by_name, tables.DISK_STATE_PARAMS, "disk state"
+        )
+    return {storage: by_name for storage, by_name in found.items() if by_name}
 
 
 PARAMETERS: Final = ("ndparams", "diskparams", "hv_state", "disk_state")
 """Parameters of opcodes for the cluster, groups and nodes that are laid over those there are."""
+
+
+def _field_of(name: str) -> str:
+    """Return the field of objects that a parameter of opcodes sets."""
+    return f"{name}_static" if name.endswith("_state") else name
+
+
+def empty_fields(op: GroupSettings) -> set[str]:
+    """Return the fields of a group for which an opcode gives nothing to change."""
+    return {_field_of(name) for name in op.__struct_fields__ if not getattr(op, name)}
 
 
 def changed_parameter(
@@ -112,7 +130,7 @@ def changed_parameter(
     Raises:
         OpPrereqError: a parameter is unknown or wrong.
     """
-    field = f"{name}_static" if name.endswith("_state") else name
+    field = _field_of(name)
     before: Mapping[str, Any] = getattr(old, field, {})
     match name:
         case "ndparams":
@@ -128,9 +146,9 @@ def changed_parameter(
             }
             return {field: {**before, **after}}
         case "hv_state":
-            return {field: {**before, **check_hv_state(given)}}
+            return {field: check_hv_state(given, before)}
         case _:
-            return {field: {**before, **check_disk_state(given)}}
+            return {field: check_disk_state(given, before)}
 
 
 def parameter_changes(

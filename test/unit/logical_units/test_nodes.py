@@ -468,6 +468,30 @@ def test_states_are_stored(cluster: FakeCluster) -> None:
     assert cluster.config.node(2)["disk_state_static"] == {"plain": {"vg": {"disk_total": 5}}}
 
 
+def test_figures_of_states_are_added_and_go_back_to_the_default(cluster: FakeCluster) -> None:
+    modify(
+        cluster,
+        hv_state={"kvm": {"mem_total": 4096, "mem_node": 512}, "lxc": {"cpu_total": 2}},
+        disk_state={"plain": {"vg": {"disk_total": 5, "disk_reserved": 1}}},
+    )
+    modify(
+        cluster,
+        hv_state={"kvm": {"cpu_total": 4, "mem_node": "default"}, "lxc": {"cpu_total": "default"}},
+        disk_state={"plain": {"vg": {"disk_reserved": "default"}, "vg2": {"disk_total": 7}}},
+    )
+    node = cluster.config.node(2)
+    assert node["hv_state_static"] == {"kvm": {"mem_total": 4096, "cpu_total": 4}}
+    stored = {"plain": {"vg": {"disk_total": 5}, "vg2": {"disk_total": 7}}}
+    assert node["disk_state_static"] == stored
+    modify(cluster, disk_state={"plain": dict.fromkeys(stored["plain"], {"disk_total": "default"})})
+    assert not cluster.config.node(2).get("disk_state_static")
+
+
+def test_a_new_node_has_no_default_among_its_figures(cluster: FakeCluster) -> None:
+    add(cluster, hv_state={"kvm": {"mem_node": 1, "mem_total": "default"}})
+    assert by_name(cluster, "node4.example.com")["hv_state_static"] == {"kvm": {"mem_node": 1}}
+
+
 @pytest.mark.parametrize(
     ("name", "params", "text"),
     [("node1", {}, "is the master"), ("node2", {"group": "default"}, "assign-nodes")],
