@@ -26,6 +26,7 @@ from ganeti.objects.model import FilterRule
 from ganeti.protocol.maintenance.stored import Maintenance, canceled, incident_of, switched_off
 from ganeti.protocol.wconfd import ClientId, ObjectKind
 from ganeti.query.cluster_values import Surroundings, cluster_info, config_values
+from ganeti.query.limits import check_asked
 from ganeti.store import lease, watcher_pause
 from ganeti.system import clock, environment
 
@@ -50,6 +51,7 @@ class ClusterMethods:
         return cluster_info(cluster, master.name, environment.architecture(), maintenance)
 
     async def query_config_values(self, names: list[str]) -> list[object]:
+        check_asked(names)
         around = Surroundings(
             master_name=self._view.master.name,
             architecture=environment.architecture(),

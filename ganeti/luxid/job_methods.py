@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Raw
 
 from ganeti.base.errors import GenericError, JobLost, JobQueueError, OpPrereqError
 from ganeti.base.ids import JobId
@@ -21,14 +23,16 @@ from ganeti.luxid.queue.job_store import JobStore
 from ganeti.luxid.queue.known_jobs import KnownJobs
 from ganeti.luxid.queue.metrics import QueueMetrics
 from ganeti.luxid.queue.submission import Submissions
+from ganeti.luxid.slices import Slicer
 from ganeti.protocol.luxi import HELD_BY_FIELD, WAIT_FOR_JOB_CHANGE_S_MAX, as_job_id
+from ganeti.query.engine import Steps
+from ganeti.query.limits import Budget, check_asked
 from ganeti.query.resources.job import ARCHIVED_FIELD, JOB_VALUES
 from ganeti.system import clock
 
 OpCodes = Sequence[Mapping[str, object]]
 _JobId = int | str
 _OTHER_FIELDS: Final = (ARCHIVED_FIELD, HELD_BY_FIELD)  # not in the job itself
-_YIELD_EVERY: Final = 100  # jobs of one question: some may have to be read from the archive
 _COUNTED_AT_ONCE: Final = 1000  # jobs, 1 ms; then others get their turn
 
 
@@ -41,6 +45,7 @@ class JobMethods:
     _submissions: Submissions
     _metrics: QueueMetrics
     _is_stopping: bool = False
+    _slicer: Slicer = field(default_factory=Slicer)
 
     def stop(self) -> None:
         """Answer all waiting clients."""
@@ -90,6 +95,7 @@ class JobMethods:
         previous_log: int | None,
         timeout_s: float,
     ) -> list[object]:
+        check_fields(fields)
         wanted = as_job_id(job_id)
         known = dumps(previous)
         deadline = clock.monotonic() + min(max(timeout_s, 0), WAIT_FOR_JOB_CHANGE_S_MAX)
@@ -98,10 +104,10 @@ class JobMethods:
             record, archived = self._find(wanted)
             if record is None:
                 raise JobLost(f"Job {wanted} not found")
-            values = self._values(record, fields, archived=archived)
+            values = dumps(self._values(record, fields, archived=archived))
             log = record.log_after(previous_log or 0)
-            if log or live is None or record.is_final or dumps(values) != known:
-                return [values, log]
+            if log or live is None or record.is_final or values != known:
+                return [Budget().row(values), log]
             left_s = deadline - clock.monotonic()
             if left_s <= 0 or self._is_stopping:
                 return [previous, []]
@@ -113,22 +119,26 @@ class JobMethods:
         fields: Sequence[str],
         limit: int | None = None,
         before: _JobId | None = None,
-    ) -> list[list[object]]:
+    ) -> list[Raw]:
         check_fields(fields)
-        rows: list[list[object]] = []
         if not job_ids:
             limit = len(self._known_jobs) if limit is None else limit
             found = self._known_jobs.latest(limit, None if before is None else as_job_id(before))
             job_ids = [known.job.id for known in found]
-        for position, each in enumerate(job_ids):
-            wanted = as_job_id(each)
+        return await self._slicer.do(self._rows(job_ids, fields))
+
+    def _rows(self, job_ids: Sequence[_JobId], fields: Sequence[str]) -> Steps[list[Raw]]:
+        budget = Budget()
+        rows: list[Raw] = []
+        for wanted in map(as_job_id, job_ids):
             record, archived = self._find(wanted)
-            if record is None:
-                rows.append([wanted if field == "id" else None for field in fields])
-            else:
-                rows.append(self._values(record, fields, archived=archived))
-            if position % _YIELD_EVERY == _YIELD_EVERY - 1:
-                await asyncio.sleep(0)
+            values = (
+                [wanted if field == "id" else None for field in fields]
+                if record is None
+                else self._values(record, fields, archived=archived)
+            )
+            rows.append(budget.row(dumps(values)))
+            yield
         return rows
 
     async def query_metrics(self) -> str:
@@ -147,7 +157,6 @@ class JobMethods:
         return self._store.read_archived(wanted), True
 
     def _values(self, job: QueuedJob, fields: Sequence[str], *, archived: bool) -> list[object]:
-        check_fields(fields)
         return [self._value(job, field, archived) for field in fields]
 
     def _value(self, job: QueuedJob, field: str, archived: bool) -> object:
@@ -157,11 +166,12 @@ class JobMethods:
 
 
 def check_fields(fields: Sequence[str]) -> None:
-    """Refuse fields that no job has.
+    """Refuse fields that no job has, and too many.
 
     Raises:
         OpPrereqError: wrong_input; the text names them.
     """
+    check_asked(fields)
     unknown = [field for field in fields if field not in JOB_VALUES and field not in _OTHER_FIELDS]
     if unknown:
         raise OpPrereqError(f"unknown job fields: {', '.join(unknown)}")

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, cast
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from ganeti.base.errors import OpPrereqError
@@ -29,6 +30,7 @@ from ganeti.objects.query_words import BY_JOB_ONLY
 from ganeti.protocol.wconfd import ClientId
 from ganeti.query.engine import Plan, fields_of, prepare
 from ganeti.query.fields import ASKED_OF_NODES, ASKED_WHILE_RUNNING, Source
+from ganeti.query.limits import Budget
 from ganeti.query.live import lock_states, questions, questions_to_running
 from ganeti.query.resources.job import ARCHIVED_FIELD
 from ganeti.query.view import JobItem, LockState, View
@@ -77,14 +79,15 @@ class QueryMethods:
         check_resource(what)
         plan = prepare(what, fields, qfilter)
         if not plan.needs:
-            work = Sliced(plan.encoded_in_steps(self._view.snapshot()))
+            work = Sliced(plan.encoded_in_steps(self._view.snapshot(), Budget()))
             return work.result[0] if work.go_on() else self._slicer.finish(work)
         if plan.names is None and mentions(qfilter, ARCHIVED_FIELD):
             return self._run_with_archive(plan)
         return self._ask_and_run(plan)
 
     async def _ask_and_run(self, plan: Plan) -> dict[str, object]:
-        return await self._slicer.do(plan.encoded_in_steps(await self._filled(plan)))
+        view = await self._filled(plan)
+        return await self._slicer.do(plan.encoded_in_steps(view, Budget()))
 
     async def _run_with_archive(self, plan: Plan) -> dict[str, object]:
         """Answer about the jobs of queue and archive, some at a time: the archive may be huge."""
@@ -93,9 +96,11 @@ class QueryMethods:
         view = self._view.snapshot()
         answer = plan.run_encoded(view)
         data: list[object] = []
+        budget = Budget()
         for start in range(0, len(job_ids), _JOBS_AT_ONCE):
             jobs = await self._read(job_ids[start : start + _JOBS_AT_ONCE])
-            part = await self._slicer.do(plan.encoded_in_steps(replace(view, jobs=jobs)))
+            steps = plan.encoded_in_steps(replace(view, jobs=jobs), budget)
+            part = await self._slicer.do(steps)
             data += cast("list[object]", part["data"])
         return {**answer, "data": data}
 
@@ -138,7 +143,7 @@ class QueryMethods:
 
     async def _old_query(
         self, what: str, names: Sequence[str], fields: Sequence[str], *, lock: bool
-    ) -> list[list[object]]:
+    ) -> list[Raw]:
         if lock:
             raise OpPrereqError("queries cannot take locks")
         if len(names) > _OLD_QUERY_NAMES_MAX:
@@ -148,7 +153,7 @@ class QueryMethods:
         plan = prepare(what, fields, names=names)
         if plan.unknown_fields:
             raise OpPrereqError(f"unknown fields of {what}: {', '.join(plan.unknown_fields)}")
-        return await self._slicer.do(plan.plain_in_steps(await self._filled(plan)))
+        return await self._slicer.do(plan.plain_in_steps(await self._filled(plan), Budget()))
 
     # The facts that a plan needs.
 

@@ -12,6 +12,7 @@ Source: query_fields.json.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import (
     Callable,
     Generator,
@@ -49,6 +50,7 @@ from ganeti.query.fields import (
 )
 from ganeti.query.filter_prefix import EVERYTHING, Filter, compile_filter
 from ganeti.query.instance_status import runs
+from ganeti.query.limits import Budget, check_asked
 from ganeti.query.resources import by_job, export, group, instance, job, lock, network, node
 from ganeti.query.resources import filter as job_filter
 from ganeti.query.view import View
@@ -77,7 +79,6 @@ _LIST_OF: Final[Mapping[QueryResource, tuple[str, str]]] = {
 
 KEYED_BY_NAME: Final = frozenset({QueryResource.JOB, QueryResource.FILTER, QueryResource.LOCK})
 ROWS_KEPT: Final = frozenset({QueryResource.INSTANCE})  # there are few of the others
-FIELDS_MAX: Final = 1000  # more than any resource has, and nobody needs a field twice
 _CELLS_PER_STEP: Final = 3000  # of rows: 1 to 2 ms
 _DISKS_PER_STEP: Final = 30
 _COLUMNS_KEPT_MAX: Final = 64  # programs ask for the same few lists again and again
@@ -85,6 +86,7 @@ _COLUMNS_KEPT_MAX: Final = 64  # programs ask for the same few lists again and a
 _UNKNOWN: Final = Absent(ResultStatus.UNKNOWN)
 
 T = TypeVar("T")
+_Row = Callable[[Any, RunContext], object]
 
 Steps = Generator[None, None, T]
 """Work in steps of few milliseconds, with a result."""
@@ -117,10 +119,12 @@ def fields_of(resource: str, names: Iterable[str] | None = None) -> dict[str, ob
     """Describe fields: ``{"fields": [...]}``, the named ones or, without names, all by name.
 
     Raises:
-        OpPrereqError: there is no such resource.
+        OpPrereqError: there is no such resource, or too many fields are named.
     """
     fields = resource_of(resource).fields
-    wanted = list(names or ()) or sorted(fields, key=name_key)
+    wanted = list(names or ())
+    check_asked(wanted)
+    wanted = wanted or sorted(fields, key=name_key)
     return {"fields": [_field(fields, name).definition() for name in wanted]}
 
 
@@ -268,22 +272,29 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def run_encoded(self, view: View) -> dict[str, object]:
-        """As `run`, made for being encoded: headings and rows are JSON already."""
-        return finish(self.encoded_in_steps(view))
+        """As `run`, made for being encoded: headings and rows are JSON already.
 
-    def encoded_in_steps(self, view: View) -> Steps[dict[str, object]]:
+        Raises:
+            OpPrereqError: that would be too much.
+        """
+        return finish(self.encoded_in_steps(view, Budget()))
+
+    def encoded_in_steps(self, view: View, budget: Budget) -> Steps[dict[str, object]]:
         """As `run_encoded`."""
-        rows = yield from _Run(self, view).encoded_rows()
+        rows = yield from _Run(self, view).encoded_rows(budget)
         return {"fields": self.columns.heading, "data": rows}
 
     def run_plain(self, view: View) -> list[list[object]]:
         """Answer in the old style: rows of values, null where there is none."""
-        return finish(self.plain_in_steps(view))
+        return list(map(_plain, finish(_Run(self, view).rows())))
 
-    def plain_in_steps(self, view: View) -> Steps[list[list[object]]]:
-        """As `run_plain`."""
-        rows = yield from _Run(self, view).rows()
-        return [[value for _status, value in row] for row in rows]
+    def plain_in_steps(self, view: View, budget: Budget) -> Steps[list[Raw]]:
+        """As `run_plain`, made for being encoded."""
+        return (yield from _Run(self, view).plain_rows(budget))
+
+
+def _plain(row: Iterable[Sequence[object]]) -> list[object]:
+    return [value for _status, value in row]
 
 
 def _disks(
@@ -324,21 +335,28 @@ class _Run:
             yield
         return made
 
-    def encoded_rows(self) -> Steps[list[Raw]]:
+    def encoded_rows(self, budget: Budget) -> Steps[list[Raw]]:
         """Return the same as JSON; known rows are not made again."""
         known, keys = self._known(), (yield from self._sorted())
         if known is None:
-            made: dict[Any, Raw] = {}
-            yield from self._learn(made, keys)
-            return list(made.values())
-        yield from self._learn(known, [key for key in keys if key not in known])
-        return [known[key] for key in keys]
+            return (yield from self._made(keys, self._plan.columns.row, budget))
+        yield from self._learn(known, keys)
+        rows = [known[key] for key in keys]
+        budget.take(sum(memoryview(row).nbytes for row in rows), len(rows))
+        return rows
+
+    def plain_rows(self, budget: Budget) -> Steps[list[Raw]]:
+        """Return rows of values alone as JSON."""
+        row = self._plan.columns.row
+        keys = yield from self._sorted()
+        return (yield from self._made(keys, lambda *item: _plain(row(*item)), budget))
 
     def learned(self) -> Steps[None]:
         """Make all rows that can be kept and are not known."""
         known = self._known()
         if known is not None:
-            yield from self._learn(known, [key for key in self.items if key not in known])
+            with contextlib.suppress(OpPrereqError):  # who asks for them hears of it
+                yield from self._learn(known, list(self.items))
 
     def _known(self) -> MutableMapping[Any, Raw] | None:
         """Return the rows that are kept; None if they are not worth it."""
@@ -347,11 +365,27 @@ class _Run:
             return None
         return kept.of(columns.names) if self._plan.resource.name in ROWS_KEPT else None
 
-    def _learn(self, known: MutableMapping[Any, Raw], missing: Sequence[Any]) -> Steps[None]:
-        row, items, context = self._plan.columns.row, self.items, self.context
-        for keys in self._portions(missing):
-            for key in keys:
-                known[key] = Raw(dumps(row(items[key], context)))
+    def _learn(self, known: MutableMapping[Any, Raw], keys: Sequence[Any]) -> Steps[None]:
+        """Make the rows that are not known, which others may make meanwhile as well."""
+        columns, missing = self._plan.columns, [key for key in keys if key not in known]
+        try:
+            yield from self._make(known, missing, columns.row, Budget())
+        except OpPrereqError:
+            if (kept := self.context.view.kept_rows) is not None:
+                kept.forget(columns.names)
+            raise
+
+    def _made(self, keys: Sequence[Any], row: _Row, budget: Budget) -> Steps[list[Raw]]:
+        made: dict[Any, Raw] = {}
+        yield from self._make(made, keys, row, budget)
+        return list(made.values())
+
+    def _make(
+        self, into: MutableMapping[Any, Raw], keys: Sequence[Any], row: _Row, budget: Budget
+    ) -> Steps[None]:
+        for some in self._portions(keys):
+            for key in some:
+                into[key] = budget.row(dumps(row(self.items[key], self.context)))
             yield
 
     def _portions(self, keys: Sequence[Any]) -> Iterator[Sequence[Any]]:
@@ -450,8 +484,7 @@ def prepare(
         ParameterError: the filter is wrong.
     """
     table = resource_of(resource)
-    if len(fields) > FIELDS_MAX:
-        raise OpPrereqError(f"at most {FIELDS_MAX} fields can be asked for")
+    check_asked(fields)
     wanted = tuple(fields)
     known = table.fields.keys() >= set(wanted)
     columns = (_known_columns if known else _columns)(table.name, wanted)

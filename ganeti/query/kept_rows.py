@@ -44,6 +44,10 @@ class KeptRows:
         self._rows[fields] = found  # asked for last
         return found
 
+    def forget(self, fields: tuple[str, ...]) -> None:
+        """Keep no rows of these fields: they are too large."""
+        self._rows.pop(fields, None)
+
     def after(self, old: Tables, new: Tables) -> KeptRows:
         """Return the rows that are right for the next version of the configuration as well."""
         if not self._rows:

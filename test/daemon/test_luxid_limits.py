@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from fakes.luxid_node import LuxidNode, delay, is_final, wait_status
@@ -108,6 +109,24 @@ def test_a_job_with_too_much_in_it(client: LuxiClient) -> None:
 def test_a_regular_expression_that_explodes_is_refused(client: LuxiClient) -> None:
     with pytest.raises(ParameterError):
         client.query("node", ["name"], ["=~", "name", "(a+)+$"])
+
+
+@pytest.mark.parametrize("count", [4, 5, 200_000])
+def test_fields_that_are_repeated(client: LuxiClient, count: int) -> None:
+    """A few repeats are answered, as by 3.0; many would make an answer that fills the memory."""
+    job_id = JobId(1)
+    fields = ["id"] * count
+    questions: list[Callable[[], object]] = [
+        lambda: client.query("job", fields, ["=", "id", job_id]),
+        lambda: client.query_jobs([job_id], fields),
+        lambda: client.query_fields("job", fields),
+        lambda: client.wait_for_job_change(job_id, fields, None, None),
+        lambda: client.query_instances([], ["name"] * count),
+        lambda: client.query_config_values(["drain_flag"] * count),
+    ]
+    for ask in questions:
+        with pytest.raises(OpPrereqError) if count > 4 else contextlib.nullcontext():
+            ask()
 
 
 @pytest.mark.parametrize("number", [-1, 2**63, 10**30])

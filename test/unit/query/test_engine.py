@@ -20,9 +20,11 @@ from ganeti.config.tables import Tables
 from ganeti.jobs.record import QueuedJob, QueuedOp
 from ganeti.objects.query_words import QueryResource
 from ganeti.protocol.node_rpc_values import ChainPoint
-from ganeti.query.engine import fields_of, prepare
+from ganeti.query import limits
+from ganeti.query.engine import fields_of, finish, prepare
 from ganeti.query.fields import Source
 from ganeti.query.kept_rows import KeptRows
+from ganeti.query.limits import REPEATS_MAX, Budget
 from ganeti.query.live import questions, questions_to_running, with_answers
 from ganeti.query.view import (
     HypervisorInfo,
@@ -411,5 +413,51 @@ def test_what_cannot_be_asked() -> None:
         prepare("vm", ["name"])
     with pytest.raises(OpPrereqError, match="at most 1000 fields"):
         prepare("node", ["name"] * 1001)
+    with pytest.raises(OpPrereqError, match="at most 1000 fields"):
+        fields_of("node", ["name"] * 1001)
     with pytest.raises(ParameterError, match="unknown field 'foo'"):
         prepare("node", ["name"], ["==", "foo", "x"])
+
+
+def test_a_field_may_be_asked_for_a_few_times_only() -> None:
+    few = ["name"] * REPEATS_MAX
+    assert values("node", few, make_view()) == [
+        [[0, name]] * REPEATS_MAX for name in ("node1", "node2")
+    ]
+    assert len(fields_of("node", few)["fields"]) == REPEATS_MAX  # type: ignore[arg-type]
+    for ask in (prepare, fields_of):
+        with pytest.raises(OpPrereqError, match=f"'name' is asked for {REPEATS_MAX + 1} times"):
+            ask("node", [*few, "pip", "name"])
+
+
+@pytest.mark.parametrize("resource", ["node", "instance"])
+def test_an_answer_that_is_too_large_is_refused_while_it_is_made(
+    resource: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = View(config=make_view().config, kept_rows=KeptRows())
+    plan = prepare(resource, ["name", "uuid"])
+    whole = plan.run_encoded(view)
+    size_bytes = sum(len(bytes(row)) + 64 for row in whole["data"])  # type: ignore[attr-defined]
+    monkeypatch.setattr(limits, "ANSWER_BYTES_MAX", size_bytes)
+    for known in (KeptRows(), view.kept_rows):
+        some = View(config=view.config, kept_rows=known)
+        assert dumps(plan.run_encoded(some)) == dumps(whole)
+        finish(plan.plain_in_steps(some, Budget()))  # it has less in it
+    monkeypatch.setattr(limits, "ANSWER_BYTES_MAX", size_bytes - 1)
+    for known in (KeptRows(), view.kept_rows):
+        some = View(config=view.config, kept_rows=known)
+        with pytest.raises(OpPrereqError, match="ask for fewer things"):
+            plan.run_encoded(some)
+    monkeypatch.setattr(limits, "ANSWER_BYTES_MAX", 10)
+    with pytest.raises(OpPrereqError, match="ask for fewer things"):
+        finish(plan.plain_in_steps(view, Budget()))
+
+
+def test_rows_that_are_too_large_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = KeptRows()
+    view = View(config=make_view().config, kept_rows=kept)
+    plan = prepare("instance", ["name"])
+    kept.of(("name",))  # a program asks for them
+    monkeypatch.setattr(limits, "ANSWER_BYTES_MAX", 10)
+    finish(plan.prepared(view))  # nobody to tell
+    assert kept.lists == ()
