@@ -10,6 +10,7 @@ import base64
 import binascii
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from enum import IntEnum, StrEnum
 from typing import NamedTuple, Self
 
@@ -93,7 +94,7 @@ class HookResult(IntEnum):
 
 
 class CompressedText:
-    """Text as UTF-8 bytes, compressed on the wire when it is long: ED_COMPRESS.
+    """Text or other bytes, compressed on the wire when they are long or no text: ED_COMPRESS.
 
     It is packed once, however many nodes it is sent to.
     """
@@ -119,7 +120,7 @@ class CompressedText:
         return cls(decompress(value))
 
     def to_wire(self) -> object:
-        """Pack the text; raises ProtocolError when it is not UTF-8."""
+        """Pack the text."""
         if self._wire is None:
             self._wire = msgspec.Raw(dumps(compress(self.content)))
         return self._wire
@@ -291,10 +292,11 @@ class ChainPoint(msgspec.Struct, frozen=True):
 
 
 def compress(content: bytes | str) -> list[object]:
-    """Return ``[encoding, data]`` for text or UTF-8 bytes."""
+    """Return ``[encoding, data]``; bytes that are no text are packed, however few they are."""
     data = content.encode() if isinstance(content, str) else content
     if len(data) < COMPRESS_BYTES_MIN:
-        return [ENCODING_NONE, _text(data)]
+        with suppress(UnicodeDecodeError):
+            return [ENCODING_NONE, data.decode()]
     packed = zlib.compress(data, COMPRESS_LEVEL)
     return [ENCODING_ZLIB_BASE64, base64.b64encode(packed).decode("ascii")]
 
@@ -312,14 +314,6 @@ def decompress(value: object) -> bytes:
             return _unpack(text)
         case _:
             raise ProtocolError("compressed value is not of the form [encoding, text]")
-
-
-def _text(data: bytes) -> str:
-    """Return bytes as text; bytes that are not UTF-8 cannot cross a JSON wire."""
-    try:
-        return data.decode()
-    except UnicodeDecodeError as err:
-        raise ProtocolError("content to be sent is not UTF-8 text") from err
 
 
 def _unpack(text: str) -> bytes:

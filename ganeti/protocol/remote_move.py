@@ -37,6 +37,7 @@ from ganeti.protocol.node_rpc_values import StreamForm
 T = TypeVar("T")
 
 VERSION: Final = 0  # of the messages
+SECRET_BYTES_MAX: Final = 1 << 16
 CERTIFICATE_VALIDITY_S: Final = 86400  # RIE_CERT_VALIDITY
 LOG_KIND: Final = "remote-import"  # of the entry in the job's log that says where disks are awaited
 MAGIC_WORD: Final = re.compile(r"[-_.a-zA-Z0-9]{5,100}")  # IE_MAGIC_RE

@@ -14,6 +14,7 @@ from ganeti.cli.run.jobs import FINAL_STATUSES, execute, make_opcode
 from ganeti.cli.run.listing import rows_of_nodes
 from ganeti.opcodes.cluster import OpClusterRedistConf, OpClusterRenewCrypto
 from ganeti.protocol.luxi import DrainedBy
+from ganeti.protocol.remote_move import SECRET_BYTES_MAX
 from ganeti.store import availability, master_facts, ssconf
 from ganeti.store import renewal as note
 from ganeti.store.job_files import JobFiles
@@ -188,6 +189,11 @@ def _given(name: str, path: str) -> bytes:
         content = certificates.certificate_only(content, path)
     elif not content.strip():
         raise OpPrereqError(f"{path} is empty")
+    elif len(content) > SECRET_BYTES_MAX:
+        raise OpPrereqError(
+            f"{path} is no cluster domain secret: it has {len(content)} bytes, more than"
+            f" {SECRET_BYTES_MAX}"
+        )
     return content
 
 

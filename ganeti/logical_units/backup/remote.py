@@ -22,10 +22,9 @@ from ganeti.logical_units.instance.storage.copying import (
 from ganeti.objects.model import Node
 from ganeti.protocol import remote_move
 from ganeti.protocol.node_calls import NodeCalls
-from ganeti.protocol.remote_move import CERTIFICATE_VALIDITY_S, Secret
+from ganeti.protocol.remote_move import CERTIFICATE_VALIDITY_S, SECRET_BYTES_MAX, Secret
 from ganeti.system import files
 
-_SECRET_BYTES_MAX: Final = 1 << 16
 _VALIDITY_S_MAX: Final = 2 * CERTIFICATE_VALIDITY_S  # nodes round up to whole days
 
 
@@ -37,7 +36,7 @@ def domain_secret(paths: Paths) -> Secret:
     """
     path = paths.cluster_domain_secret
     try:
-        data = files.read_bytes(path, _SECRET_BYTES_MAX)
+        data = files.read_bytes(path, SECRET_BYTES_MAX)
     except OSError as err:
         raise OpPrereqError(
             f"the cluster domain secret {path} cannot be read ({err.strerror}); make one with"

@@ -31,9 +31,11 @@ def test_bytes_count_not_characters() -> None:
     assert values.compress("é" * (values.COMPRESS_BYTES_MIN // 2))[0] == 1
 
 
-def test_what_is_not_text_is_refused_before_it_is_sent() -> None:
-    with pytest.raises(ProtocolError, match="not UTF-8"):
-        values.compress(b"\xff")
+@given(st.binary())
+def test_what_is_not_text_is_packed(data: bytes) -> None:
+    assert values.decompress(values.compress(data)) == data
+    assert CompressedText.from_wire(loads(dumps(CompressedText(data).to_wire()))).content == data
+    assert values.compress(b"\xff")[0] == 1
 
 
 @pytest.mark.parametrize(
