@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import copy
 import itertools
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.cuts import every_kill
 from fakes.fake_cluster import FakeCluster, make_group, uuid_of
-from fakes.pairs import NAME, UP, VG, add_pair, nodes_of, sides, volumes
+from fakes.pairs import NAME, UP, VG, add_pair, nodes_of, pair_cluster, sides, volumes
 
 from ganeti.base.errors import GenericError, JobCanceled, OpExecError, OpPrereqError
 from ganeti.protocol.node_calls import NodeCalls
@@ -507,6 +510,103 @@ def test_lost_disks_are_made_on_a_new_pair(pairs: FakeCluster) -> None:
         "node3": ["Primary connected complete"],
         "node4": ["Secondary connected complete"],
     }
+
+
+def lost_pair(root: Path) -> FakeCluster:
+    """An instance that has lost the disks on both of its nodes."""
+    cluster = pair_cluster(str(root))
+    add_pair(cluster, start=False, disks=[{"size": 1024}, {"size": 64}])
+    for name in ("node1", "node2"):
+        node = cluster.rpc.node(name)
+        for table in (node.disks, node.data, node.metadata, node.sides):
+            table.clear()  # type: ignore[attr-defined]
+    return cluster
+
+
+def recreate(cluster: FakeCluster, **params: Any) -> None:
+    cluster.execute("OP_INSTANCE_RECREATE_DISKS", instance_name=NAME, **params)
+
+
+@pytest.mark.usefixtures("pairs")
+def test_a_new_pair_is_made_after_a_job_died_anywhere_in_that(tmp_path: Path) -> None:
+    new = {"nodes": ["node3", "node4"]}
+    for cluster in every_kill(
+        lambda: lost_pair(tmp_path), lambda cluster: recreate(cluster, **new)
+    ):
+        if nodes_of(cluster) == ["node1", "node2"]:
+            recreate(cluster, **new)
+        assert nodes_of(cluster) == ["node3", "node4"]
+        assert [len(names) for names in volumes(cluster).values()] == [4, 4]
+        cluster.execute("OP_INSTANCE_STARTUP", instance_name=NAME)
+        assert sides(cluster)["node3"] == UP["node1"] * 2
+
+
+@pytest.mark.usefixtures("pairs")
+def test_a_recreation_that_was_cut_off_says_how_to_begin_anew(tmp_path: Path) -> None:
+    """What is there may be all that is left of the data; so nothing is removed without a person."""
+    ways = set()
+    for cluster in every_kill(lambda: lost_pair(tmp_path), recreate):
+        told = []
+        for _ in range(3):  # each time about one disk
+            before = volumes(cluster)
+            try:
+                recreate(cluster)
+                break
+            except OpPrereqError as err:
+                told.append(err.message)
+            assert volumes(cluster) == before
+            assert f"'gnt-instance deactivate-disks {NAME}', then 'lvremove " in told[-1]
+            cluster.execute("OP_INSTANCE_DEACTIVATE_DISKS", instance_name=NAME)
+            for names, node in re.findall(r"'lvremove ([^']+)' on node (\w+)", told[-1]):
+                lvremove(cluster, node, names.split())
+        else:
+            pytest.fail(f"no way on: {told}")
+        ways.add(len(told))
+        assert [len(names) for names in volumes(cluster).values()] == [4, 4]
+        cluster.execute("OP_INSTANCE_STARTUP", instance_name=NAME)
+        assert sides(cluster) == {"node1": UP["node1"] * 2, "node2": UP["node2"] * 2}
+    assert ways == {0, 1, 2}
+
+
+def lvremove(cluster: FakeCluster, name: str, paths: list[str]) -> None:
+    node = cluster.rpc.node(name)
+    in_use = {path for side in node.sides.values() for path in (side.data, side.meta)}
+    assert not in_use & set(paths)
+    for path in paths:
+        node.disks.remove(path)
+        node.data.pop(path)
+        node.metadata.pop(path, None)
+
+
+def test_a_file_on_a_new_node_that_a_dead_job_has_left_is_made_anew(pairs: FakeCluster) -> None:
+    pairs.add_instance(disk_template="file", start=False)
+    [path] = pairs.rpc.node("node1").disks
+    recreated = pairs.rpc.node("node3")
+    recreated.disks.add(path)
+    recreated.data[path] = "remains"
+    recreate(pairs, nodes=["node3"])
+    assert nodes_of(pairs) == ["node3"]
+    assert recreated.data[path] == ""
+
+
+def test_a_disk_that_all_nodes_see_is_never_taken_for_remains(pairs: FakeCluster) -> None:
+    pairs.add_instance(disk_template="sharedfile", start=False)
+    with pytest.raises(OpPrereqError, match="exists on node 'node3"):
+        recreate(pairs, nodes=["node3"])
+    assert len(pairs.rpc.shared) == 1
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_own_disks_are_kept_also_where_the_configuration_names_no_nodes(
+    pairs: FakeCluster, *, is_known: bool
+) -> None:
+    pairs.add_instance(disk_template="plain", start=False)
+    if not is_known:
+        [disk] = pairs.config.disks.values()
+        disk["nodes"] = []
+    with pytest.raises(OpPrereqError, match="exists on node 'node1"):
+        recreate(pairs)
+    assert len(pairs.rpc.node("node1").disks) == 1
 
 
 REFUSED = [

@@ -34,6 +34,7 @@ from ganeti.logical_units.instance.storage.disks import make_directory, make_dis
 from ganeti.logical_units.instance.storage.files import directories
 from ganeti.logical_units.instance.storage.lvm_disks import has_exclusive_storage
 from ganeti.logical_units.instance.storage.planner import SIZE_MIB_MAX, disk_size
+from ganeti.logical_units.instance.storage.remains import remove_remains
 from ganeti.logical_units.instance.storage.syncing import tell_degraded, wait_for_sync
 from ganeti.logical_units.instance.view import InstanceView, changed_fields
 from ganeti.logical_units.undo import Undo
@@ -332,6 +333,12 @@ class Recreation(WithPlace):
         return [node.uuid for node in self.chosen] != [node.uuid for node in _own_nodes(self.view)]
 
 
+def _is_new_on(plan: Recreation, disk: Disk, node: Node) -> bool:
+    """Tell whether the disk was never meant to be on a node, so that it has at most remains."""
+    own = {*(each.uuid for each in plan.view.nodes), *disk.nodes}
+    return node.uuid not in own and not disk.traits.shared
+
+
 def _own_nodes(view: InstanceView) -> list[Node]:
     return view.nodes[: _node_count(view)]
 
@@ -399,19 +406,33 @@ class LUInstanceRecreateDisks(AnyInstanceUnit[OpInstanceRecreateDisks, WithPlace
 
     def _check_lost(self, plan: Recreation) -> None:
         """Refuse disks that are still there: their data would be lost."""
-        view, wanted = plan.view.with_nodes(*plan.chosen), plan.wanted.values()
+        view = plan.view.with_nodes(*plan.chosen)
         for node in plan.chosen:
-            there = disks.indexes_on(self.context, view, node, wanted, there=True)
+            own = [disk for disk in plan.wanted.values() if not _is_new_on(plan, disk, node)]
+            there = disks.indexes_on(self.context, view, node, own, there=True)
             if there:
-                hint = (
-                    ", or make one side anew with 'gnt-instance replace-disks'"
-                    if view.disks[there[0]].traits.mirrored
-                    else ""
-                )
+                disk = view.disks[there[0]]
+                hint = self._ways_on(plan, disk) if disk.traits.mirrored else ""
                 raise wrong_state(
                     f"disk {there[0]} of instance {view.name!r} exists on node {node.name!r}; name"
                     f" only the disks that are lost (--disk N){hint}"
                 )
+
+    def _ways_on(self, plan: Recreation, disk: Disk) -> str:
+        """Return what to do about volumes that are there, when others may be lost."""
+        name, places = plan.view.name, []
+        view = plan.view.with_nodes(*plan.chosen)
+        for node in plan.chosen:
+            calls = self.context.nodes.check(node, f"look for the volumes of instance {name!r}")
+            parts = [] if _is_new_on(plan, disk, node) else view.disk_wire(disk, node).children
+            left = ["/".join(map(str, p.logical_id)) for p in parts if calls.blockdev_find(p)]
+            if left:
+                places.append(f"'lvremove {' '.join(left)}' on node {node.name}")
+        return (
+            f", or make one side anew with 'gnt-instance replace-disks {name}'; if an earlier"
+            " recreation was cut off, and nothing on it is needed, begin anew with 'gnt-instance"
+            f" deactivate-disks {name}', then {', '.join(places)}"
+        )
 
     def hook_nodes(self, plan: Recreation) -> Sequence[Node]:
         return [self.master, *plan.view.nodes]
@@ -427,6 +448,9 @@ class LUInstanceRecreateDisks(AnyInstanceUnit[OpInstanceRecreateDisks, WithPlace
                 self.context.check_canceled()
                 self.context.feedback(f"* creating disk {index}...")
                 planned = planning.settle(self.context, planning.on_nodes(disk, plan.chosen))
+                for each in plan.chosen:
+                    if _is_new_on(plan, disk, each):
+                        remove_remains(self.context, view, each, index, planned)
                 made[index] = make_disk(self.context, view, node, index, planned, undo)
             self._record(plan, made)
             undo.forget()
