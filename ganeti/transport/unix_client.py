@@ -38,6 +38,12 @@ class NobodyListensError(TransportError):
     wire_name = "GenericError"
 
 
+class NoAccessError(TransportError):
+    """This user may not connect to the socket: nothing was sent, and waiting does not help."""
+
+    wire_name = "GenericError"
+
+
 class ConnectionLostError(TransportError):
     """The connection broke after the request went out: it may have been carried out."""
 
@@ -78,6 +84,7 @@ class UnixClient:
 
         Raises:
             NobodyListensError: nobody is there, or nobody takes it at once.
+            NoAccessError: the user may not.
         """
         if self._socket is None:
             self._socket = self._connect(_OPEN_S_MAX)
@@ -94,7 +101,7 @@ class UnixClient:
         """Ask and return the result.
 
         Raises:
-            NobodyListensError, ConnectionLostError, AnswerTimeoutError: see these.
+            NobodyListensError, NoAccessError, ConnectionLostError, AnswerTimeoutError: see these.
             ProtocolError: the answer makes no sense.
             GenericError: the server's answer was this error.
         """
@@ -185,13 +192,18 @@ class UnixClient:
         return sock
 
 
-def cannot_connect(path: str, error: OSError) -> NobodyListensError:
-    """Say why nobody listens on a socket."""
+def cannot_connect(path: str, error: OSError) -> NobodyListensError | NoAccessError:
+    """Say why there is no connection to a socket."""
     match error:
         case FileNotFoundError():
             return NobodyListensError(f"no daemon listens on {path}: no such socket")
         case ConnectionRefusedError():
             return NobodyListensError(f"no daemon listens on {path}: connection refused")
+        case PermissionError():
+            return NoAccessError(
+                f"cannot connect to {path}: {error.strerror}; run it as root, or as a member of the"
+                " daemons' group"
+            )
         case BlockingIOError():
             return NobodyListensError(f"the daemon on {path} takes no connection: it is overloaded")
     return NobodyListensError(f"cannot connect to {path}: {error.strerror or error}")

@@ -259,7 +259,7 @@ class Program(msgspec.Struct, frozen=True):
     common_options: tuple[Option, ...] = COMMON_OPTIONS
     is_single: bool = False
     explain: Callable[[Any], tuple[str, int]] = explain
-    expected_errors: tuple[type[Exception], ...] = (GenericError,)
+    expected_errors: tuple[type[Exception], ...] = (GenericError, OSError)
     value_status: int | None = None
     manual_section: int = 8
 

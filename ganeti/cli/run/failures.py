@@ -81,9 +81,11 @@ _INTRODUCTIONS: Final[tuple[tuple[type[GenericError], str, int], ...]] = (
 )
 
 
-def explain(error: GenericError) -> tuple[str, int]:
+def explain(error: GenericError | OSError) -> tuple[str, int]:
     """Return the text for an error and the exit status."""
     match error:
+        case OSError():
+            return f"Failure: {_of_system(error)}", EXIT_FAILURE
         case NotConfirmed():
             return error.message, EXIT_FAILURE
         case NotMasterError(master_name=None):
@@ -117,7 +119,14 @@ def told_by(
     def explain_in_a_line(error: GenericError | OSError) -> tuple[str, int]:
         if isinstance(error, GenericError):
             return f"{name}: {error.message}", status_of(error)
-        where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
-        return f"{name}: {where}{error.strerror or error}", EXIT_FAILURE
+        return f"{name}: {_of_system(error)}", EXIT_FAILURE
 
     return explain_in_a_line
+
+
+def _of_system(error: OSError) -> str:
+    """Return the text of an error of the operating system, with the file that it is about."""
+    is_file = isinstance(error.filename, str | bytes) and error.filename
+    where = f"{os.fsdecode(error.filename)}: " if is_file else ""
+    hint = "; run it as root" if isinstance(error, PermissionError) and os.geteuid() else ""
+    return f"{where}{error.strerror or error}{hint}"

@@ -59,6 +59,8 @@ def _run(program: Program, words: Sequence[str], terminal: Terminal) -> int:
         if isinstance(err, WrongValue) and program.value_status is not None:
             return program.value_status
         return err.exit_code
+    except BrokenPipeError:
+        raise  # nothing is wrong, and there is nobody to be told
     except program.expected_errors as err:
         if debug:
             import traceback  # 2 ms, for failures only

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from ganeti.base import errors
 from ganeti.base.errors import QUEUE_DRAINED, ErrorCode, GenericError
-from ganeti.cli.run.failures import NodeSetupError, NotConfirmed, explain
+from ganeti.cli.run.failures import NodeSetupError, NotConfirmed, explain, told_by
 
 
 @pytest.mark.parametrize(
@@ -56,3 +58,16 @@ def test_an_error_with_an_empty_text_says_at_least_that(cls: type[GenericError])
         text, _ = explain(errors.decode_error(wire))
         assert errors.NO_DETAILS in text or cls is errors.JobQueueFull
     assert errors.encode_error(ValueError())[1] == ["ValueError()"]
+
+
+def test_an_error_of_the_system_names_the_file_and_who_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = PermissionError(13, "Permission denied", "/var/lib/ganeti/config.data")
+    for user, hint in ((0, ""), (65534, "; run it as root")):
+        monkeypatch.setattr(os, "geteuid", lambda user=user: user)
+        text = f"/var/lib/ganeti/config.data: Permission denied{hint}"
+        assert explain(error) == (f"Failure: {text}", 1)
+        assert told_by("hbal")(error) == (f"hbal: {text}", 1)
+    assert explain(OSError(28, "No space left on device")) == (
+        "Failure: No space left on device",
+        1,
+    )

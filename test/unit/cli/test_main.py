@@ -64,10 +64,14 @@ def test_wrong_option_leaves_with_two(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("error", "status"), [(OpPrereqError("x"), 1), (NotConfirmed("x"), 1), (GenericError("x"), 1)]
+    ("error", "status"),
+    [
+        *((OpPrereqError("x"), 1), (NotConfirmed("x"), 1), (GenericError("x"), 1)),
+        (PermissionError(13, "no", "/x"), 1),
+    ],
 )
 def test_error_of_a_command_becomes_text_and_status(
-    capsys: pytest.CaptureFixture[str], error: GenericError, status: int
+    capsys: pytest.CaptureFixture[str], error: Exception, status: int
 ) -> None:
     def fail(_context: Context, _options: Options, _args: list[str]) -> int:
         raise error

@@ -18,7 +18,10 @@ from ganeti.opcodes.registry import decode_opcode
 from ganeti.protocol.envelope import RefusedError, Request, RequestError
 from ganeti.protocol.luxi import JobChange, LogEntry
 from ganeti.store import ssconf
+from ganeti.transport.unix_client import NoAccessError
 from ganeti.transport.unix_server import Connection, UnixLimits, serve_unix
+
+_NOBODY = 65534
 
 
 class FakeLuxid:
@@ -220,6 +223,25 @@ def test_on_the_master_a_missing_luxid_is_waited_for(paths: Paths, client: LuxiC
     with pytest.raises(TransportError, match="is ganeti-luxid running here") as caught:
         client.query_cluster_info()
     assert not isinstance(caught.value, NotMasterError)
+
+
+def test_who_may_not_ask_is_told_so_at_once(paths: Paths) -> None:
+    ssconf.write_values(paths, {"master_node": "node1.example.com"})
+
+    def wait(_seconds: float) -> None:
+        raise AssertionError("waiting does not help")
+
+    os.chmod(os.path.dirname(paths.query_socket), 0)
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(_NOBODY)
+    try:
+        with LuxiClient(paths, sleep=wait) as client, pytest.raises(NoAccessError) as caught:
+            client.query_cluster_info()
+    finally:
+        os.seteuid(user)
+        os.chmod(os.path.dirname(paths.query_socket), 0o755)
+    assert "Permission denied; run it as root, or as a member of" in caught.value.message
 
 
 def test_luxid_that_comes_back_in_time_is_found(paths: Paths) -> None:
