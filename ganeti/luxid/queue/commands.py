@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 CANCELED_TEXT: Final = "Job canceled by request"
 _PRIORITY_TEXT: Final = "Priorities of pending opcodes for job {} have been changed"
 CANCEL_TIMEOUT_S: Final = 10.0
+TURN_S_MAX: Final = 10.0  # for a job that is being started or ended; a full disk lasts longer
 _ARCHIVE_BATCH: Final = 100
 
 Outcome = tuple[bool, str]
@@ -52,9 +53,10 @@ class JobCommands:
 
         Raises:
             JobLost: no such job.
+            JobQueueError: it cannot be changed now; nothing was.
         """
         known = self._known_jobs.require(as_job_id(job_id))
-        async with known.turn:
+        async with known.turn_within(TURN_S_MAX):
             if known.phase is Phase.QUEUED:
                 ended = changes.canceled(known.job, CANCELED_TEXT, timestamp())
                 await self._starter.end_queued(known, ended)
@@ -112,6 +114,7 @@ class JobCommands:
 
         Raises:
             JobLost: no such job.
+            JobQueueError: it cannot be changed now; nothing was.
             OpPrereqError: no such priority.
         """
         if not PRIORITY_MOST_URGENT <= priority <= PRIORITY_LEAST_URGENT:
@@ -120,7 +123,7 @@ class JobCommands:
                 f" {PRIORITY_LEAST_URGENT}"
             )
         known = self._known_jobs.require(as_job_id(job_id))
-        async with known.turn:
+        async with known.turn_within(TURN_S_MAX):
             if known.phase is Phase.QUEUED:
                 changed = changes.with_priority(known.job, priority)
                 await self._store.save(changed)

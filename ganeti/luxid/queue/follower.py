@@ -239,6 +239,7 @@ class Follower:
                 break
             except JobQueueError as err:
                 logger.warning("Cannot record that job %s died: %s", known.job.id, err)
+                known.trouble = f"its process died, which cannot be recorded: {err.message}"
                 await asyncio.sleep(_WRITE_RETRY_S)
         files.remove_if_exists(priority_message(self._paths, failed.id))
         files.remove_if_exists(running_log(self._paths, failed.id))

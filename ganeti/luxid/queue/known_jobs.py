@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import bisect
+import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from enum import Enum, auto
 from typing import Final
 
-from ganeti.base.errors import JobLost
+from ganeti.base.errors import JobLost, JobQueueError
 from ganeti.base.ids import JobId
 from ganeti.jobs import changes
 from ganeti.jobs.record import QueuedJob
@@ -49,6 +50,7 @@ class KnownJob:
 
     Attributes:
         turn: held while the job is changed; by one at a time.
+        trouble: why who holds the turn does not get on; "" if nothing is known.
         secrets: secret parameters, which no file has.
         lagging: candidates that may still get an old record after newer ones.
         turns: how often the job waited for locks in vain and stepped back.
@@ -58,7 +60,7 @@ class KnownJob:
 
     __slots__ = (
         *("_waiters", "is_blocked", "job", "lagging", "of_phase", "phase", "secrets"),
-        *("turn", "turns"),
+        *("trouble", "turn", "turns"),
     )
 
     def __init__(self, job: QueuedJob, phase: Phase, secrets: Secrets = ()) -> None:
@@ -70,6 +72,7 @@ class KnownJob:
         self.is_blocked = False
         self.of_phase: OfPhase | None = None
         self.turn = asyncio.Lock()
+        self.trouble = ""
         self._waiters: list[asyncio.Future[None]] = []
 
     @property
@@ -94,6 +97,26 @@ class KnownJob:
         """Take a new record, and tell all clients that wait for a change."""
         self.job = job
         self.wake()
+
+    @contextlib.asynccontextmanager
+    async def turn_within(self, timeout_s: float) -> AsyncIterator[None]:
+        """Hold the turn, on behalf of a client.
+
+        Raises:
+            JobQueueError: it is not free in time; the text says why, as far as that is known.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.turn.acquire()
+        except TimeoutError as err:
+            why = self.trouble or f"it was being started or ended for {timeout_s:g} s"
+            raise JobQueueError(
+                f"job {self.job.id} cannot be changed now: {why}; try again"
+            ) from err
+        try:
+            yield
+        finally:
+            self.turn.release()
 
     def wake(self) -> None:
         """Let all waiting clients look again."""

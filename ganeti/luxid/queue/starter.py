@@ -177,6 +177,7 @@ class JobStarter:
                     await self.end_queued(known, end(known.job))
                 except JobQueueError as err:
                     logger.warning("Cannot end job %s: %s; trying again", known.job.id, err)
+                    known.trouble = f"it ends, which cannot be recorded: {err.message}"
                     await asyncio.sleep(RETURN_DELAY_S)
 
     # Start.

@@ -60,9 +60,10 @@ CODE_LINES_MAX = {
     # with questions for guests on the nodes of the copies, departures that are over, names that can
     # be, warnings of operating systems that no node has, and clusters that are not destroyed yet
     "logical_units": 16_300,
-    # with the look for writers of a former master, jobs that start with their first record, and ids
-    # that candidates know
-    "luxid": 3_500,
+    # with the look for writers of a former master, jobs that start with their first record, ids that
+    # candidates know, refused jobs that are taken back whatever the disk does, and changes of jobs
+    # that are answered while these end
+    "luxid": 3_570,
     # with jobs that are refused, and losses that cannot end
     "maintd": 2_000,
     "metad": 300,
