@@ -5,23 +5,27 @@ Each is started under its own name by the same launcher, which calls `main`.
 
 from __future__ import annotations
 
-import gc
-import os
 import sys
-from collections.abc import Mapping
-from importlib import import_module
-from typing import Final
 
-# Where it is installed, msgspec loads this library (8 ms) for what `typing` has by now.
-_is_hidden: Final = sys.modules.setdefault("typing_extensions", None) is None  # type: ignore[arg-type]
-import msgspec as _first  # noqa: E402, F401
+try:
+    import gc
+    import os
+    from collections.abc import Mapping
+    from importlib import import_module
+    from typing import Final
 
-if _is_hidden:
-    del sys.modules["typing_extensions"]
+    # Where it is installed, msgspec loads this library (8 ms) for what `typing` has by now.
+    _is_hidden: Final = sys.modules.setdefault("typing_extensions", None) is None  # type: ignore[arg-type]
+    import msgspec as _first  # noqa: F401
 
-from ganeti.cli.declaration.program import Program  # noqa: E402
-from ganeti.cli.run.failures import EXIT_INTERRUPTED  # noqa: E402
-from ganeti.cli.run.main import run  # noqa: E402
+    if _is_hidden:
+        del sys.modules["typing_extensions"]
+
+    from ganeti.cli.declaration.program import Program
+    from ganeti.cli.run.failures import EXIT_INTERRUPTED
+    from ganeti.cli.run.main import run
+except KeyboardInterrupt:  # for the start of a program, which imports `main` with nothing around it
+    sys.exit(130)
 
 
 def _program(name: str, summary: str, description: str, *modules: str) -> Program:

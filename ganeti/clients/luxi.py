@@ -47,8 +47,11 @@ class LuxiClient(LuxiCalls):
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
         sleep: Callable[[float], None] = clock.pause,
         socket: str = "",
+        on_call: Callable[[str], object] = lambda _name: None,
     ) -> None:
+        """Make a client; ``on_call`` gets the name of each call before it is sent."""
         self._paths = paths
+        self._on_call = on_call
         self._connect_timeout_s = connect_timeout_s
         self._sleep = sleep
         self._connection = UnixClient(
@@ -108,6 +111,7 @@ class LuxiClient(LuxiCalls):
         rules = call.rules
         while rules.ours and len(args) > len(call.names) - rules.ours and args[-1] is None:
             args.pop()
+        self._on_call(call.name)
         delay_s = 0.0
         for left in reversed(range(TRIES_MAX)):
             try:

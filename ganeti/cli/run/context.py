@@ -126,6 +126,7 @@ class Terminal:
         return self._answers.readline().strip()
 
 
+_SUBMISSIONS = "Submit"  # so begin the names of the calls that submit jobs
 REASON_SOURCE_CLIENT = "gnt:client"
 REASON_SOURCE_USER = "gnt:user"
 
@@ -145,6 +146,7 @@ class Context:
         self.options = options
         self.terminal = terminal
         self.waiting_for: list[JobId] = []
+        self._is_submitting = False
         self._client: LuxiClient | None = None
 
     def __enter__(self) -> Self:
@@ -164,8 +166,13 @@ class Context:
         if self._client is None:
             from ganeti.clients.luxi import LuxiClient
 
-            self._client = LuxiClient(self.paths, socket=self.options.get("luxi") or "")
+            socket = self.options.get("luxi") or ""
+            self._client = LuxiClient(self.paths, socket=socket, on_call=self.note_call)
         return self._client
+
+    def note_call(self, name: str) -> None:
+        """Note a call of LuxiD before it is sent: what a submission has begun may go on."""
+        self._is_submitting = name.startswith(_SUBMISSIONS)
 
     def reconnect(self) -> None:
         """Give the connection up, because LuxiD was restarted; the next question makes another."""
@@ -190,6 +197,10 @@ class Context:
     def interruption_text(self) -> str:
         """Return the message for a user who gives up waiting."""
         rest = self.text_of_rest()
+        if self._is_submitting and not rest:
+            rest = "jobs may have been submitted, see 'gnt-job list'."
+        elif self._is_submitting:
+            rest += "\nMore jobs may have been submitted, see 'gnt-job list'."
         return f"Interrupted; {rest}" if rest else "Interrupted."
 
     def text_of_rest(self) -> str:

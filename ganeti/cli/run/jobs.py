@@ -82,6 +82,7 @@ def execute(context: Context, options: Options, *opcodes: OpCode) -> list[object
 def _execute(context: Context, options: Options, wire: list[dict[str, object]]) -> list[object]:
     _warn_of_pause(context)
     job_id = context.client.submit_job(wire)
+    context.waiting_for.append(job_id)
     if options.get("print_jobid"):
         context.write(str(job_id))
     if options.get("submit"):
@@ -308,7 +309,8 @@ def results_of_all(
         TransportError: LuxiD cannot be asked.
     """
     results = []
-    context.waiting_for += [job_id for _, job_id in jobs]
+    known = context.waiting_for
+    known += [job_id for _, job_id in jobs if job_id not in known]
     for name, job_id in jobs:
         if announces:
             context.write(f"Waiting for job {job_id} for {name} ...")

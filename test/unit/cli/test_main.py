@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import gc
 import io
+import os
+import subprocess
 import sys
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from ganeti.base.errors import GenericError, OpPrereqError, TransportError
@@ -18,6 +22,7 @@ from ganeti.cli.run import main as runner
 from ganeti.cli.run.context import Context, Terminal, confirm
 from ganeti.cli.run.failures import NotConfirmed
 from ganeti.cli.run.secret import ask_secret
+from ganeti.clients.luxi import LuxiClient
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -93,6 +98,49 @@ def test_jobs_that_go_on_without_luxid_are_named(capsys: pytest.CaptureFixture[s
         "'gnt-job watch 8' follows it.\n"
         "Cannot communicate with the master daemon: /run/luxid: no answer\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("method", "waiting", "text"),
+    [
+        ("submit_job", [], "Interrupted; jobs may have been submitted, see 'gnt-job list'.\n"),
+        ("submit_many_jobs", [7], "\nMore jobs may have been submitted, see 'gnt-job list'.\n"),
+        ("query_jobs", [], "Interrupted.\n"),
+    ],
+)
+def test_a_submission_that_was_not_answered_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    method: str,
+    waiting: list[JobId],
+    text: str,
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def ask(context: Context, _options: Options, _args: list[str]) -> int:
+        context.client.query_jobs([], [])
+        context.waiting_for += waiting
+        monkeypatch.setattr(LuxiClient, "_ask", interrupted)
+        getattr(context.client, method)([], *([[]] if method == "query_jobs" else []))
+        raise AssertionError
+
+    monkeypatch.setattr(LuxiClient, "_ask", lambda *_: msgspec.Raw(b"[]"))
+    program = Program("gnt-some", "things", "", (Command("thing", "do a thing", ask),))
+    assert runner.run(program, ["thing"]) == 130
+    assert capsys.readouterr().err.endswith(text)
+
+
+def test_an_interruption_of_the_first_modules_is_quiet(tmp_path: Path) -> None:
+    (tmp_path / "msgspec.py").write_text("raise KeyboardInterrupt")
+    done = subprocess.run(
+        [sys.executable, "-c", "from ganeti.cli.programs import main"],
+        env={"PYTHONPATH": f"{tmp_path}:{os.getcwd()}"},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
 def test_words_that_are_no_text_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
