@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from ganeti.base import versions
+from ganeti.base.secret import HIDDEN
 from ganeti.objects.fill import cluster_hvparams, fill_cluster_ipolicy
 from ganeti.objects.model import Cluster
 from ganeti.objects.record import plain
@@ -129,6 +130,10 @@ def cluster_info(
         "enabled_hypervisors": [str(name) for name in cluster.enabled_hypervisors],
         "hvparams": cluster_hvparams(cluster),
         "ipolicy": fill_cluster_ipolicy(cluster),
+        "osparams_private_cluster": {
+            name: dict.fromkeys(params, HIDDEN)
+            for name, params in cluster.osparams_private_cluster.items()
+        },
         "primary_ip_version": cluster.primary_ip_family.version,
         "enabled_data_collectors": {name: each.active for name, each in collectors.items()},
         "data_collector_interval": {name: each.interval for name, each in collectors.items()},

@@ -169,6 +169,7 @@ def _lists(value: object) -> dict[str, str] | None:
 
 _MORE: Final[Sequence[Row]] = (
     ("Modify /etc/hosts", "modify_etc_hosts"),
+    ("Private OS parameters", "osparams_private_cluster"),
     ("Hypervisor state", "hv_state_static"),
     ("Disk state", "disk_state_static"),
     ("Disk transfers of a node at a time", "max_disk_transfers", lambda value: value or None),

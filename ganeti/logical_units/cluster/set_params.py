@@ -29,6 +29,7 @@ from ganeti.objects.disk_templates import file_templates
 from ganeti.objects.instance_policy import violations
 from ganeti.objects.model import Cluster, Disk, Instance, Node, NodeGroup, storage_directories
 from ganeti.objects.nic import NicMode
+from ganeti.objects.record import PrivateParams
 from ganeti.opcodes.cluster import OpClusterSetParams, OsListChange
 from ganeti.opcodes.summary import summary
 from ganeti.protocol.node_calls import NodeCalls
@@ -319,12 +320,11 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
 
     def _check_os_parameters(self, cluster: Cluster) -> None:
         """Let the OS check its parameters, if the master has it."""
-        for os_name in self.op.osparams or {}:
+        for os_name in {**(self.op.osparams or {}), **(self.op.osparams_private_cluster or {})}:
+            params = fill.fill_osparams_all(cluster, os_name, {}, PrivateParams()).reveal()
             self.context.nodes.check(
                 self.master, f"use the parameters of operating system {os_name!r}"
-            ).os_validate(
-                False, os_name, ["parameters"], fill.fill_osparams(cluster, os_name), True
-            )
+            ).os_validate(False, os_name, ["parameters"], params, True)
 
     def _directory_remarks(self, after: Cluster, nodes: Sequence[Node]) -> list[str]:
         """Ask nodes whether they allow new directories for disks; each decides for itself."""
@@ -403,6 +403,11 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
         """Return a remark for each operating system in the new settings that no node has."""
         named = [
             *(name for name in self.op.osparams or {} if name in after.osparams),
+            *(
+                name
+                for name in self.op.osparams_private_cluster or {}
+                if name in after.osparams_private_cluster
+            ),
             *(name for name in self.op.os_hvp or {} if name in after.os_hvp),
             *(
                 name

@@ -29,6 +29,7 @@ from ganeti.logical_units.instance import metadata
 from ganeti.logical_units.instance.storage import disks
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.objects.disk_templates import OS_IMAGE, disk_space_mib, image_problem, traits_of
+from ganeti.objects.fill import fill_osparams_all
 from ganeti.objects.model import AdminState, Instance, LiveState, Node
 from ganeti.objects.record import PrivateParams
 from ganeti.objects.rpc_instance import RpcInstance
@@ -257,7 +258,16 @@ def check_os(
     checks += [OS_CHECK_IMAGE + image] if posixpath.isabs(image) else []
     checks += [OS_CHECK_SCRIPT + "create"] if installs and not isolates else []
     nodes = context.nodes.check(node, f"use operating system {os_name!r}")
-    nodes.os_validate(True, os_name, checks, osparams.reveal(), force_variant)
+    try:
+        nodes.os_validate(True, os_name, checks, osparams.reveal(), force_variant)
+    except OpPrereqError as err:
+        of_cluster = fill_osparams_all(context.config.get_cluster(), os_name, {}, PrivateParams())
+        if not of_cluster:
+            raise
+        names = ", ".join(sorted(of_cluster))
+        raise OpPrereqError(
+            f"{err.message} (these parameters are set by 'gnt-os modify': {names})", err.ecode
+        ) from err
 
 
 def check_os_scripts(context: JobContext, node: Node, os_name: str, *kinds: str) -> None:

@@ -175,12 +175,17 @@ def test_a_cluster_is_shown_as_by_3_0() -> None:
 
 
 def test_what_only_we_show_of_a_cluster_comes_last() -> None:
-    more = {"modify_etc_hosts": True, "hv_state_static": {"kvm": {"cpu_total": 4}}}
+    more = {
+        "modify_etc_hosts": True,
+        "hv_state_static": {"kvm": {"cpu_total": 4}},
+        "osparams_private_cluster": {"noop": {"key": "***"}},
+    }
     lines = without_times(format_report(describe_cluster({**CLUSTER, **more}, Paths(""))))
     known = recorded("gnt-cluster info")
     assert lines[: len(known)] == known
     assert tree_of(lines[len(known) :]) == {
         "Modify /etc/hosts": "True",
+        "Private OS parameters": {"noop": {"key": "***"}},
         "Hypervisor state": {"kvm": {"cpu_total": "4"}},
     }
 

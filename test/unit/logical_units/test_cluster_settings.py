@@ -512,6 +512,21 @@ def test_operating_systems_check_their_parameters(cluster: FakeCluster) -> None:
     refused(cluster, "operating system 'd'.*no such size", osparams={"d": {"size": "x"}})
 
 
+def test_operating_systems_check_private_parameters_with_the_others(cluster: FakeCluster) -> None:
+    stored = modify(cluster, osparams={"d": {"size": "1"}})
+    assert stored["osparams"] == {"d": {"size": "1"}}
+    cluster.rpc.calls.clear()
+    modify(cluster, osparams_private_cluster={"d": {"key": "k"}, "gone": {"a": "b"}})
+    asked = [args[1:4] for _, args in cluster.rpc.called("os_validate")]
+    assert asked == [
+        ["d", ["parameters"], {"size": "1", "key": "k"}],
+        ["gone", ["parameters"], {"a": "b"}],
+    ]
+    assert cluster.said("no node has OS 'gone'")
+    cluster.rpc.fail("os_validate", "node1", "no parameter a")
+    refused(cluster, "no parameter a", osparams_private_cluster={"d": {"a": "b"}})
+
+
 def test_an_operating_system_that_no_node_has_is_told(cluster: FakeCluster) -> None:
     cluster.rpc.os_list["node2"] = [["cloud", "/os/cloud", True, "", ["debian-12"], [], [20], True]]
     for name in ("cloud", "cloud+debian-12"):

@@ -198,6 +198,19 @@ def test_the_primary_node_looks_for_an_image(
     assert (node, args[2]) == ("node2", ["parameters", "hypervisor:fake", *asked, "script:create"])
 
 
+def test_parameters_that_the_cluster_sets_are_named_when_the_node_refuses_them(
+    cluster: FakeCluster,
+) -> None:
+    cluster.rpc.fail("os_validate", "node2", "no parameter a")
+    with pytest.raises(OpPrereqError, match=r"no parameter a$"):
+        create(cluster)
+    cluster.config.cluster["osparams_private_cluster"] = {"debian": {"a": "hush"}}
+    cluster.rpc.fail("os_validate", "node2", "no parameter a")
+    with pytest.raises(OpPrereqError, match=r"set by 'gnt-os modify': a\)") as caught:
+        create(cluster)
+    assert "hush" not in caught.value.message
+
+
 def test_secret_parameters_reach_the_script_and_nothing_else(cluster: FakeCluster) -> None:
     create(cluster, osparams={"a": "1"}, osparams_secret={"password": "hush"})
     (_, args) = cluster.rpc.called("instance_os_add")[0]

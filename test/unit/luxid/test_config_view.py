@@ -190,7 +190,9 @@ INFO_KEYS = [
 ]
 
 
-OWN_INFO_KEYS = ["modify_etc_hosts", "hv_state_static", "disk_state_static"]
+OWN_INFO_KEYS = [
+    *("modify_etc_hosts", "hv_state_static", "disk_state_static", "osparams_private_cluster")
+]
 
 
 def test_cluster_info_has_every_key(files: Files) -> None:
