@@ -4,8 +4,8 @@
 # filters and the jobs that have not ended are asked for.
 #
 # The tables at the end are by program, or by "PROGRAM COMMAND".  An option is FLAG,FLAG; with a value
-# FLAG,FLAG=SOURCE; and FLAG!SOURCE where it changes what the arguments name.  A key is KEY, KEY= or
-# KEY=VALUE|VALUE.
+# FLAG,FLAG=SOURCE; FLAG,FLAG?SOURCE where the value is never the next word; and FLAG!SOURCE where it
+# changes what the arguments name.  A key is KEY, KEY= or KEY=VALUE|VALUE.
 declare -gA _ganeti_commands=() _ganeti_aliases=() _ganeti_options=() _ganeti_arguments=()
 declare -gA _ganeti_keys=() _ganeti_interspersed=()
 
@@ -18,6 +18,9 @@ _ganeti_entries() {
         command ls "${GANETI_ROOTDIR-}$directory/$1" 2>/dev/null
     done
 }
+
+# _ganeti_lines FILE...: the lines that are neither empty nor comments, without blanks around them
+_ganeti_lines() { sed -n 's/^[ \t]*//; s/[ \t\r]*$//; /^#/d; /./p' "$@" 2>/dev/null; }
 
 # The sources of names: one in each line.
 _ganeti_list_node() { _ganeti_ssconf node_list; }
@@ -57,7 +60,7 @@ _ganeti_list_one_os() { # NAME, or NAME+VARIANT where it has variants
         for directory in @SHARES@; do
             directory=${GANETI_ROOTDIR-}$directory/os/$name
             [[ -d $directory ]] || continue
-            grep . "$directory/variants.list" 2>/dev/null | sed "s/^/$name+/" | grep . || echo "$name"
+            _ganeti_lines "$directory/variants.list" | sed "s/^/$name+/" | grep . || echo "$name"
             break
         done
     done < <(_ganeti_list_os)
@@ -78,7 +81,7 @@ _ganeti_keys_of() {
     case $1 in
         osparams)
             for name in @SHARES@; do
-                cat "${GANETI_ROOTDIR-}$name"/os/*/parameters.list 2>/dev/null
+                _ganeti_lines "${GANETI_ROOTDIR-}$name"/os/*/parameters.list </dev/null
             done | sed -n 's/^\([^ \t]\+\).*/\1=/p'
             ;;
         hvparams)
@@ -195,15 +198,16 @@ _ganeti_complete() {
     fi
 
     local entries=() arguments=() names source flags=() flag pending="" position=0 ended=""
-    local -A values=() selects=()
+    local -A values=() attached=() selects=()
     read -ra entries <<< "${_ganeti_options[$at]-}"
     read -ra arguments <<< "${_ganeti_arguments[$at]-}"
     for piece in "${entries[@]}"; do
-        names=${piece%%[=!]*} source=${piece#"$names"}
+        names=${piece%%[=!?]*} source=${piece#"$names"}
         IFS=, read -ra names <<< "$names"
         for flag in "${names[@]}"; do
             flags+=("$flag")
             [[ $source == =* ]] && values[$flag]=${source#=}
+            [[ $source == [=?]* ]] && attached[$flag]=${source:1}
             [[ $source == !* ]] && selects[$flag]=${source#!}
         done
     done
@@ -224,9 +228,9 @@ _ganeti_complete() {
     flag=${flag:-} piece=${current%%=*}
     if [[ $pending ]]; then
         _ganeti_reply "$pending"
-    elif [[ ! $ended && $current == --*=* && -v values[$piece] ]]; then
+    elif [[ ! $ended && $current == --*=* && -v attached[$piece] ]]; then
         flag=$piece
-        _ganeti_reply "${values[$piece]:-nothing}" "$piece="
+        _ganeti_reply "${attached[$piece]:-nothing}" "$piece="
     elif [[ ! $ended && $current == -* ]]; then
         IFS='|'
         _ganeti_reply "=${flags[*]}|--help"

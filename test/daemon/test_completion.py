@@ -101,8 +101,10 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     (share / "extstorage/san").mkdir(parents=True)
     boot = root / "usr/share/ganeti/os/debootstrap"
     boot.mkdir(parents=True)
-    (boot / "variants.list").write_text("minimal\nbookworm\n\n")
-    (boot / "parameters.list").write_text("dhcp  whether to ask\nmirror\tof packages\n")
+    (boot / "variants.list").write_text(
+        "# the first is the default\nminimal\n \n bookworm\n  # old\n\n"
+    )
+    (boot / "parameters.list").write_text("# all\ndhcp  whether to ask\nmirror\tof packages\n")
     (root / "usr/lib/ganeti/iallocators").mkdir(parents=True)
     (root / "usr/lib/ganeti/iallocators/hail").touch()
     programs = root / "bin"
@@ -201,7 +203,10 @@ def test_every_value_of_an_option_is_offered(
         for option in options_of(program, command)
         if option.takes_value
         for flag in option.flags
-        for between in (" ", *(["="] if flag.startswith("--") else []))
+        for between in (
+            *([" "] if option.alone is None else []),
+            *(["="] if flag.startswith("--") else []),
+        )
     ]
     lines = [line for line, _ in cases]
     for (line, expected), found in zip(cases, complete(environment, lines), strict=True):
@@ -282,6 +287,12 @@ def test_every_argument_is_offered(program: Program, environment: Mapping[str, s
         ("gnt-cluster copyfile afi", ["afile.json"]),
         ("/usr/sbin/gnt-node info node2", ["node2.example.com"]),
         ("gnt-node no-such-command ", []),
+        ("gnt-instance add --os-parameters ", ["dhcp=", "mirror="]),
+        ("hbal --luxi=afi", ["afile.json"]),
+        ("hbal -L ", []),  # a value would stand at the flag
+        ("hail -p afi", ["afile.json"]),  # the argument
+        ("hspace --machine-readable ", []),
+        ("hspace --machine-readable=y", ["yes"]),
     ],
 )
 def test_what_is_typed_is_completed(

@@ -33,9 +33,15 @@ def value_label(option: Option) -> str:
 def flags_label(option: Option) -> str:
     """Return the option's flags with its value, as in ``-n, --node=<node>``.
 
-    Dots behind the value mean that the option may be given several times.
+    Dots behind the value mean that the option may be given several times.  A value in brackets may
+    be left out, and stands at the flag.
     """
     label = value_label(option) + "..." * (option.action is Action.APPEND)
+    if option.alone is not None:
+        return ", ".join(
+            f"{flag}[={label}]" if flag.startswith("--") else f"{flag}[{label}]"
+            for flag in option.flags
+        )
     parts = []
     for flag in option.flags:
         if not label:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Union, get_args, get_origin
 
@@ -114,8 +115,12 @@ def parse(program: Program, words: Sequence[str], environment: Mapping[str, str]
 
 
 def _parse_command(program: Program, command: Command, rest: list[str]) -> CommandLine:
-    values, args = _parse_options(program, command, rest)
-    _check_arguments(program, command, args)
+    values, args = _parse_options(program, command, [*rest])
+    try:
+        _check_arguments(program, command, args)
+    except UsageError as err:
+        hint = _hint_at_blank(options_of(program, command), rest, args)
+        raise UsageError(f"{err.message}{hint}", err.exit_code) if hint else err from None
     return CommandLine(program, command, Options(values), args)
 
 
@@ -133,6 +138,16 @@ def _hint_at(word: str, candidates: Sequence[str]) -> str:
 
     close = get_close_matches(word, candidates, n=3)
     return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
+def _hint_at_blank(options: Sequence[Option], words: Sequence[str], args: Sequence[str]) -> str:
+    """Return a hint at an argument that was perhaps to be the value of the option before it."""
+    flags = {flag for each in options if each.alone is not None for flag in each.flags}
+    for flag, word in pairwise(words):
+        if flag in flags and word in args:
+            whole = f"{flag}={word}" if flag.startswith("--") else f"{flag}{word}"
+            return f"\nthe value of {flag} is written without a blank: {whole}"
+    return ""
 
 
 def _environment_words(

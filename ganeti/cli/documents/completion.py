@@ -124,7 +124,8 @@ def _program(program: Program) -> Iterator[str]:
 def _option(program: Program, command: Command, option: Option) -> str:
     flags = ",".join(option.flags)
     if option.takes_value:
-        return f"{flags}={source_of(program, command, option)}"
+        sign = "=" if option.alone is None else "?"
+        return f"{flags}{sign}{source_of(program, command, option)}"
     named = _SELECTIONS.get(str(option.const)) if option.action is Action.CONST else None
     if (command.name, option.long) == ("epo", "--groups"):
         named = "group"

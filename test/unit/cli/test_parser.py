@@ -6,6 +6,7 @@ import pytest
 
 from ganeti.cli.declaration import common as opt
 from ganeti.cli.declaration import parser
+from ganeti.cli.declaration.help import flags_label
 from ganeti.cli.declaration.program import ArgKind, Argument, Command, Program
 from ganeti.cli.declaration.values import Json, NamedValues
 
@@ -151,3 +152,39 @@ def test_interspersed_options_end_at_a_command_to_run() -> None:
     assert (line.options.force, line.options.verbose) == (True, False)
     line = parser.parse(program, ["run", "node1", "--", "ls", "-v"], {})
     assert line.args == ["node1", "ls", "-v"]
+
+
+OPTIONAL = Command(
+    "look",
+    "look at things",
+    _nothing,
+    (Argument(ArgKind.FILE, 0, 1),),
+    (
+        opt.option("-p --print-nodes=FIELDS", "", alone=""),
+        opt.option("--mond", "", choices=("yes", "no"), alone="yes"),
+    ),
+)
+
+
+def test_a_value_that_may_be_left_out_stands_at_the_flag() -> None:
+    program = Program("hlook", "test", "Tests.", (OPTIONAL,), is_single=True, is_interspersed=True)
+    assert parser.parse(program, ["-pname", "file"], {}).options.print_nodes == "name"
+    assert parser.parse(program, ["-p", "file"], {}).args == ["file"]
+    for flag, whole in (("-p", "-pname"), ("--print-nodes", "--print-nodes=name")):
+        with pytest.raises(parser.UsageError) as caught:
+            parser.parse(program, [flag, "name", "file"], {})
+        assert f"the value of {flag} is written without a blank: {whole}" in caught.value.message
+    with pytest.raises(parser.UsageError) as caught:
+        parser.parse(program, ["-p", "--mond", "a", "b"], {})
+    assert "--mond=a" in caught.value.message
+    with pytest.raises(parser.UsageError) as caught:
+        parser.parse(program, ["a", "-p", "b"], {})
+    assert "-pb" in caught.value.message
+    with pytest.raises(parser.UsageError) as caught:
+        parser.parse(program, ["a", "b", "-p"], {})
+    assert "blank" not in caught.value.message
+
+
+def test_help_shows_that_a_value_may_be_left_out() -> None:
+    labels = [flags_label(option) for option in OPTIONAL.options]
+    assert labels == ["-p[FIELDS], --print-nodes[=FIELDS]", "--mond[=yes|no]"]
