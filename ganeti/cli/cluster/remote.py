@@ -12,7 +12,7 @@ from typing import Final
 from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.bootstrap.node_transport import NodeTransport, transport_to
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, command, opt
-from ganeti.cli.run.listing import rows_of_nodes
+from ganeti.cli.run.listing import no_nodes, rows_of_chosen
 from ganeti.store import ssconf
 from ganeti.system.process import CommandResult, describe_end
 
@@ -137,16 +137,14 @@ def destinations(context: Context, options: Options) -> list[Destination]:
     """Return the nodes named, or all of a group or of the cluster; offline ones are left out.
 
     Raises:
-        OpPrereqError: one is unknown, or none is left.
+        OpPrereqError: one is unknown or not in the group, or none is left.
     """
     address = "sip" if options.get("use_replication_network") else "name"
-    fields = ["name", "offline", "group", "ndp/ssh_port", address]
-    rows = rows_of_nodes(context, options.nodes, fields)
-    group, cluster_name = options.node_group, ssconf.cluster_name(context.paths)
+    group = options.node_group
+    rows = rows_of_chosen(context, options.nodes, group, ["ndp/ssh_port", address])
+    cluster_name = ssconf.cluster_name(context.paths)
     chosen = []
-    for name, is_offline, its_group, port, reached_at in rows:
-        if group is not None and group != its_group:
-            continue
+    for name, is_offline, _, port, reached_at in rows:
         if is_offline:
             if options.nodes:
                 context.terminal.error(f"Node {name} is offline, leaving it out.")
@@ -160,8 +158,7 @@ def destinations(context: Context, options: Options) -> list[Destination]:
         )
         chosen.append(Destination(str(name), transport))
     if not chosen:
-        where = f" in group {group}" if group else ""
-        raise OpPrereqError(f"there are no nodes that are not offline{where}")
+        raise no_nodes(group)
     return chosen
 
 

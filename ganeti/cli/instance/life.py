@@ -12,6 +12,7 @@ from ganeti.cli.run.binding import bound, require
 from ganeti.cli.run.context import Terminal, confirm_many
 from ganeti.cli.run.failures import NotConfirmed
 from ganeti.cli.run.jobs import JobGroup
+from ganeti.cli.run.listing import rows_of_nodes
 from ganeti.opcodes import instance
 
 _PRIMARY: Final = ("pinst_list",)
@@ -68,9 +69,9 @@ def _find(context: Context, mode: str, args: Sequence[str]) -> list[str]:
 def _of_nodes(context: Context, mode: str, args: Sequence[str]) -> list[str]:
     fields = _BY_NODE[mode]
     by_tags = mode.endswith("by-tags")
-    rows = context.client.query_nodes([] if by_tags else list(args), ["tags", *fields])
+    rows = rows_of_nodes(context, [] if by_tags else args, ["name", "tags", *fields])
     found: set[str] = set()
-    for tags, *lists in rows:
+    for _, tags, *lists in rows:
         if not by_tags or set(args) & set(_texts(tags)):
             for names in lists:
                 found.update(_texts(names))

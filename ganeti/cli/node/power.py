@@ -23,7 +23,7 @@ from ganeti.cli.command import (
 from ganeti.cli.lists import as_list
 from ganeti.cli.run.binding import bound, submit
 from ganeti.cli.run.jobs import execute, make_opcode
-from ganeti.cli.run.listing import rows_of_nodes, style_of
+from ganeti.cli.run.listing import no_nodes, rows_of_chosen, rows_of_nodes, style_of
 from ganeti.cli.run.table import Cell, Column, format_table
 from ganeti.opcodes.node import (
     OpNodePowercycle,
@@ -169,15 +169,10 @@ def restricted_command(context: Context, options: Options, args: list[str]) -> i
 
 def _chosen_nodes(context: Context, names: Sequence[str], group: str | None) -> list[str]:
     """Return the nodes named, or all of a group or of the cluster that are not offline."""
-    rows = rows_of_nodes(context, names, ["name", "offline", "group"])
-    chosen = [
-        str(name)
-        for name, offline, its_group in rows
-        if names or (not offline and group in (None, its_group))
-    ]
+    rows = rows_of_chosen(context, names, group)
+    chosen = [str(name) for name, offline, _ in rows if names or not offline]
     if not chosen:
-        where = f" in group {group}" if group else ""
-        raise OpPrereqError(f"there are no nodes that are not offline{where}")
+        raise no_nodes(group)
     return chosen
 
 

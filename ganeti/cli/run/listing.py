@@ -221,3 +221,39 @@ def rows_of_nodes(
         what = f"node {listed} is" if len(unknown) == 1 else f"nodes {listed} are"
         raise OpPrereqError(f"{what} not known; see 'gnt-node list'", ErrorCode.NOENT)
     return rows
+
+
+def rows_of_chosen(
+    context: Context, names: Sequence[str], group: str | None, fields: Sequence[str] = ()
+) -> list[list[object]]:
+    """Return name, whether offline, group and some fields of the nodes that are chosen.
+
+    Those are the ones named, or all of a group or of the cluster.
+
+    Raises:
+        OpPrereqError: a node or the group is not known, or a node is not in the group.
+    """
+    group_name = None if group is None else _name_of_group(context, group)
+    rows = rows_of_nodes(context, names, ["name", "offline", "group", *fields])
+    chosen = [row for row in rows if group_name in (None, row[2])]
+    if names and len(chosen) < len(rows):
+        outside = [str(row[0]) for row in rows if row not in chosen]
+        what = "node {} is" if len(outside) == 1 else "nodes {} are"
+        listed = ", ".join(map(repr, outside))
+        raise OpPrereqError(f"{what.format(listed)} not in node group {group_name!r}")
+    return chosen
+
+
+def _name_of_group(context: Context, group: str) -> str:
+    rows = context.client.query_groups([group], ["name"])
+    if not rows:
+        raise OpPrereqError(
+            f"node group {group!r} is not known; see 'gnt-group list'", ErrorCode.NOENT
+        )
+    return str(rows[0][0])
+
+
+def no_nodes(group: str | None) -> OpPrereqError:
+    """Return the error of a choice in which every node is offline."""
+    where = f" in node group {group!r}" if group else ""
+    return OpPrereqError(f"there are no nodes that are not offline{where}")

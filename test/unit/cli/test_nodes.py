@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from ganeti.base.errors import GenericError, OpPrereqError
+from ganeti.cli.cluster.remote import destinations
 from ganeti.cli.declaration.parser import Options, parse
+from ganeti.cli.instance import life
 from ganeti.cli.node.add import shown_in_the_job
 from ganeti.cli.node.leaving import failover
-from ganeti.cli.node.power import power
+from ganeti.cli.node.power import _chosen_nodes, power
 from ganeti.cli.programs import named
 from ganeti.cli.run.context import Context, Terminal
-from ganeti.cli.run.listing import rows_of_nodes
+from ganeti.cli.run.listing import rows_of_chosen, rows_of_nodes
 from ganeti.protocol.luxi import JobChange
 
 KNOWN = ["node1.example.com", "node2.example.com"]
@@ -44,6 +46,70 @@ def test_all_or_those_that_are_named() -> None:
 def test_unknown_ones_are_named(names: list[str], text: str) -> None:
     with pytest.raises(OpPrereqError, match=text):
         rows_of_nodes(context(), names, ["name"])
+
+
+GROUPS = {"g1": KNOWN[:1], "g2": KNOWN[1:]}
+
+
+class GroupedClient:
+    """Two groups of one node each; node2 is offline, and web1 runs on node1."""
+
+    def query_nodes(self, names: Sequence[str], fields: Sequence[str]) -> list[list[object]]:
+        rows = []
+        for group, [node] in GROUPS.items():
+            values = {"name": node, "offline": node == KNOWN[1], "group": group, "tags": []}
+            values |= {"pinst_list": ["web1"] * (node == KNOWN[0]), "sinst_list": []}
+            if not names or node.partition(".")[0] in names:
+                rows.append([values.get(field) for field in fields])
+        return rows
+
+    def query_groups(self, names: Sequence[str], _fields: object) -> list[list[object]]:
+        return [[each] for each in GROUPS if each in names]
+
+
+def grouped_context() -> Any:
+    return SimpleNamespace(client=GroupedClient())
+
+
+def test_nodes_of_a_group_are_chosen() -> None:
+    assert rows_of_chosen(grouped_context(), [], "g1") == [[KNOWN[0], False, "g1"]]
+    assert rows_of_chosen(grouped_context(), ["node2"], "g2") == [[KNOWN[1], True, "g2"]]
+    assert len(rows_of_chosen(grouped_context(), [], None, ["tags"])) == 2
+
+
+@pytest.mark.parametrize(
+    ("names", "group", "text", "ecode"),
+    [
+        ([], "nix", "node group 'nix' is not known; see 'gnt-group list'", "unknown_entity"),
+        (["nix"], None, "node 'nix' is not known; see 'gnt-node list'", "unknown_entity"),
+        (["node1"], "g2", f"node '{KNOWN[0]}' is not in node group 'g2'", "wrong_input"),
+    ],
+)
+def test_wrong_names_in_a_choice_are_named(
+    names: list[str], group: str | None, text: str, ecode: str
+) -> None:
+    options = Options({"nodes": names, "node_group": group})
+    for choose in (
+        lambda: rows_of_chosen(grouped_context(), names, group),
+        lambda: _chosen_nodes(grouped_context(), names, group),
+        lambda: destinations(grouped_context(), options),
+    ):
+        with pytest.raises(OpPrereqError) as caught:
+            choose()
+        assert (caught.value.message, caught.value.ecode) == (text, ecode)
+
+
+def test_a_group_that_is_offline_is_named() -> None:
+    with pytest.raises(OpPrereqError, match="not offline in node group 'g2'"):
+        _chosen_nodes(grouped_context(), [], "g2")
+
+
+@pytest.mark.parametrize("mode", ["nodes", "nodes-pri", "nodes-sec"])
+def test_a_node_whose_instances_are_meant_is_known(mode: str) -> None:
+    with pytest.raises(OpPrereqError, match="node 'nix' is not known"):
+        life._find(grouped_context(), mode, ["nix"])
+    found = life._find(grouped_context(), mode, ["node1"])
+    assert found == ([] if mode == "nodes-sec" else ["web1"])
 
 
 def test_planned_instances_are_not_failed_over() -> None:
