@@ -103,11 +103,11 @@ class ParamSpec(msgspec.Struct, frozen=True):
         if self.unit:
             yield f"in {self.unit}"
         if self.least is not None and self.most is not None:
-            yield f"from {self.least:g} to {self.most:g}"
+            yield f"from {_in_full(self.least)} to {_in_full(self.most)}"
         elif self.least is not None:
-            yield f"at least {self.least:g}"
+            yield f"at least {_in_full(self.least)}"
         elif self.most is not None:
-            yield f"at most {self.most:g}"
+            yield f"at most {_in_full(self.most)}"
         default = self.default
         if isinstance(default, bool):
             default = "yes" if default else "no"
@@ -137,6 +137,10 @@ class ParamSpec(msgspec.Struct, frozen=True):
         if high is not None and value > high:
             return f"{value} is more than {high}"
         return None
+
+
+def _in_full(number: float) -> str:
+    return str(int(number)) if number == int(number) else str(number)
 
 
 _KINDS: Final[Mapping[ValueType, str]] = {

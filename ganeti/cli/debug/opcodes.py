@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -25,6 +26,8 @@ def delay(context: Context, options: Options, args: list[str]) -> None:
         duration = float(args[0])
     except ValueError as err:
         raise OpPrereqError(f"{args[0]!r} is not a number of seconds") from err
+    if not math.isfinite(duration):
+        raise OpPrereqError(f"{args[0]!r} is not a time that ends")
     submit(context, options, [], duration=duration)
 
 
@@ -65,6 +68,9 @@ def _priorities(value: object) -> str:
 
 def submit_job(context: Context, options: Options, args: list[str]) -> int:
     """Submit opcodes from JSON files."""
+    for flag, times in (("--job-repeat", options.job_repeat), ("--op-repeat", options.op_repeat)):
+        if times < 1:
+            raise OpPrereqError(f"{flag} must be at least 1, not {times}")
     started = clock.monotonic()
     names = [path for path in args for _ in range(options.job_repeat)]
     jobs = [
@@ -116,7 +122,7 @@ def _repeated(path: str, times: int) -> list[Mapping[str, object]]:
         with refusing(OpPrereqError, OpCodeUnknown, prefix=f"{path}: "):
             decode_opcode(opcode)
         opcodes.append(opcode)
-    return opcodes * max(times, 1)
+    return opcodes * times
 
 
 COMMANDS: Final = (

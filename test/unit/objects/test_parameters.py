@@ -234,3 +234,12 @@ def test_custom_options_are_those_that_can_be_split(words: str) -> None:
         assert split == [] or words.lstrip(" \"'").startswith("-")
     elif split:
         assert not words.lstrip(" ").startswith("-")
+
+
+def test_limits_are_told_in_full() -> None:
+    drbd = DISKPARAMS["drbd"]
+    assert "from 0 to 1048576;" in drbd["c-fill-target"].described
+    assert "from 0 to 4194304;" in drbd["c-min-rate"].described
+    assert "from 0.001 to 1000;" in NDPARAMS["cpu_speed"].described
+    tables = (*HVPARAMS.values(), *DISKPARAMS.values(), NDPARAMS)
+    assert not [spec for table in tables for spec in table.values() if "e+" in spec.described]
