@@ -61,6 +61,7 @@ def main() -> int:
     """Run once; returns the exit status."""
     options = parse(NAME, DESCRIPTION, Options, sys.argv[1:])
     try:
+        age_s = _checked(options)
         paths = environment.current_paths()
         if not _is_member(paths):
             return EXIT_SUCCESS
@@ -77,7 +78,7 @@ def main() -> int:
         sys.stderr.write(f"{NAME}: {_text_of(err)}\n")
         return EXIT_FAILURE
     try:
-        return _run(paths, options)
+        return _run(paths, options, job_age_s=age_s)
     except NotMasterError as err:
         logger.warning("%s", err.message)
         return EXIT_NOTMASTER
@@ -107,10 +108,21 @@ def _is_member(paths: Paths) -> bool:
     return is_known and os.path.exists(paths.server_pem)
 
 
-def _run(paths: Paths, options: Options) -> int:
+def _checked(options: Options) -> int:
+    """Return the age of jobs to archive, in seconds.
+
+    Raises:
+        OpPrereqError: options are wrong, or contradict each other.
+    """
     if options.wait_children and options.no_wait_children:
         raise OpPrereqError("--wait-children and --no-wait-children exclude each other")
-    age_s = parse_duration(options.job_age)
+    try:
+        return parse_duration(options.job_age)
+    except OpPrereqError as err:
+        raise OpPrereqError(f"--job-age: {err.message}") from err
+
+
+def _run(paths: Paths, options: Options, *, job_age_s: int) -> int:
     until = watcher_pause.read(paths)
     if until is not None and not options.ignore_pause:
         logger.info("Paused until %s", time.ctime(until))
@@ -130,7 +142,9 @@ def _run(paths: Paths, options: Options) -> int:
             is_well &= stop_master_daemons(paths)
             return EXIT_SUCCESS if is_well else EXIT_FAILURE
         children = Children(paths, _words_for_children(options))
-        is_well &= look_after_master(paths, children, job_age_s=age_s, rapi_address=options.rapi_ip)
+        is_well &= look_after_master(
+            paths, children, job_age_s=job_age_s, rapi_address=options.rapi_ip
+        )
     # Others may begin: each group has a lock of its own.
     if not options.no_wait_children:
         is_well &= children.wait()

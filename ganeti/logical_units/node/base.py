@@ -106,7 +106,17 @@ def check_version(context: JobContext, node: Node) -> None:
     Raises:
         OpPrereqError: it speaks another version of the protocol, or does not answer.
     """
-    version = context.nodes.check(node, f"ask node {node.name!r} for its version").version()
+    doing = f"ask node {node.name!r} for its version"
+    [found] = context.nodes.call_all(NodeCalls.version, [node]).values()
+    if found.address:  # it is to come back, so the usual advice to mark it offline is of no use
+        raise OpPrereqError(
+            f"cannot {doing}: {found.failure_text}; start its daemon there:"
+            " 'systemctl start ganeti-noded'",
+            ErrorCode.ENVIRON,
+        )
+    if found.error is not None:
+        raise OpPrereqError(found.explain(doing), ErrorCode.ENVIRON)
+    version = found.payload
     if version != PROTOCOL_VERSION:
         raise OpPrereqError(
             f"node {node.name!r} speaks protocol version {version}, the master {PROTOCOL_VERSION};"

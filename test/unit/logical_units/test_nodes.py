@@ -236,6 +236,16 @@ def test_a_node_that_comes_back_is_promoted_when_there_is_room(cluster: FakeClus
     assert cluster.said("without being re-added")
 
 
+def test_a_node_that_is_to_come_back_needs_its_daemon(cluster: FakeCluster) -> None:
+    cluster.config.node(2).update(offline=True, master_candidate=False)
+    cluster.rpc.node("node2").is_dead = True
+    with pytest.raises(OpPrereqError, match="'systemctl start ganeti-noded'") as caught:
+        modify(cluster, offline=False)
+    assert "--offline" not in caught.value.message
+    assert "no route to host" in caught.value.message
+    assert caught.value.ecode == "environment_error"
+
+
 def write_config(cluster: FakeCluster, name: str, serial: int, uuid: str = "the-cluster") -> Path:
     path = cluster.rpc.node(name).config_data
     content = json.dumps({"serial_no": serial, "cluster": {"uuid": uuid}})
@@ -483,7 +493,7 @@ def test_figures_of_states_are_added_and_go_back_to_the_default(cluster: FakeClu
     assert node["hv_state_static"] == {"kvm": {"mem_total": 4096, "cpu_total": 4}}
     stored = {"plain": {"vg": {"disk_total": 5}, "vg2": {"disk_total": 7}}}
     assert node["disk_state_static"] == stored
-    modify(cluster, disk_state={"plain": dict.fromkeys(stored["plain"], {"disk_total": "default"})})
+    modify(cluster, disk_state={"plain": {n: {"disk_total": "default"} for n in stored["plain"]}})
     assert not cluster.config.node(2).get("disk_state_static")
 
 
