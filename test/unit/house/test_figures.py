@@ -59,7 +59,7 @@ CODE_LINES_MAX = {
     "locking": 747,
     # with questions for guests on the nodes of the copies, departures that are over, names that can
     # be, warnings of operating systems that no node has, and clusters that are not destroyed yet
-    "logical_units": 16_300,
+    "logical_units": 16_500,
     # with the look for writers of a former master, jobs that start with their first record, ids that
     # candidates know, refused jobs that are taken back whatever the disk does, and changes of jobs
     # that are answered while these end
