@@ -85,6 +85,7 @@ def start_helper(paths: Paths, hostname: str, kept: Iterable[int]) -> HelperHand
     Args:
         kept: descriptors that the helper keeps: the log.
     """
+    nursery.check_parent()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
     if pid == 0:
@@ -95,11 +96,12 @@ def start_helper(paths: Paths, hostname: str, kept: Iterable[int]) -> HelperHand
 
 
 def _start_new_helper() -> HelperHandle:
-    """Start a helper by exec, which a process with threads may do at any time.
+    """Start a helper by exec, which a process with threads may do at any time, in its main thread.
 
     Raises:
         CommandError: it cannot be started.
     """
+    nursery.check_parent()  # the loop, which notices that the helper died, runs in the main thread
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         lock = "lock" if memory.is_enabled() else "nolock"

@@ -10,13 +10,14 @@ A nursery may fork one child ahead of need, so that no request waits for that: t
 on a socket of its own for the descriptor of the next request.  It is a child like any other, used
 up by one request, and ends when the nursery does.  Where it has died, a child is forked at once.
 
-The nursery ends when the daemon is gone, which it sees as the end of the control socket.  Children
-at work then go on by themselves.
+The nursery ends when the daemon is gone, which it sees as the end of the control socket; the kernel
+ends one that cannot look, as it is stopped or hangs.  Children at work then go on by themselves.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import logging
 import os
@@ -24,6 +25,7 @@ import select
 import signal
 import socket
 import struct
+import threading
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple, NoReturn
 
@@ -38,6 +40,7 @@ READY: Final = 0  # in the place of the number of a request: the nursery takes r
 _EXIT_CRASHED: Final = 70
 _IGNORED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OURS: Final = (signal.SIGCHLD, *_IGNORED)  # signals that mean something else in children
+_PR_SET_PDEATHSIG: Final = 1  # prctl(2)
 _HANDED_OVER: Final = b"."  # the byte that is sent with a descriptor to the spare child
 
 
@@ -47,6 +50,19 @@ class Report(NamedTuple):
     number: int
     pid: int
     wait_status: int | None
+
+
+def check_parent() -> None:
+    """Make sure, right before a nursery is started, that this is the daemon's main thread.
+
+    The kernel ends a nursery with the thread that started it, and not only with the process.
+    """
+    assert threading.current_thread() is threading.main_thread(), "it would end with this thread"
+
+
+def _end_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends; what it forks is not concerned."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def send_request(control: socket.socket, number: int, channel: socket.socket) -> None:
@@ -123,6 +139,7 @@ class Nursery:
             preparation: taken step by step before anything is waited for; requests that come
                 meanwhile go first.
         """
+        _end_with_parent()
         signal.signal(signal.SIGCHLD, lambda _number, _frame: self._reap())
         poller = select.poll()
         poller.register(self._control, select.POLLIN)

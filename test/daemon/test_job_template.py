@@ -143,6 +143,14 @@ def template_of(node: LuxidNode) -> psutil.Process:
     return found
 
 
+def lives(process: psutil.Process) -> bool:
+    """Tell whether a process is there, and is no zombie."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def locks(node: LuxidNode) -> list[str]:
     return os.listdir(node.paths.livelock_dir)
 
@@ -182,13 +190,23 @@ def test_a_template_that_hangs_is_ended_with_luxid(node: LuxidNode) -> None:
     run(client)
     template = template_of(node)
     os.kill(template.pid, signal.SIGSTOP)
-    try:
-        assert node.stop() == 0
-        # The warm ones end by themselves: they heard that LuxiD went.
-        wait_until(lambda: locks(node) == [], "the lock files to go")
-    finally:
-        os.kill(template.pid, signal.SIGCONT)
-    wait_until(lambda: not template.is_running(), "the template to end")
+    assert node.stop() == 0
+    # The warm ones end by themselves: they heard that LuxiD went.
+    wait_until(lambda: locks(node) == [], "the lock files to go")
+    wait_until(lambda: not lives(template), "the template to end")
+
+
+def test_a_template_that_hangs_ends_with_a_luxid_that_is_killed(node: LuxidNode) -> None:
+    client = node.start()
+    lasting = client.submit_job([delay(60.0)])
+    wait_status(client, lasting, "running")
+    template = template_of(node)
+    os.kill(template.pid, signal.SIGSTOP)
+    node.stop(signal.SIGKILL)
+    wait_until(lambda: not lives(template), "the template to end")
+    client = node.start()
+    assert client.query_jobs([lasting], ["status"]) == [["running"]]  # jobs go on
+    assert client.cancel_job(lasting, kill=True)[0]
 
 
 def test_a_template_that_hangs_under_load_is_replaced(node: LuxidNode) -> None:

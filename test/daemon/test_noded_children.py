@@ -5,6 +5,8 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -504,3 +506,48 @@ def test_a_helper_that_dies_again_and_again_ends_the_daemon(
 def test_the_helper_ends_when_the_daemon_does(handle: HelperHandle) -> None:
     handle.control.close()
     assert wait_gone(handle.pid, DEADLINE_S)
+
+
+KILLED_DAEMON = """
+import asyncio, os, signal, sys, time
+from ganeti.base.paths import Paths
+from ganeti.noded.child import RequestHead
+from ganeti.noded.children import Children, start_helper
+from ganeti.protocol.node_calls import NodeCalls
+
+DELAY = NodeCalls.calls["test_delay"]
+handle = start_helper(Paths(sys.argv[1]), "node1.example.com", ())
+
+async def main():
+    children = Children(handle, "node1.example.com", print)
+    if sys.argv[2] == "replaced":
+        os.kill(handle.pid, signal.SIGKILL)
+        while children._helper.pid == handle.pid:
+            await asyncio.sleep(0)
+    call = asyncio.ensure_future(children.call(DELAY, RequestHead("test_delay"), b"[3600]", 600.0))
+    while not any(each.pid for each in children._calls.values()):
+        await asyncio.sleep(0)
+    (running,) = children._calls.values()
+    print(children._helper.pid, running.pid, flush=True)
+    await call
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("which", ["first", "replaced"])
+def test_a_helper_that_hangs_ends_with_a_daemon_that_is_killed(tmp_path: Path, which: str) -> None:
+    argv = [sys.executable, "-c", KILLED_DAEMON, str(tmp_path), which]
+    env = {**os.environ, "GANETI_ROOTDIR": "/proc/nowhere", "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE) as daemon:
+        assert daemon.stdout is not None
+        helper, child = (psutil.Process(int(each)) for each in daemon.stdout.readline().split())
+        asyncio.run(begun(child))
+        helper.suspend()
+        daemon.kill()
+    try:
+        assert wait_gone(helper.pid, DEADLINE_S)
+        assert child.is_running()
+        assert child.status() == psutil.STATUS_SLEEPING  # it finishes by itself
+    finally:
+        child.kill()

@@ -147,6 +147,7 @@ class Template:
         self._is_ready = False
 
     def _start(self) -> socket.socket:
+        nursery.check_parent()  # LuxiD's loop runs in the main thread
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         try:
