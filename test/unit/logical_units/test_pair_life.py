@@ -581,12 +581,37 @@ def lvremove(cluster: FakeCluster, name: str, paths: list[str]) -> None:
 def test_a_file_on_a_new_node_that_a_dead_job_has_left_is_made_anew(pairs: FakeCluster) -> None:
     pairs.add_instance(disk_template="file", start=False)
     [path] = pairs.rpc.node("node1").disks
+    pairs.rpc.node("node1").disks.clear()
     recreated = pairs.rpc.node("node3")
     recreated.disks.add(path)
     recreated.data[path] = "remains"
     recreate(pairs, nodes=["node3"])
     assert nodes_of(pairs) == ["node3"]
     assert recreated.data[path] == ""
+
+
+@pytest.mark.parametrize(
+    ("template", "goal", "way"),
+    [
+        ("file", ["node3"], "gnt-instance move"),
+        ("drbd", ["node3", "node4"], "gnt-instance failover"),
+    ],
+)
+def test_a_disk_that_is_not_lost_is_not_left_behind(
+    pairs: FakeCluster, template: str, goal: list[str], way: str
+) -> None:
+    """Later it would be taken for remains of the new disk."""
+    if template == "drbd":
+        add_pair(pairs, start=False)
+    else:
+        pairs.add_instance(disk_template=template, start=False)
+    before = set(pairs.rpc.node("node1").disks)
+    with pytest.raises(OpPrereqError, match=f"exists on node 'node1.*{way}"):
+        recreate(pairs, nodes=goal)
+    assert pairs.rpc.node("node1").disks == before
+    pairs.config.node("node1")["offline"] = pairs.config.node("node2")["offline"] = True
+    recreate(pairs, nodes=goal)
+    assert nodes_of(pairs) == goal
 
 
 def test_a_disk_that_all_nodes_see_is_never_taken_for_remains(pairs: FakeCluster) -> None:

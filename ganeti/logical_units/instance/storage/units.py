@@ -417,6 +417,30 @@ class LUInstanceRecreateDisks(AnyInstanceUnit[OpInstanceRecreateDisks, WithPlace
                     f"disk {there[0]} of instance {view.name!r} exists on node {node.name!r}; name"
                     f" only the disks that are lost (--disk N){hint}"
                 )
+        if plan.goes_elsewhere:
+            self._check_gone(plan)
+
+    def _check_gone(self, plan: Recreation) -> None:
+        """Refuse to leave disks behind that are where the configuration says."""
+        view = plan.view
+        wanted = [disk for disk in plan.wanted.values() if not disk.traits.shared]
+        for node in _own_nodes(view):
+            if node.offline or node in plan.chosen:
+                continue
+            there = disks.indexes_on(self.context, view, node, wanted, there=True)
+            if there:
+                goal = plan.goal.name
+                way = (
+                    f"'gnt-instance failover {view.name}' and 'gnt-instance replace-disks"
+                    f" --new-secondary=... {view.name}' go on with it"
+                    if view.needs_own_nodes
+                    else f"'gnt-instance move -n {goal} {view.name}' takes it along"
+                )
+                raise wrong_state(
+                    f"disk {there[0]} of instance {view.name!r} exists on node {node.name!r}, and"
+                    f" is not lost: {way}; if the node itself is lost, mark it with 'gnt-node"
+                    f" modify --offline=yes {node.name}'"
+                )
 
     def _ways_on(self, plan: Recreation, disk: Disk) -> str:
         """Return what to do about volumes that are there, when others may be lost."""
