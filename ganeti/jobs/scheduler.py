@@ -136,7 +136,7 @@ class Returned(msgspec.Struct, frozen=True):
 
 
 class PriorityChanged(msgspec.Struct, frozen=True):
-    """A job that waits got another priority."""
+    """A job that waits, or could not start and is to return, got another priority."""
 
     job_id: JobId
     priority: int
@@ -289,6 +289,8 @@ class _Step:
                 self._follow(event)
             case PriorityChanged(job_id, priority):
                 self._replace(job_id, priority=priority)
+                if job_id in self.tracked:  # its start failed, and it will return
+                    self.tracked[job_id] = replace(self.tracked[job_id], priority=priority)
             case HoldsChanged(holds):
                 for job_id in list(self.waiting):
                     self._replace(job_id, hold=holds.get(job_id))

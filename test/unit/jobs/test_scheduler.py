@@ -164,6 +164,17 @@ def test_changed_priority_changes_the_order() -> None:
     assert decisions.start == (3,)
 
 
+def test_a_priority_that_changes_after_a_start_that_failed_counts_when_the_job_returns() -> None:
+    state, decisions = run(Added(waiting(1)), Added(waiting(2)), limit=1)
+    assert decisions.start == (1,)
+    state, decisions = schedule(state, [PriorityChanged(JobId(1), 19)])
+    assert decisions.start == ()
+    state, decisions = schedule(state, [Returned(JobId(1))])
+    assert decisions.start == (2,)
+    _, decisions = schedule(state, [Ended(JobId(2), Status.SUCCESS)])
+    assert decisions.start == (1,)
+
+
 def test_a_paused_job_is_held_until_the_rule_goes() -> None:
     state, decisions = run(Added(waiting(1, hold=Hold("r", 0))), Added(waiting(2)))
     assert (held_by(state, JobId(1)), held_by(state, JobId(2))) == ("r", None)
