@@ -188,15 +188,18 @@ class Follower:
                 files.remove_if_exists(f"{self._paths.luxid_message_dir}/{name}")
 
     def forget_log(self, job_id: JobId) -> None:
-        """Remove the log lines beside the file of a job that ended without a process."""
+        """Remove the log lines beside the file of a job that ended.
+
+        Its process does so itself, unless only an earlier process of the job had something to log.
+        """
         self._log_offsets.pop(job_id, None)
         files.remove_if_exists(running_log(self._paths, job_id))
 
     def _end(self, known: KnownJob) -> None:
-        self._log_offsets.pop(known.job.id, None)
         known.set_phase(Phase.ENDED)
         logger.info("Job %s ended: %s", known.job.id, known.job.status)
         self._on_ended(known)
+        self.forget_log(known.job.id)
 
     # Death.
 
@@ -242,7 +245,6 @@ class Follower:
                 known.trouble = f"its process died, which cannot be recorded: {err.message}"
                 await asyncio.sleep(_WRITE_RETRY_S)
         files.remove_if_exists(priority_message(self._paths, failed.id))
-        files.remove_if_exists(running_log(self._paths, failed.id))
         if known.phase is Phase.RUNNING:  # else the event of that very write was faster
             known.set_job(failed)
             self._end(known)
