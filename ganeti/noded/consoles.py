@@ -15,7 +15,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
-from ganeti.base.errors import CommandError, GenericError, OpExecError
+from ganeti.base.errors import GenericError, OpExecError
 from ganeti.base.json import dumps
 from ganeti.objects.hypervisors import ConsoleKind
 from ganeti.objects.model import InstanceConsole
@@ -144,19 +144,37 @@ async def _terminal(console: InstanceConsole) -> _Opened:
     command = console.command
     if not command:
         raise OpExecError("the driver names no program for it")
+    starting = asyncio.get_running_loop().run_in_executor(None, _start, command)
+    try:
+        ours, child = await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        starting.add_done_callback(_let_go)  # the thread goes on
+        raise
+    return _Terminal(f"The serial console of {console.instance}", ours, child)
+
+
+def _start(command: Sequence[str]) -> tuple[int, process.Started]:
+    """Start a program on a terminal of its own, in a thread; returns our side, and the program."""
     ours, theirs = os.openpty()
     try:
         os.set_blocking(ours, False)
         environment = {**os.environ, "TERM": "xterm-256color"}
-        child = await asyncio.to_thread(
-            process.spawn, command, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
+        return ours, process.spawn(
+            command, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
         )
-    except CommandError:
+    except BaseException:
         os.close(ours)
         raise
     finally:
         os.close(theirs)
-    return _Terminal(f"The serial console of {console.instance}", ours, child)
+
+
+def _let_go(starting: asyncio.Future[tuple[int, process.Started]]) -> None:
+    """End a program that nobody waited for until it was started."""
+    if starting.exception() is None:
+        ours, child = starting.result()
+        os.close(ours)
+        starting.get_loop().run_in_executor(None, process.end, child, _END_S)
 
 
 class _Terminal(_Opened):
