@@ -29,7 +29,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar, cast, get_args, get_t
 import msgspec
 
 from ganeti.base.errors import GenericError, NotSupportedError, ProtocolError
-from ganeti.objects.record import decode_private, plain
+from ganeti.objects.record import Record, decode_private, plain
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 RulesT = TypeVar("RulesT")
@@ -364,9 +364,8 @@ def read_as(kind: Any, value: object, *, is_text: bool = False) -> Any:
     if is_text and (form := text_form_of(kind)) is not None:
         assert isinstance(value, str)
         return form.read(value)
-    from_wire = getattr(kind, "from_wire", None)
-    if from_wire is not None:
-        return from_wire(value)
+    if hasattr(kind, "from_wire"):
+        return _from_wire(kind, value)
     return msgspec.convert(value, kind, strict=not is_text, str_keys=True, dec_hook=_read_own)
 
 
@@ -374,8 +373,14 @@ def _read_own(kind: type, value: object) -> object:
     """Let msgspec read types of ours inside containers; ``object`` takes any value."""
     if kind is object:
         return value
-    from_wire = getattr(kind, "from_wire", None)
-    return decode_private(kind, value) if from_wire is None else from_wire(value)
+    return _from_wire(kind, value) if hasattr(kind, "from_wire") else decode_private(kind, value)
+
+
+def _from_wire(kind: Any, value: object) -> object:
+    """Let a type of ours read itself; a record reads objects only."""
+    if issubclass(kind, Record) and not isinstance(value, Mapping):
+        raise ProtocolError(f"{kind.__name__}: expected object")
+    return kind.from_wire(value)
 
 
 def _has_own_form(kind: Any) -> bool:

@@ -32,6 +32,7 @@ from ganeti.node_ops.transfers.status import Request, TransferFiles, TransferSta
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance
 from ganeti.protocol.export_description import PARTIAL_SUFFIX
 from ganeti.protocol.node_rpc_values import StreamForm, TransferOptions
+from ganeti.protocol.service import read_as
 from ganeti.storage.qcow2 import RawView
 from ganeti.system import clock
 from ganeti.system.files import ensure_directory
@@ -142,7 +143,7 @@ class Transfers(NodeHandler):
         if not is_live:
             path, view = self._device(instance, wire)
             return End(kind="changes", path=path, view=view, scratch=scratch)
-        uuid = RpcDisk.from_wire(wire).uuid  # type: ignore[arg-type]  # its own errors are clear
+        uuid = read_as(RpcDisk, wire).uuid
         found = snapshots_of(self.node, instance).address(instance.name, uuid)
         return End(
             kind="changes",
@@ -154,7 +155,7 @@ class Transfers(NodeHandler):
 
     def _device(self, instance: RpcInstance, wire: object) -> tuple[str, RawView | None]:
         """Return the local path of the disk that is meant, and how its bytes come there."""
-        disk = RpcDisk.from_wire(wire)  # type: ignore[arg-type]  # its own errors are clear enough
+        disk = read_as(RpcDisk, wire)
         index = int(disk.iv_name.rpartition("/")[2]) if disk.iv_name else 0
         path = self.node.assemble_disk(instance.name, index, disk).dev_path
         view = self.node.volume(disk).raw_view
@@ -165,7 +166,7 @@ class Transfers(NodeHandler):
 
     def _kept(self, instance: RpcInstance, wire: object, name: str) -> End:
         """Return the contents of a snapshot: a disk of its own, or within a disk's file."""
-        copy = self.node.volume(RpcDisk.from_wire(wire)).as_kept(name)  # type: ignore[arg-type]
+        copy = self.node.volume(read_as(RpcDisk, wire)).as_kept(name)
         if copy is not None:
             path, view = copy.assemble().dev_path, copy.raw_view
             return End(kind="raw", path=path if view is None else view.path, view=view)
@@ -215,7 +216,7 @@ def _lacks_script(os_name: str, *, receives: bool) -> GenericError:
 
 def _recorded_bytes(wire: object) -> int:
     """Return the size of a disk whose device may be larger: a volume has whole extents; else 0."""
-    disk = RpcDisk.from_wire(wire)  # type: ignore[arg-type]  # its own errors are clear enough
+    disk = read_as(RpcDisk, wire)
     return disk.size << 20 if disk.traits.is_lvm else 0
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from fakes.rpc_instances import rpc_instance
 
-from ganeti.base.errors import CommandError, StorageError
+from ganeti.base.errors import CommandError, ProtocolError, StorageError
 from ganeti.base.paths import Paths
 from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.transfers.calls import Transfers
@@ -130,6 +130,17 @@ def test_scripts_are_told_which_disk_it_is(tmp_path: Path, kind: str, *, receive
         assert end.env[f"{kind}_DEVICE"] == f"/dev/d{index}"
         assert end.env[f"{kind}_INDEX"] == str(index)
         assert end.env["INSTANCE_NAME"] == wire["name"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [("raw", []), ("script", [0]), ("kept", ["monday"]), ("changes", [True, False])],
+)
+def test_what_is_no_object_is_no_disk(tmp_path: Path, kind: str, more: list[object]) -> None:
+    calls = Transfers(NodeContext(Paths(str(tmp_path)), "node1"))
+    instance = RpcInstance.from_wire(rpc_instance(disks=[], disks_info=[]))
+    with pytest.raises(ProtocolError, match="RpcDisk: expected object"):
+        calls._find_end(instance, "d", (kind, [[], *more]), StreamForm.FRAMES, receives=False)
 
 
 @pytest.mark.shows("2.0/os-caveats/whole-dump")

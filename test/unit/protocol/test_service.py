@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
 import pytest
 
 from ganeti.base.errors import NotSupportedError, ProtocolError
-from ganeti.protocol.service import Call, Service, call_of, declare, handlers_of
+from ganeti.objects.rpc_instance import RpcDisk
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.service import Call, Service, call_of, declare, handlers_of, read_as
 
 
 class Limit(msgspec.Struct, frozen=True):
@@ -84,6 +87,23 @@ def test_arguments_from_the_wire_are_checked() -> None:
         row.read(["front", 70000])
     assert row.arguments[1].read("12", is_text=True) == 12
     assert row.arguments[1].describe() == "integer >= 1 <= 65535"
+
+
+@pytest.mark.parametrize("value", [[], [[]], ["web1", 7], 7, True, "web1", None])
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [(NodeCalls.blockdev_find, "disk"), (NodeCalls.instance_reboot, "instance")],
+)
+def test_what_is_no_object_is_no_disk_and_no_instance(
+    call: Callable[..., object], argument: str, value: object
+) -> None:
+    """A disk and an instance look at what they read by themselves."""
+    row = call_of(call)
+    values = [value if each.name == argument else "" for each in row.arguments]
+    with pytest.raises(ProtocolError, match=f"{row.name}: wrong argument {argument}: .* object"):
+        row.read(values)
+    with pytest.raises(ProtocolError, match="expected object"):
+        read_as(RpcDisk, value)
 
 
 @pytest.mark.shows("2.12/config/extensible")
