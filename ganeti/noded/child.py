@@ -26,6 +26,7 @@ from ganeti.node_ops import dispatch
 from ganeti.node_ops.context import NodeContext
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc import encode_failure
+from ganeti.system import process
 from ganeti.system.process_facts import show_name
 
 logger = logging.getLogger(__name__)
@@ -121,4 +122,4 @@ def refuse(channel: socket.socket, text: str) -> None:
 def _on_stop(_number: int, _frame: FrameType | None) -> None:
     """Leave the handler, at any point of it."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough; clean-up must not be cut
-    raise StoppedError
+    process.stops.stop(StoppedError())

@@ -11,6 +11,7 @@ import os
 import select
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -136,6 +137,39 @@ class _Collector:
         return bool(data)
 
 
+class Stops:
+    """Errors that handlers of signals raise in the main thread, wherever that is.
+
+    One that comes while `run` starts a program waits until there is somebody to end that program.
+    """
+
+    def __init__(self) -> None:
+        self._is_held = False
+        self._waiting: BaseException | None = None
+
+    def stop(self, error: BaseException) -> None:
+        """Raise the error, now or when the program has been started."""
+        if not self._is_held:
+            raise error
+        self._waiting = error
+
+    def hold(self) -> None:
+        """Let errors wait, in the main thread; signals have no handlers in others."""
+        if threading.current_thread() is threading.main_thread():
+            self._is_held = True
+
+    def release(self) -> None:
+        """Let errors wait no more; raises one that has come."""
+        if threading.current_thread() is threading.main_thread():
+            self._is_held = False
+            error, self._waiting = self._waiting, None
+            if error is not None:
+                raise error
+
+
+stops: Final = Stops()
+
+
 def run(
     argv: Sequence[str],
     *,
@@ -161,12 +195,18 @@ def run(
     deadline = time.monotonic() + timeout_s
     with contextlib.ExitStack() as stack:
         source = None if stdin is None else stack.enter_context(_anonymous_file(stdin)).fileno()
-        child = spawn(argv, env=env, cwd=cwd, stdin=source, stdout=_PIPE, stderr=_PIPE)
+        stops.hold()
+        try:
+            child = spawn(argv, env=env, cwd=cwd, stdin=source, stdout=_PIPE, stderr=_PIPE)
+        except BaseException:
+            stops.release()
+            raise
         stack.enter_context(child)
         assert child.stdout is not None
         assert child.stderr is not None
         collector = _Collector(child.pid, (child.stdout, child.stderr), output_bytes_max, stop_fd)
         try:
+            stops.release()
             timed_out, truncated = collector.run(deadline)
         finally:
             # Its number stays that of its group until it is collected, which `poll` does.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 
@@ -69,3 +71,36 @@ def test_a_command_is_stopped_from_outside() -> None:
             assert result.status == -signal.SIGKILL
     finally:
         os.close(stop_fd)
+
+
+def test_what_is_started_as_a_signal_comes_does_not_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error of the handler waits until somebody can end the program."""
+    started: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    class Stopped(BaseException):
+        """The work is to be left."""
+
+    def start(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(popen(*args, **options))
+        signal.raise_signal(signal.SIGUSR1)
+        return started[0]
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    before = signal.signal(signal.SIGUSR1, lambda _number, _frame: process.stops.stop(Stopped()))
+    try:
+        with pytest.raises(Stopped):
+            process.run(["sleep", "1000"], timeout_s=60)
+        assert started[0].returncode == -signal.SIGKILL
+        with pytest.raises(Stopped):
+            signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        started[0].kill()
+
+
+def test_an_error_waits_no_more_when_nothing_could_be_started() -> None:
+    with pytest.raises(CommandError):
+        process.run(["/nonexistent"], timeout_s=60)
+    with pytest.raises(KeyError):
+        process.stops.stop(KeyError())
