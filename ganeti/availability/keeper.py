@@ -7,7 +7,10 @@ alive that has lost etcd: no node can be proved dead by its watchdog meanwhile, 
 wants that has to have it condemned by most nodes first, and two majorities share a node.
 
 The watchdog runs before etcd is told that there is one; told first, a node whose agent dies in
-between would be believed dead and run on.
+between would be believed dead and run on.  But the watchdog of an agent that was killed in the same
+boot runs on, and what etcd knows of it may prove the node dead.  So the next agent lets it wait
+anew only if nobody missed the node when etcd was asked, and lives on from that question; and not by
+times that are longer than etcd knows.  Otherwise the node is present first, without a watchdog.
 
 A condemnation is in memory only.  An agent that began anew vouches for nobody for as long as it
 would have held on to one; `ganeti.availability.proof` tells why that is enough.
@@ -25,10 +28,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ganeti.availability.disk import Verdict
-from ganeti.availability.records import Loss
+from ganeti.availability.records import Guard, Loss
 from ganeti.availability.timing import Timing
 from ganeti.jobs.votes import votes_needed
 
@@ -36,6 +39,37 @@ from ganeti.jobs.votes import votes_needed
 def is_dead(loss: Loss | None, boot_id: str) -> bool:
     """Tell whether that boot of a node was proved dead; then it may not appear in etcd."""
     return loss is not None and loss.proof is not None and loss.boot_id == boot_id
+
+
+def guard_for(boot_id: str, timing: Timing, watchdog_s: float | None, disk: str) -> Guard:
+    """Return what etcd is to know of a node that lives by these times, or by shorter ones.
+
+    Args:
+        watchdog_s: of the watchdog that runs; None where none does.
+        disk: the lease disk by which it may live on, too; "" for none.
+    """
+    longest_s = max(timing.watchdog_s, watchdog_s or 0.0)
+    return Guard(
+        boot_id=boot_id,
+        watchdog_s=None if watchdog_s is None else longest_s,
+        dead_after_s=replace(timing, watchdog_s=longest_s).dead_after_s,
+        disk=disk,
+    )
+
+
+def may_arm(boot_id: str, timing: Timing, guard: Guard | None, loss: Loss | None) -> bool:
+    """Tell whether an agent that begins lets the watchdog run before etcd knows of it.
+
+    Args:
+        guard: what etcd knows of the node, perhaps by an earlier agent in this boot.
+        loss: of the node; its death may be proved at any moment.
+    """
+    if loss is not None and loss.boot_id == boot_id:
+        return False
+    if guard is None or guard.boot_id != boot_id or guard.watchdog_s is None:
+        return True
+    is_known_longer = guard.dead_after_s >= timing.dead_after_s
+    return is_known_longer and guard.watchdog_s >= timing.watchdog_s
 
 
 @dataclass(slots=True)
@@ -68,9 +102,9 @@ class Keeper:
     def __post_init__(self) -> None:
         self._mute_until_s = self.started_s + self.timing.held_s
 
-    def armed(self, now_s: float) -> None:
-        """The watchdog runs from now on; nobody has been told yet."""
-        self._good_s = max(self._good_s, now_s)
+    def armed(self, asked_s: float) -> None:
+        """The watchdog runs, which etcd does not know; it was asked then, and `may_arm` held."""
+        self._good_s = max(self._good_s, asked_s)
 
     def renewed(self, sent_s: float) -> None:
         """Etcd has renewed the lease; the question was sent then."""

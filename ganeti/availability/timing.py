@@ -7,7 +7,7 @@ earliest; so once etcd has forgotten a node, its watchdog is not fed any more.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 _ELECTION_MS_MAX: Final = 50_000  # what etcd takes
@@ -83,3 +83,19 @@ class Timing:
         It is less than the time that anybody holds on, also by shorter times than these.
         """
         return self.dead_after_s - self.margin_s
+
+
+def strictest(old: Timing, new: Timing) -> Timing:
+    """Return the times by which a node lives until etcd knows the new ones."""
+    lease_s, beat_s = min(old.lease_s, new.lease_s), min(old.beat_s, new.beat_s)
+    return replace(old, lease_s=lease_s, beat_s=beat_s)
+
+
+def longest(old: Timing, new: Timing) -> Timing:
+    """Return the times that etcd is told first: by none of the two a node lives for longer."""
+    return replace(
+        new,
+        lease_s=max(old.lease_s, new.lease_s),
+        watchdog_s=max(old.watchdog_s, new.watchdog_s),
+        margin_s=max(old.margin_s, new.margin_s),
+    )

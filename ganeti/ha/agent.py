@@ -25,13 +25,13 @@ import contextlib
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import msgspec
 
 from ganeti.availability.disk import Round, Slot, Verdict
-from ganeti.availability.keeper import Keeper, is_dead
+from ganeti.availability.keeper import Keeper, guard_for, is_dead, may_arm
 from ganeti.availability.mastership import (
     Claim,
     Claimant,
@@ -60,7 +60,7 @@ from ganeti.availability.records import (
     Pause,
     Presence,
 )
-from ganeti.availability.timing import Timing
+from ganeti.availability.timing import Timing, longest, strictest
 from ganeti.base.errors import GenericError, ProtocolError, TransportError
 from ganeti.base.json import dumps
 from ganeti.clients.etcd import Delete, EtcdClient, Put, Snapshot, Unchanged
@@ -222,7 +222,7 @@ class Agent:
         try:
             await self._renew()
             self.shelf = await self._read()
-            if means is not None:
+            if means is not None and self._lease:
                 await self._take_times(self.shelf, means)
                 self.shelf = await self._read()
             await self._look_to_watchdog(self.shelf)
@@ -301,20 +301,10 @@ class Agent:
             self._arm(new.watchdog_s)
             has_other = False
         if old != new:
-            self._use(
-                replace(
-                    old, lease_s=min(old.lease_s, new.lease_s), beat_s=min(old.beat_s, new.beat_s)
-                )
-            )
+            self._use(strictest(old, new))
             self._publish()
-            longest = replace(
-                new,
-                lease_s=max(old.lease_s, new.lease_s),
-                watchdog_s=max(old.watchdog_s, new.watchdog_s),
-                margin_s=max(old.margin_s, new.margin_s),
-            )
             loss = shelf.one(LOSSES + self.own, Loss)
-            if not await self._appear(shelf, loss, new.lease_s, longest):
+            if not await self._appear(shelf, loss, new.lease_s, longest(old, new)):
                 return  # the next beat tries it again
             self._use(new)
             self.judge = Judge(new)  # who was told to condemn somebody was told other times
@@ -335,7 +325,8 @@ class Agent:
         """Let none run while all is paused; let etcd's record of it be true."""
         is_paused = bool(self._pause(shelf))
         is_wanted = bool(self.hands.watchdog) and not is_paused
-        if is_wanted and self._stands_down:
+        is_present = bool(self._lease) and NODES + self.own in shelf.entries
+        if is_wanted and self._stands_down and is_present:
             if self._watchdog is None:
                 self._arm(self.timing.watchdog_s)
             self._stands_down = False
@@ -347,7 +338,7 @@ class Agent:
             keys = (NODES + self.own, LOSSES + self.own, PAUSE_KEY)
             unchanged = [Unchanged(key, shelf.revision_of(key)) for key in keys]
             put = Put(GUARDS + self.own, _encode(guard))
-            if NODES + self.own not in shelf.entries or not await self.etcd.change(unchanged, put):
+            if not is_present or not await self.etcd.change(unchanged, put):
                 return
         self.keeper.uses_disk = bool(guard.disk)
         if not is_wanted:
@@ -361,20 +352,14 @@ class Agent:
         watchdog = self.hands.arm(timeout_s)
         if watchdog is None:
             return
-        if self._watchdog is None:
-            self.keeper.armed(self.hands.now())
         self.end_watchdog()
         self._watchdog, self._watchdog_path = watchdog, self.hands.watchdog
 
     def _guard(self, timing: Timing) -> Guard:
         watchdog_s = None if self._watchdog is None else self._watchdog.timeout_s
-        longest_s = max(timing.watchdog_s, watchdog_s or 0.0)
-        dead_after_s = replace(timing, watchdog_s=longest_s).dead_after_s
         is_held = self._watchdog is not None and self.keeper.holds_disk(self.hands.now())
         disk = self._place.lease if self._place is not None and is_held else ""
-        return Guard(
-            boot_id=self.boot_id, watchdog_s=watchdog_s, dead_after_s=dead_after_s, disk=disk
-        )
+        return guard_for(self.boot_id, timing, watchdog_s, disk)
 
     def _promise(self, guard: Guard) -> None:
         """Live on by nothing that etcd will not know of; what is new counts once it does."""
@@ -499,7 +484,7 @@ class Agent:
         if self._lease and await self.etcd.keep_alive(self._lease):
             self._was_renewed(sent_s)
             return
-        self._lease = 0
+        self._lease, asked_s = 0, self.hands.now()
         shelf = await self.etcd.read()
         loss = shelf.one(LOSSES + self.own, Loss)
         if is_dead(loss, self.boot_id):
@@ -507,11 +492,12 @@ class Agent:
             self.hands.condemned()
             return
         if self._watchdog is None:
-            # While its death may be proved at any moment, the node has to be there first.
-            if self._pause(shelf) or (loss is not None and loss.boot_id == self.boot_id):
-                self._stands_down = True
+            guard = shelf.one(GUARDS + self.own, Guard)
+            if self._pause(shelf) or not may_arm(self.boot_id, self.timing, guard, loss):
+                self._stands_down = True  # the node has to be there first
             else:
                 self._arm(self.timing.watchdog_s)
+                self.keeper.armed(asked_s)
         await self._appear(shelf, loss, self.timing.lease_s, self.timing)
 
     async def _appear(

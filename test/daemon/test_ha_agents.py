@@ -434,6 +434,44 @@ def test_an_agent_that_is_suspected_shows_itself_before_its_watchdog_runs(
     run(play())
 
 
+def test_an_agent_that_begins_with_longer_times_shows_itself_before_its_watchdog_runs(
+    three: Sequence[Member],
+) -> None:
+    """By what etcd knows of the one before it, the node would be proved dead too early."""
+
+    async def play() -> None:
+        async with five(three) as world:
+            world.kill("n5")
+            world.timing = LONGER
+            await world.start("n5", "n5.1")
+            await world.until(lambda: world.hands["n5"].dog)
+            assert world.hands["n5"].was_there
+            await world.until(
+                lambda: (
+                    guard_of(world, "n5").dead_after_s == LONGER.dead_after_s
+                    and guard_of(world, "n5").watchdog_s == LONGER.watchdog_s
+                )
+            )
+
+    run(play())
+
+
+def test_other_settings_do_not_show_a_boot_that_was_proved_dead(three: Sequence[Member]) -> None:
+    async def play() -> None:
+        async with five(three) as world:
+            world.kill("n5")
+            await world.until(lambda: proof_of(world, "n5") is not None)
+            agent = await world.start("n5", "n5.1")
+            client = EtcdClient(world.urls, None, PREFIX, 1.0)
+            agent.take(Means("two", LONGER, client, world.hands["n5"]))
+            await world.until(lambda: world.hands["n5"].was_condemned)
+            beaten = world.hands["n5"].published
+            await world.until(lambda: world.hands["n5"].published is not beaten)
+            assert NODES + "n5" not in (await world.read()).entries
+
+    run(play())
+
+
 def test_a_helper_switches_a_silent_node_off(three: Sequence[Member]) -> None:
     async def play() -> None:
         async with five(three, helped=frozenset({"n4"})) as world:

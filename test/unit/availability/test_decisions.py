@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganeti.availability.keeper import Keeper, is_dead
+from ganeti.availability.keeper import Keeper, guard_for, is_dead, may_arm
 from ganeti.availability.mastership import (
     Claim,
     Claimant,
@@ -25,7 +25,7 @@ from ganeti.availability.restarts import Guest, Limits, objection, plan_restarts
 from ganeti.availability.simulator.nodes import SimGuest
 from ganeti.availability.simulator.scenario import EVENTS, read_scenario
 from ganeti.availability.simulator.world import make_world
-from ganeti.availability.timing import Timing
+from ganeti.availability.timing import Timing, longest, strictest
 from ganeti.base.errors import OpPrereqError
 
 NODES = ("a", "b", "c", "d", "e")
@@ -107,6 +107,49 @@ def test_only_a_proof_about_this_boot_kills() -> None:
     assert not is_dead(proved, "next boot")
     assert not is_dead(SUSPECTED, "boot")
     assert not is_dead(None, "boot")
+
+
+SHORTER = Timing(lease_s=3.0, watchdog_s=4.0)
+
+
+@pytest.mark.parametrize(
+    ("guard", "loss", "may"),
+    [
+        (None, None, True),
+        (guard_for("boot", TIMING, 5.0, ""), None, True),
+        (guard_for("boot", SHORTER, 4.0, ""), None, False),  # the one before lived by shorter times
+        (guard_for("boot", Timing(lease_s=9.0, watchdog_s=4.0), 4.0, ""), None, False),
+        (guard_for("boot", SHORTER, None, ""), None, True),  # no watchdog proves anything
+        (guard_for("boot before", SHORTER, 4.0, ""), None, True),
+        (Guard(boot_id="boot", has_left=True), None, True),
+        (guard_for("boot", TIMING, 5.0, ""), SUSPECTED, False),
+        (None, Loss(uuid="u", node="e", boot_id="boot before"), True),
+    ],
+)
+def test_an_agent_that_begins_arms_a_watchdog_by_nothing_that_etcd_does_not_know(
+    guard: Guard | None, loss: Loss | None, *, may: bool
+) -> None:
+    assert may_arm("boot", TIMING, guard, loss) is may
+
+
+def test_etcd_is_told_the_longest_time_of_a_watchdog() -> None:
+    assert guard_for("boot", TIMING, 9.0, "disk") == Guard(
+        boot_id="boot", watchdog_s=9.0, dead_after_s=4.0 + 2 * 9.0 + 1.0, disk="disk"
+    )
+    assert guard_for("boot", TIMING, 2.0, "").watchdog_s == TIMING.watchdog_s
+    assert guard_for("boot", TIMING, None, "").watchdog_s is None
+
+
+@given(
+    old=st.builds(Timing, *[st.floats(1, 60)] * 5), new=st.builds(Timing, *[st.floats(1, 60)] * 5)
+)
+def test_between_two_times_a_node_lives_for_no_longer_than_etcd_is_told(
+    old: Timing, new: Timing
+) -> None:
+    told = longest(old, new).dead_after_s
+    used = strictest(old, new)
+    assert used.lease_s + 2 * used.watchdog_s <= old.lease_s + 2 * old.watchdog_s
+    assert told >= max(old.dead_after_s, new.dead_after_s, used.dead_after_s)
 
 
 # --- the proof
