@@ -29,12 +29,13 @@ class EtcdModel:
 
     Attributes:
         leases: {owner: when it ends}.
+        lease_s: {owner: how long it lasts}.
     """
 
     members: Sequence[str]
-    lease_s: float
     entries: dict[str, Entry] = field(default_factory=dict)
     leases: dict[str, float] = field(default_factory=dict)
+    lease_s: dict[str, float] = field(default_factory=dict)
     stopped: set[str] = field(default_factory=set)
     leader: str | None = None
     _vacant_s: float = 0.0
@@ -51,7 +52,7 @@ class EtcdModel:
             elif now_s >= self._vacant_s + ELECTION_S:
                 self.leader = able[0]
                 # A new leader gives all leases their whole time.
-                self.leases = dict.fromkeys(self.leases, now_s + self.lease_s)
+                self.leases = {name: now_s + self.lease_s[name] for name in self.leases}
         if self.leader is not None:
             for owner in [name for name, end_s in self.leases.items() if now_s >= end_s]:
                 del self.leases[owner]
@@ -71,12 +72,13 @@ class EtcdModel:
         """Renew a lease; returns whether it still exists."""
         if owner not in self.leases:
             return False
-        self.leases[owner] = now_s + self.lease_s
+        self.leases[owner] = now_s + self.lease_s[owner]
         return True
 
-    def grant(self, owner: str, now_s: float) -> None:
-        """Give a new lease."""
-        self.leases[owner] = now_s + self.lease_s
+    def grant(self, owner: str, now_s: float, lease_s: float) -> None:
+        """Give a new lease, and bind to it what was bound to the one before."""
+        self.lease_s[owner] = lease_s
+        self.leases[owner] = now_s + lease_s
 
     def put(self, key: str, value: object, lease: str = "") -> None:
         """Write a key."""

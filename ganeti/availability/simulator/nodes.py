@@ -9,6 +9,7 @@ from ganeti.availability.disk import Round, Verdict
 from ganeti.availability.keeper import Keeper
 from ganeti.availability.mastership import Claimant
 from ganeti.availability.proof import Judge
+from ganeti.availability.timing import Timing
 
 
 class Helper(StrEnum):
@@ -67,7 +68,10 @@ class SimNode:
     Attributes:
         follows: the master that it knows.
         dies_s: when its watchdog resets it, unless it is fed; None while it does not run.
+        watchdog_s: the time of that watchdog.
+        is_armed: the agent that runs feeds it.
         has_watchdog, watchdog_works: whether it has one, and whether that fires.
+        next_timing: other times that its agent is to take up.
         jobs: of the master on it.
         ends_s: when a master that steps down has ended its jobs.
         mid_feed: the agent stands still between the look at the clock and the feeding.
@@ -96,6 +100,9 @@ class SimNode:
     boots_s: float | None = None
     boot_no: int = 1
     dies_s: float | None = None
+    watchdog_s: float = 0.0
+    is_armed: bool = False
+    next_timing: Timing | None = None
     next_beat_s: float = 0.0
     is_appeared: bool = False
     is_master: bool = False
@@ -104,6 +111,11 @@ class SimNode:
     jobs: list[SimJob] = field(default_factory=list)
     guests: set[str] = field(default_factory=set)
     answered_s: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def timing(self) -> Timing:
+        """The times of its agent."""
+        return self.keeper.timing
 
     @property
     def boot_id(self) -> str:

@@ -161,7 +161,7 @@ def _watchdog(world: World, state: str, names: Sequence[str]) -> None:
         node = world.nodes[name]
         node.has_watchdog, node.watchdog_works = state != "none", state == "works"
         if state == "none":
-            node.dies_s = None
+            node.dies_s, node.is_armed = None, False
 
 
 def _pause(world: World, state: str, _names: Sequence[str]) -> None:

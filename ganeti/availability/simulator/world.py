@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ganeti.availability.disk import Round, Slot, Verdict
-from ganeti.availability.keeper import Keeper, is_dead
+from ganeti.availability.keeper import Keeper, guard_for, is_dead, may_arm
 from ganeti.availability.mastership import (
     Claim,
     Claimant,
@@ -44,7 +44,7 @@ from ganeti.availability.records import (
 from ganeti.availability.restarts import Guest, Limits, objection, plan_restarts
 from ganeti.availability.simulator.etcd import EtcdModel
 from ganeti.availability.simulator.nodes import Helper, Settings, SimGuest, SimJob, SimNode
-from ganeti.availability.timing import Timing
+from ganeti.availability.timing import Timing, longest, strictest
 from ganeti.jobs.votes import votes_needed
 
 STEP_S: Final = 0.5
@@ -53,6 +53,8 @@ FAILOVER_S: Final = 4.0
 CONFIGURE_S: Final = 0.5  # a job's way to the new configuration
 START_S: Final = 2.0  # from there to the running guest
 JOBS_END_S: Final = 2.0  # a master that steps down has ended its jobs
+RESTART_S: Final = 2.0  # from the end of an agent to the first beat of the next one
+LOST: Final = 0.9  # chance from which on a message is lost
 DISK_S_MAX: Final = 1.5  # from the reading of all slots to the end of the writing
 
 
@@ -61,8 +63,10 @@ class World:
     """The whole cluster.
 
     Attributes:
+        timing: as the settings say, which not all agents may have taken up yet.
         log: lines with the time.
         twice: what ran on two nodes at the same time.
+        broken: where a rule did not hold, though nothing ran twice by that, perhaps.
         left: {instance: why it does not start}, as the master sees it.
         forgotten: acknowledged changes of the configuration that a new master does not know.
         witness: the node that only votes; "" for none.
@@ -81,6 +85,7 @@ class World:
     log: list[tuple[float, str]] = field(default_factory=list)
     twice: list[tuple[float, str]] = field(default_factory=list)
     forgotten: list[tuple[float, str]] = field(default_factory=list)
+    broken: list[tuple[float, str]] = field(default_factory=list)
     left: Mapping[str, str] = field(default_factory=dict)
     pause: str = ""
     limits: Limits = field(default_factory=Limits)
@@ -116,6 +121,8 @@ class World:
     def stand(self, name: str) -> None:
         """Its agent stands still, perhaps just before it feeds the watchdog."""
         node = self.nodes[name]
+        if not node.is_up:
+            return
         node.agent_stands = True
         node.mid_feed = node.keeper.may_feed(self.now_s) and self.chance() > 0.5
 
@@ -124,19 +131,37 @@ class World:
         node = self.nodes[name]
         node.agent_stands = False
         if node.mid_feed and node.dies_s is not None:
-            node.dies_s = self.now_s + self.timing.watchdog_s
+            node.dies_s = self.now_s + node.watchdog_s
         node.mid_feed = False
 
     def kill(self, name: str) -> None:
         """Its agent is killed and starts anew; the watchdog runs on meanwhile."""
         node = self.nodes[name]
-        node.keeper = Keeper(self.timing, name, node.boot_id, self.now_s)
-        node.judge, node.claimant = Judge(self.timing), Claimant(self.timing)
+        self._begin(node)
         node.is_appeared = node.agent_stands = node.mid_feed = node.is_at_disk = False
-        node.round = None
+        node.is_armed, node.round = False, None
         node.verdicts.clear()
         node.answered_s.clear()
         self._later = [each for each in self._later if each[1] != name]
+
+    def restart(self, name: str) -> None:
+        """Its agent is stopped in order, if etcd can be told so, and starts anew."""
+        node = self.nodes[name]
+        if node.is_up and not node.agent_stands and self.etcd.answers(name, self.reaches):
+            holder = self.etcd.get(MASTER_KEY)
+            if isinstance(holder, Mastership) and holder.boot_id == node.boot_id:
+                self.etcd.delete(MASTER_KEY)
+            self.etcd.delete(NODES + name)
+            self.etcd.put(GUARDS + name, Guard(boot_id=node.boot_id, has_left=True))
+            node.dies_s = None
+        self.kill(name)
+        node.next_beat_s = self.now_s + RESTART_S
+
+    def change_times(self, timing: Timing) -> None:
+        """Somebody changes the settings; agents take that up when etcd answers them."""
+        self.timing = timing
+        for node in self.nodes.values():
+            node.next_timing = timing
 
     def stop_etcd(self, name: str) -> None:
         """Its member of etcd stops."""
@@ -181,7 +206,7 @@ class World:
         self._deliver()
         for node in self.nodes.values():
             if node.is_up and not node.agent_stands and self.now_s >= node.next_beat_s:
-                node.next_beat_s = self.now_s + self.timing.beat_s
+                node.next_beat_s = self.now_s + node.timing.beat_s
                 self._beat(node)
             if node.is_up:
                 self._feed(node)
@@ -198,7 +223,7 @@ class World:
             if node.boots_s is not None and self.now_s >= node.boots_s:
                 node.is_up, node.boots_s = True, None
                 node.boot_no += 1
-                node.keeper = Keeper(self.timing, node.name, node.boot_id, self.now_s)
+                self._begin(node)
                 node.next_beat_s = self.now_s
                 self.say(f"{node.name} has booted")
 
@@ -208,15 +233,20 @@ class World:
         node.jobs.clear()
         node.answered_s.clear()
         node.agent_stands = node.mid_feed = node.is_appeared = node.is_master = False
-        node.is_at_disk, node.round = False, None
+        node.is_at_disk, node.is_armed, node.round = False, False, None
         node.verdicts.clear()
         node.ends_s = node.failing_over_s = None
+
+    def _begin(self, node: SimNode) -> None:
+        """An agent begins, with what the settings say."""
+        node.keeper = Keeper(self.timing, node.name, node.boot_id, self.now_s)
         node.judge, node.claimant = Judge(self.timing), Claimant(self.timing)
+        node.next_timing = None
 
     def _after(self, node: SimNode, action: Callable[[], None]) -> None:
         """Let an answer arrive later, or never, if the node still runs then."""
         chance = self.chance()
-        if chance < 0.9:
+        if chance < LOST:
             delay_s = 0.0 if chance < 0.6 else chance * 1.5
             self._later.append((self.now_s + delay_s, node.name, node.boot_id, action))
 
@@ -235,13 +265,17 @@ class World:
 
     def _beat(self, node: SimNode) -> None:
         sent_s, keeper = self.now_s, node.keeper
-        near = [name for name in self.nodes if self.reaches(node.name, name)]
+        near = [
+            other.name
+            for other in self.nodes.values()
+            if self.reaches(node.name, other.name) and not other.agent_stands
+        ]
         self._after(node, lambda: self._heard(node, near, sent_s))
         if self.lease_disk and node.sees_disk and not node.is_at_disk:
             self._use_disk(node)
         if self.etcd.answers(node.name, self.reaches):
             self._renew(node, sent_s)
-        elif node.dies_s is not None and keeper.needs_friends(sent_s):
+        elif node.is_armed and keeper.needs_friends(sent_s):
             friends = {
                 other.name
                 for other in self.nodes.values()
@@ -269,32 +303,76 @@ class World:
         if node.is_appeared and etcd.keep_alive(node.boot_id, sent_s):
             self._after(node, lambda: keeper.renewed(sent_s))
             keeper.reprieve(keeper.sentence, self._loss(name))
-            self._guard(node)
+            if node.next_timing is not None:
+                self._take_times(node, node.next_timing)
+                return
+            if node.has_watchdog and not node.is_armed:
+                self._arm(node)
+            self._guard(node, node.timing)
             self._mark(node)
             return
-        loss = etcd.get(LOSSES + name)
-        if isinstance(loss, Loss):
-            if is_dead(loss, node.boot_id):
-                keeper.is_condemned = True
-                return
-            if loss.proof is None:
-                etcd.delete(LOSSES + name)
-        if node.has_watchdog and node.dies_s is None:
-            node.dies_s = sent_s + self.timing.watchdog_s
+        loss, guard = self._loss(name), etcd.get(GUARDS + name)
+        if is_dead(loss, node.boot_id):
+            keeper.is_condemned = True
+            return
+        known = guard if isinstance(guard, Guard) else None
+        may = may_arm(node.boot_id, node.timing, known, loss)
+        if node.has_watchdog and not node.is_armed and may:
+            self._arm(node)
             keeper.armed(sent_s)
-        keeper.reprieve(keeper.sentence, self._loss(name))
-        self._guard(node)
-        self._mark(node)
-        etcd.grant(node.boot_id, sent_s)
-        etcd.put(NODES + name, Presence(boot_id=node.boot_id), node.boot_id)
-        self._after(node, lambda: self._appeared(node, sent_s))
+        self._appear(node, node.timing.lease_s, node.timing, lambda: None)
 
-    def _guard(self, node: SimNode) -> None:
+    def _appear(
+        self, node: SimNode, lease_s: float, guarding: Timing, then: Callable[[], None]
+    ) -> None:
+        """Make the node present in one transaction, which may be lost, or its answer."""
+        sent_s, name, loss = self.now_s, node.name, self._loss(node.name)
+        node.is_appeared = False
+        if self.chance() >= LOST:
+            return
+        if loss is not None and loss.proof is None:
+            self.etcd.delete(LOSSES + name)
+        node.keeper.reprieve(node.keeper.sentence, self._loss(name))
+        self._guard(node, guarding)
+        self._mark(node)
+        self.etcd.grant(node.boot_id, sent_s, lease_s)
+        self.etcd.put(NODES + name, Presence(boot_id=node.boot_id), node.boot_id)
+
+        def appeared() -> None:
+            node.is_appeared = True
+            node.keeper.renewed(sent_s)
+            then()
+
+        self._after(node, appeared)
+
+    def _take_times(self, node: SimNode, new: Timing) -> None:
+        """Take up other times, once etcd knows the longer ones."""
+        old = node.timing
+
+        def taken() -> None:
+            self._use(node, new)
+            node.judge = Judge(new)
+            if node.is_armed:
+                node.watchdog_s = new.watchdog_s
+            if node.next_timing is new:
+                node.next_timing = None
+
+        self._use(node, strictest(old, new))
+        self._appear(node, new.lease_s, longest(old, new), taken)
+
+    def _use(self, node: SimNode, timing: Timing) -> None:
+        node.keeper.timing = node.claimant.timing = timing
+
+    def _arm(self, node: SimNode) -> None:
+        node.is_armed, node.watchdog_s = True, node.timing.watchdog_s
+        node.dies_s = self.now_s + node.watchdog_s
+
+    def _guard(self, node: SimNode, timing: Timing) -> None:
         """Let etcd know what keeps the node alive; it counts only as long as etcd knows."""
-        watchdog_s = self.timing.watchdog_s if node.has_watchdog else None
-        uses_disk = node.has_watchdog and node.keeper.holds_disk(self.now_s)
+        watchdog_s = node.watchdog_s if node.is_armed else None
+        uses_disk = node.is_armed and node.keeper.holds_disk(self.now_s)
         disk = self.lease_disk if uses_disk else ""
-        guard = Guard(boot_id=node.boot_id, watchdog_s=watchdog_s, disk=disk)
+        guard = guard_for(node.boot_id, timing, watchdog_s, disk)
         if self.etcd.get(GUARDS + node.name) != guard:
             self.etcd.put(GUARDS + node.name, guard)
         node.keeper.uses_disk = uses_disk
@@ -336,17 +414,13 @@ class World:
         done_s = began_s + self.chance() * DISK_S_MAX
         self._later.append((done_s, node.name, node.boot_id, done))
 
-    def _appeared(self, node: SimNode, sent_s: float) -> None:
-        node.is_appeared = True
-        node.keeper.renewed(sent_s)
-
     def _feed(self, node: SimNode) -> None:
-        if node.agent_stands or node.dies_s is None:
+        if node.agent_stands or not node.is_armed:
             return
         if node.keeper.gives_up(self.now_s):
             self.say(f"{node.name} gives up")
         if node.keeper.may_feed(self.now_s):
-            node.dies_s = self.now_s + self.timing.watchdog_s
+            node.dies_s = self.now_s + node.watchdog_s
 
     # --- who is the master
 
@@ -382,7 +456,7 @@ class World:
                 pass
 
     def _seen(self, node: SimNode) -> set[str]:
-        fresh_s = self.now_s - self.timing.answer_s
+        fresh_s = self.now_s - node.timing.answer_s
         return {name for name, sent_s in node.answered_s.items() if sent_s > fresh_s} | {node.name}
 
     def _fail_over(self, node: SimNode) -> None:
@@ -416,7 +490,7 @@ class World:
         if len(following) >= votes_needed(len(self.nodes)):
             node.ends_s = None
         elif node.ends_s is None:
-            node.ends_s = self.now_s + self.timing.lease_s + JOBS_END_S
+            node.ends_s = self.now_s + node.timing.lease_s + JOBS_END_S
         elif self.now_s >= node.ends_s:
             self.say(f"{node.name} is the master no more")
             node.is_master, node.ends_s = False, None
@@ -506,6 +580,10 @@ class World:
     def _prove(self, name: str, loss: Loss, proof: Proof, by: str) -> None:
         proved = Loss(uuid=loss.uuid, node=name, boot_id=loss.boot_id, proof=proof, by=by)
         self.etcd.put(LOSSES + name, proved)
+        node = self.nodes[name]
+        is_same = node.is_up and node.boot_id == loss.boot_id
+        if is_same and node.watchdog_works and proof in (Proof.WATCHDOG, Proof.DISK):
+            self.broken.append((self.now_s, f"{name} is proved dead by its {proof}, and runs"))
         self.say(f"{name} is proved dead: {proof}")
 
     def _ask_helper(self, node: SimNode, name: str) -> None:
@@ -580,6 +658,9 @@ class World:
         """The jobs of a master go on, with its agent or without; so does its fail-over."""
         if node.failing_over_s is not None and self.now_s >= node.failing_over_s:
             self._fail_over(node)
+        own = Mastership(node=node.name, boot_id=node.boot_id)
+        if node.jobs and self.etcd.get(ACTING + node.name) != own:
+            self.broken.append((self.now_s, f"jobs run on {node.name}, which has no mark"))
         for job in list(node.jobs):
             if not job.is_configured and self.now_s >= job.configured_s:
                 self._configure(node, job)
@@ -681,7 +762,7 @@ def make_world(
         for name in names
     }
     nodes[names[0]].is_master = True
-    etcd = EtcdModel(members or candidates, timing.lease_s)
+    etcd = EtcdModel(members or candidates)
     named = {each.name: each for each in guests}
     world = World(timing, nodes, named, candidates, etcd, chance, lease_disk=lease_disk)
     world.witness = witness

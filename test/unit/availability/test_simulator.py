@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -18,8 +18,9 @@ RANDOM_SCENARIOS = int(os.environ.get("GANETI_TEST_SCENARIOS", "400"))
 PER_TEST = 100
 EVENTS = (
     *("lose", "return", "reset", "cut", "cut", "part", "heal", "heal", "hang", "continue", "kill"),
-    *("stop", "start", "change", "change"),
+    *("stop", "start", "change", "change", "restart", "times"),
 )
+TIMES = (Timing(), Timing(lease_s=8.0, watchdog_s=8.0), Timing(lease_s=6.0, watchdog_s=12.0))
 DISK_EVENTS = (*EVENTS, "lose disk", "lose disk", "return disk")
 
 
@@ -55,6 +56,7 @@ def play(world: World, text: str) -> list[str]:
     said = [line for _, line in read_scenario(text, world.nodes).play(world)]
     assert world.twice == []
     assert world.forgotten == []
+    assert world.broken == []
     return said
 
 
@@ -340,8 +342,60 @@ def test_an_agent_that_feeds_late_does_not_outlive_its_proof(stands_s: float) ->
     world.go_on("n3")
     world.chance = lambda: 0.0
     world.run(60)
-    assert world.twice == []
+    assert (world.twice, world.broken) == ([], [])
     assert hosts(world, "sharedn3") not in ([], ["n3"])
+
+
+@pytest.mark.parametrize("lost", ["question", "answer"])
+@pytest.mark.parametrize("way", ["longer", "shorter"])
+@pytest.mark.parametrize("is_killed", [False, True], ids=["goes on", "killed"])
+@pytest.mark.parametrize("stands_s", [step / 2 for step in range(10, 28)])
+def test_an_agent_that_takes_up_other_times_does_not_outlive_its_proof(
+    stands_s: float, way: str, lost: str, *, is_killed: bool
+) -> None:
+    """It is cut off from etcd in the middle of that, and stands still in the worst moment.
+
+    The others still have, or have by now, the shorter times.
+    """
+    world = small_world()
+    times = [Timing(), TIMES[1]] if way == "longer" else [TIMES[1], Timing()]
+    world.change_times(times[0])
+    world.run(5)
+    world.change_times(times[1])
+    late = world.nodes.keys() - {"n3"} if way == "longer" else {"n3"}
+    for name in late:
+        world.nodes[name].next_timing = None
+    if way == "shorter":
+        world.run(3)
+        world.nodes["n3"].next_timing = times[1]
+    if is_killed:
+        world.kill("n3")
+    for node in world.nodes.values():  # only one has its beat now
+        node.next_beat_s = world.now_s + 1
+    # What it asks the others, and for its lease, is answered.
+    world.chance = iter_chance([0.0] * (2 - is_killed) + [0.0] * (lost == "answer") + [0.99])
+    world.nodes["n3"].next_beat_s = world.now_s
+    world.step()
+    world.chance = lambda: 0.0
+    world.cut = {("n3", "n1"), ("n3", "n2")}  # n4 and n5 vouch for it until they condemn it
+    world.run(stands_s)
+    world.chance = lambda: 0.55
+    world.stand("n3")
+    world.run(world.nodes["n3"].watchdog_s - 0.5)
+    world.go_on("n3")
+    world.chance = lambda: 0.0
+    world.run(60)
+    world.cut.clear()
+    world.take_back("n3")
+    world.run(60)
+    assert (world.twice, world.broken) == ([], [])
+    assert len(hosts(world, "sharedn3")) == 1
+
+
+def iter_chance(values: Sequence[float]) -> Callable[[], float]:
+    """Return a chance that gives these values, and then 0."""
+    left = iter(values)
+    return lambda: next(left, 0.0)
 
 
 def test_agents_that_forgot_what_they_condemned_vouch_for_nobody() -> None:
@@ -356,7 +410,7 @@ def test_agents_that_forgot_what_they_condemned_vouch_for_nobody() -> None:
     world.run(13)
     world.cut -= {("n1", "n4"), ("n1", "n5")}
     world.run(60)
-    assert world.twice == []
+    assert (world.twice, world.broken) == ([], [])
 
 
 def test_a_master_that_is_cut_off_in_the_middle_of_a_restart() -> None:
@@ -370,7 +424,7 @@ def test_a_master_that_is_cut_off_in_the_middle_of_a_restart() -> None:
         # It reaches the node on which it starts something, and nobody else does.
         world.cut = {("n1", "n2"), ("n1", "n3"), ("n4", "n2"), ("n4", "n3")}
         world.run(120)
-        assert world.twice == []
+        assert (world.twice, world.broken) == ([], [])
 
 
 # --- chance
@@ -423,13 +477,20 @@ class Chance:
 
     def _event(self, word: str) -> None:
         world, node = self.world, self.random.choice(self.names)
+        of_one = {
+            "lose": world.switch_off,
+            "reset": world.reset,
+            "hang": world.stand,
+            "kill": world.kill,
+            "restart": world.restart,
+            "stop": world.stop_etcd,
+        }
+        of_all = {"return": world.switch_on, "continue": world.go_on, "start": world.start_etcd}
         match word:
-            case "lose":
-                world.switch_off(node)
-            case "return":
-                self._all(world.switch_on)
-            case "reset":
-                world.reset(node)
+            case _ if word in of_one:
+                of_one[word](node)
+            case _ if word in of_all:
+                self._all(of_all[word])
             case "cut":
                 others = [name for name in self.names if name != node]
                 count = self.random.randint(1, len(others) - 1)
@@ -439,16 +500,8 @@ class Chance:
                 world.cut |= {(a, b) for a in side for b in self.names if b not in side}
             case "heal":
                 world.cut.clear()
-            case "hang":
-                world.stand(node)
-            case "continue":
-                self._all(world.go_on)
-            case "kill":
-                world.kill(node)
-            case "stop":
-                world.stop_etcd(node)
-            case "start":
-                self._all(world.start_etcd)
+            case "times":
+                world.change_times(self.random.choice(TIMES))
             case _:
                 world.change()
 
@@ -489,7 +542,7 @@ def test_never_twice_nothing_forgotten_and_in_the_end_everything_runs(
         chance.play()
         chance.mend()
         world = chance.world
-        assert (seed, world.twice, world.forgotten) == (seed, [], [])
+        assert (seed, world.twice, world.forgotten, world.broken) == (seed, [], [], [])
         assert (seed, len(masters(world))) == (seed, 1)
         down = _down(world)
         assert (seed, down) == (seed, [])
