@@ -24,7 +24,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -74,6 +74,7 @@ from ganeti.store.availability import State
 logger = logging.getLogger(__name__)
 
 FEEDS_PER_BEAT: Final = 4
+CONDEMNED_AT_ONCE: Final = 8  # so that the answers of a large cluster do not overrun a socket
 _SETTLE_S: Final = 5.0
 
 
@@ -658,7 +659,9 @@ class Agent:
 
     async def _lead(self, shelf: Snapshot) -> None:
         view = self._view(shelf)
-        for order in self.judge.look(view):
+        orders = self.judge.look(view)
+        await self._condemn([each for each in orders if each.act is Act.CONDEMN], view)
+        for order in orders:
             await self._carry_out(order, shelf, view)
 
     def _view(self, shelf: Snapshot) -> View:
@@ -702,8 +705,6 @@ class Agent:
                 del conditions[1]
                 if await self.etcd.change(conditions, Delete(LOSSES + name)):
                     logger.info("Node %s is there again", name)
-            case Act.CONDEMN:
-                await self._condemn(order, view)
             case Act.PROVE if loss is not None and order.proof is not None:
                 proved = msgspec.structs.replace(loss, proof=order.proof, by=self.own)
                 if await self.etcd.change(conditions, Put(LOSSES + name, _encode(proved))):
@@ -713,7 +714,18 @@ class Agent:
             case _:
                 pass
 
-    async def _condemn(self, order: Order, view: View) -> None:
+    async def _condemn(self, orders: Sequence[Order], view: View) -> None:
+        """Have nodes condemned, several at a time: a lease has to be renewed meanwhile."""
+        missed, gate = {order.node for order in orders}, asyncio.Semaphore(CONDEMNED_AT_ONCE)
+
+        async def condemn(order: Order) -> None:
+            async with gate:
+                await self._condemn_one(order, view, missed)
+
+        await asyncio.gather(*map(condemn, orders))
+
+    async def _condemn_one(self, order: Order, view: View, missed: Collection[str]) -> None:
+        """Tell all nodes, and wait for those that are not missed themselves."""
         told_s = self.hands.now()
         loss, guard = view.nodes[order.node].loss, view.nodes[order.node].guard
         if loss is not None and guard is not None and guard.disk:
@@ -729,6 +741,7 @@ class Agent:
                 order.boot_id,
                 others,
                 self.timing.friend_s,
+                enough=lambda found: all(name in found or name in missed for name in others),
                 hold_s=order.hold_s,
             )
         heard_s = self.hands.now()

@@ -416,6 +416,40 @@ def test_a_disk_that_hangs_keeps_nobody_waiting_and_comes_back(
     run(play())
 
 
+def test_many_nodes_are_condemned_at_once_and_nobody_waits_for_those_that_are_missed(
+    three: Sequence[Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after the other that would take longer than the master's lease."""
+
+    async def play() -> None:
+        async with five(three) as world:
+            friends = world.agents["n1"].friends
+            assert friends is not None
+            ask, asking, most, is_enough = friends.ask, set[str](), 0, set[tuple[str, bool]]()
+
+            async def watched(what: Ask, node: str, *args: Any, **more: Any) -> dict[str, bool]:
+                nonlocal most
+                if what is Ask.CONDEMN:
+                    asking.add(node)
+                    most = max(most, len(asking))
+                    is_enough.add((node, more["enough"]({"n2": True, "n3": True})))
+                    assert not more["enough"]({"n2": True})
+                try:
+                    return await ask(what, node, *args, **more)
+                finally:
+                    asking.discard(node)
+
+            monkeypatch.setattr(friends, "ask", watched)
+            world.kill("n4")
+            world.kill("n5")
+            for name in ("n4", "n5"):
+                await world.until(lambda name=name: proof_of(world, name) is Proof.WATCHDOG)
+            assert most == 2
+            assert {("n4", True), ("n5", True)} <= is_enough
+
+    run(play())
+
+
 def test_an_agent_that_is_suspected_shows_itself_before_its_watchdog_runs(
     three: Sequence[Member],
 ) -> None:
