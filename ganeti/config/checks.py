@@ -281,8 +281,8 @@ def _used_twice(view: View, disk: model.Disk) -> Iterator[str]:
     entries = entries_of((DISKS, disk.uuid), disk)
     for by, key in sorted((each for each in entries if each[0] in _STORAGE), key=str):
         for identity in view.find(by, key):
-            other = view.disk(identity[1])
-            if other is None or other.uuid == disk.uuid:
+            other = view.disk(identity[1]) if identity[1] != disk.uuid else None
+            if other is None:
                 continue
             if other.traits.shared or not {*nodes_of_disk(disk)}.isdisjoint(nodes_of_disk(other)):
                 user = f"disk {other.uuid}{_owner(view, identity)}"

@@ -275,6 +275,7 @@ class JournalFile:
         try:
             return os.open(self._path, flags)
         except FileNotFoundError:
+            self._end = None  # the new file may have the inode of one that was removed
             descriptor = os.open(self._path, flags | os.O_CREAT | os.O_EXCL, FILE_MODE)
             beside = os.stat(self._paths.config_data)
             files.give_to(descriptor, beside.st_uid, beside.st_gid)

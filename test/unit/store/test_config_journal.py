@@ -253,6 +253,21 @@ def test_a_record_that_an_earlier_process_did_not_sync_is_synced_before_the_next
     later.append([book.change().line])
     assert synced[2:] == ["config.journal"]
     assert book.on_disk() == book.newest
+    os.rename(book.paths.config_journal, f"{book.paths.config_journal}.aside")
+    new = os.open
+
+    def reuse(path: str, *rest: int) -> int:
+        """Give a new file the inode of the one before, as file systems do."""
+        if rest[0] & os.O_CREAT:
+            os.rename(f"{path}.aside", path)
+            os.truncate(path, 0)
+            return new(path, rest[0] & ~(os.O_CREAT | os.O_EXCL))
+        return new(path, *rest)
+
+    monkeypatch.setattr(os, "open", reuse)
+    synced.clear()
+    later.append([book.change().line])
+    assert synced == ["config.journal", "ganeti"], "the new name as well"
 
 
 def test_a_journal_of_another_version_is_not_trimmed(book: Book) -> None:
