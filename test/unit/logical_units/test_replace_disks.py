@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -282,19 +283,23 @@ def foreign_pairs(cluster: FakeCluster) -> list[str]:
     ]
 
 
+def written_pair(tmp_path: Path) -> FakeCluster:
+    """Return a new cluster whose instance has written something on both of its nodes."""
+    cluster = pair_cluster(str(tmp_path))
+    add_pair(cluster)
+    cluster.rpc.write("acknowledged")
+    return cluster
+
+
 @pytest.mark.parametrize("is_closed", [False, True])
 @pytest.mark.parametrize("where", ["-p", "-s"])
 @pytest.mark.usefixtures("pairs")
 def test_after_a_job_died_anywhere_the_next_one_does_it(
     tmp_path: Path, where: str, *, is_closed: bool
 ) -> None:
-    def make() -> FakeCluster:
-        cluster = pair_cluster(str(tmp_path))
-        add_pair(cluster)
-        cluster.rpc.write("acknowledged")
-        return cluster
-
-    for cluster in every_kill(make, lambda cluster: replace_disks(cluster, **ON_NODES[where])):
+    for cluster in every_kill(
+        partial(written_pair, tmp_path), lambda cluster: replace_disks(cluster, **ON_NODES[where])
+    ):
         if is_closed:
             cluster.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
         else:  # as the watcher does; without metadata it cannot
@@ -313,13 +318,9 @@ def test_after_a_job_died_anywhere_the_next_one_does_it(
 def test_a_next_try_without_room_leaves_the_old_volumes_in_place(
     tmp_path: Path, where: str
 ) -> None:
-    def make() -> FakeCluster:
-        cluster = pair_cluster(str(tmp_path))
-        add_pair(cluster)
-        cluster.rpc.write("acknowledged")
-        return cluster
-
-    for cluster in every_kill(make, lambda cluster: replace_disks(cluster, **ON_NODES[where])):
+    for cluster in every_kill(
+        partial(written_pair, tmp_path), lambda cluster: replace_disks(cluster, **ON_NODES[where])
+    ):
         cluster.rpc.fail("blockdev_create")
         with pytest.raises(OpExecError, match="it broke"):
             replace_disks(cluster, **ON_NODES[where])
