@@ -172,14 +172,13 @@ class _Browser:
 
     async def carry(self, console: StreamEnd) -> None:
         """Carry bytes until the browser or the console ends it."""
-        self._stream.write(websocket.encode(Op.BINARY))
+        self._send(websocket.encode(Op.BINARY))
         pinging = asyncio.ensure_future(self._ping())
         try:
             await pump(self, console)
-            if not self._is_closing:
-                self._stream.write(websocket.encode_close(Close.NORMAL, "the console has ended"))
+            self._close(websocket.encode_close(Close.NORMAL, "the console has ended"))
         except ProtocolError as err:
-            self._stream.write(websocket.encode_close(Close.BROKEN, err.message))
+            self._close(websocket.encode_close(Close.BROKEN, err.message))
         finally:
             pinging.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -198,19 +197,28 @@ class _Browser:
 
     def _take(self, frame: Frame) -> bytes:
         if frame.op is Op.PING:
-            self._stream.write(websocket.encode(Op.PONG, frame.data))
+            self._send(websocket.encode(Op.PONG, frame.data))
         elif frame.op is Op.CLOSE:
-            self._is_closing = True
-            self._stream.write(websocket.encode(Op.CLOSE, frame.data[:2]))
+            self._close(websocket.encode(Op.CLOSE, frame.data[:2]))
         return frame.data if frame.op in (Op.TEXT, Op.BINARY) else b""
 
     async def write(self, data: bytes) -> None:
         """Send bytes of the console."""
-        self._stream.write(websocket.encode(Op.BINARY, data))
+        self._send(websocket.encode(Op.BINARY, data))
         await self._stream.drain()
 
     async def _ping(self) -> None:
         """Notice a browser that is gone without a word."""
         while True:
             await asyncio.sleep(_PING_S)
-            self._stream.write(websocket.encode(Op.PING))
+            self._send(websocket.encode(Op.PING))
+
+    def _send(self, frame: bytes) -> None:
+        """Send a frame, unless the closing one was sent: nothing may follow that (RFC 6455, 5.5.1)."""
+        if not self._is_closing:
+            self._stream.write(frame)
+
+    def _close(self, frame: bytes) -> None:
+        """Send the closing frame, once."""
+        self._send(frame)
+        self._is_closing = True

@@ -67,6 +67,9 @@ def test_keys_reach_the_guest_and_its_answers_the_page(
             page.wait_text("#screen", f"<{key}>")
         page.go(f"{top}console.html?g#{guest}/graphics")
         page.wait_text("#state", "Connected")
+        for _ in range(3):
+            page.click("#again")
+        page.wait_text("#state", "Connected")
         page.wait_for("#screen canvas")
         page.call("POST", f"/element/{page.element('#screen canvas')}/click")
         page.press("z")

@@ -24,14 +24,22 @@ function connect(ticket) {
 }
 
 // Resolves once the server has let the console of a socket go: it is for one client at a time.
+// One that is not open yet is closed when it is: dropped before, the browser says that it is
+// closed while the server may still hold the console (and warns in its log).
 function closed(socket) {
   if (!socket || socket.readyState === WebSocket.CLOSED) return Promise.resolve();
-  socket.close();
+  if (socket.readyState === WebSocket.CONNECTING) socket.addEventListener("open", () => socket.close());
+  else socket.close();
   return new Promise((done) => {
     socket.addEventListener("close", done);
     setTimeout(done, CLOSING_MS);
   });
 }
+
+// Resolves once a socket is open, or will never be.
+const opened = (socket) => new Promise((done) => {
+  for (const event of ["open", "close"]) socket.addEventListener(event, done);
+});
 
 // The two ways of showing a socket; nothing that it says is lost, as all is loaded before it is opened.
 async function terminal() {
@@ -109,7 +117,8 @@ class Console {
       const socket = connect(ticket);
       this.socket = socket;
       socket.addEventListener("close", ({ reason }) => this.socket === socket && say(reason || "Not connected"));
-      this.shown = show(socket);
+      await opened(socket);
+      if (this.attempt === attempt && socket.readyState === WebSocket.OPEN) this.shown = show(socket);
     } catch (error) {
       if (this.attempt === attempt) say(error.status === 401 ? "Sign in to the dashboard in this tab first." : error.message);
     }

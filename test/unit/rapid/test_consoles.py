@@ -177,3 +177,15 @@ def test_what_cannot_be_opened_is_said_in_the_closing_frame(tmp_path: Path) -> N
             assert (await see(consoles, luxid)).startswith(b"\x88")
 
     asyncio.run(test())
+
+
+def test_nothing_follows_the_closing_frame(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with asyncio.timeout(30), opener(tmp_path) as luxid:
+            page = Page()
+            # The browser closes before the console has said its first word, and pings after.
+            page.reader.feed_data(b"\x88\x82\0\0\0\0\x03\xe8" + b"\x89\x80\0\0\0\0")
+            await page.hear(luxid.asked_for(Consoles(luxid.ask)))
+            assert page.got == OPEN + b"\x88\x02\x03\xe8"
+
+    asyncio.run(test())
