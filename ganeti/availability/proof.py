@@ -350,6 +350,14 @@ def _read_disk(view: View, node: NodeView, suspect: _Suspect) -> None:
         suspect.gave_up_s = view.now_s
 
 
+def is_provable(guard: Guard | None) -> bool:
+    """Tell whether the last boot of a node that is not present may be proved dead by its watchdog.
+
+    That proof says nothing of what a later boot does that etcd does not know.
+    """
+    return guard is not None and guard.watchdog_s is not None and not guard.has_left
+
+
 def confirmed(loss: Loss, by: str) -> Loss:
     """Return the record of a loss that a person confirms."""
     return replace(loss, proof=Proof.CONFIRMED, by=by)

@@ -41,7 +41,16 @@ from ganeti.availability.mastership import (
     Report,
     mark_wanted,
 )
-from ganeti.availability.proof import Act, DiskView, Judge, NodeView, Order, Power, View
+from ganeti.availability.proof import (
+    Act,
+    DiskView,
+    Judge,
+    NodeView,
+    Order,
+    Power,
+    View,
+    is_provable,
+)
 from ganeti.availability.records import (
     ACTING,
     ALONE_KEY,
@@ -476,7 +485,12 @@ class Agent:
             vouched=self.keeper.vouched_s,
             settings=self.digest,
             disk=self._disk_trouble(),
+            absent=self._absent(shelf) if self.facts.master == self.own else [],
         )
+
+    def _absent(self, shelf: Snapshot) -> list[str]:
+        missing = [name for name in self.facts.addresses if NODES + name not in shelf.entries]
+        return [name for name in missing if is_provable(shelf.one(GUARDS + name, Guard))]
 
     # --- present in etcd
 

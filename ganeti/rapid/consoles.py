@@ -214,7 +214,7 @@ class _Browser:
             self._send(websocket.encode(Op.PING))
 
     def _send(self, frame: bytes) -> None:
-        """Send a frame, unless the closing one was sent: nothing may follow that (RFC 6455, 5.5.1)."""
+        """Send a frame; nothing may follow the closing one (RFC 6455, section 5.5.1)."""
         if not self._is_closing:
             self._stream.write(frame)
 

@@ -191,6 +191,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         vouched: when this node last asked, and most nodes said that nobody condemned it.
         settings: the digest of the settings that the agent works with; "" until it does.
         disk: why the lease on the disk is not held; "" if it is, None where there is no such disk.
+        absent: what the master's agent knows: nodes that are not present in etcd, and may be proved
+            dead although they have booted since.  Nothing is to start there by itself.
     """
 
     time: float
@@ -202,6 +204,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     vouched: float = 0.0
     settings: str = ""
     disk: str | None = None
+    absent: list[str] = []
 
     def is_master(self, now_s: float) -> bool:
         """Tell whether this node holds the lease of the master."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ganeti.base.errors import wrong_state
 from ganeti.base.paths import Paths
@@ -18,12 +18,22 @@ from ganeti.copies.quorum import Tally
 from ganeti.jobs import votes
 from ganeti.system import clock
 
+if TYPE_CHECKING:
+    from ganeti.store.availability import State
+
 logger = logging.getLogger(__name__)
 
 DRBD_HELPER: Final = "drbd-fence-peer"  # runs at the events of DRBD, where it is on
 
 LOOK_S: Final = 0.5  # between two looks whether the master goes on alone
 _FRESH_S: Final = 5.0
+
+
+def _read_state(paths: Paths) -> State | None:
+    """Return what the agent of this node wrote last, where high availability is on."""
+    from ganeti.store import availability  # most clusters do without it
+
+    return availability.read_state(paths)
 
 
 def is_on(paths: Paths) -> bool:
@@ -45,10 +55,20 @@ def is_held(paths: Paths) -> bool:
     """Tell whether this node holds the lease of the master; so it does where there is none."""
     if not is_on(paths):
         return True
-    from ganeti.store import availability  # most clusters do without it
-
-    state = availability.read_state(paths)
+    state = _read_state(paths)
     return state is not None and state.is_master(clock.monotonic())
+
+
+def covers(paths: Paths, node: str) -> bool:
+    """Tell whether high availability knows what starts on a node now; so it does where it is off.
+
+    A node that has booted while its agent has not may still be proved dead by its boot before, and
+    what was started there would start elsewhere, too.
+    """
+    if not is_on(paths):
+        return True
+    state = _read_state(paths)
+    return state is None or node not in state.absent
 
 
 def needs_both(paths: Paths, others: Collection[str]) -> bool:
@@ -66,9 +86,8 @@ def tally(paths: Paths, own_name: str, others: Collection[str], reached: Collect
     if not needs_both(paths, others):
         return Tally(others, reached)
     from ganeti.availability.mastership import copies_wanted  # most clusters do without it
-    from ganeti.store import availability
 
-    state = availability.read_state(paths)
+    state = _read_state(paths)
     alone = "" if state is None else state.alone
     return Tally(others, reached, copies_wanted({own_name, *others}, alone, own_name))
 
@@ -78,9 +97,8 @@ def answers_needed(paths: Paths, own_name: str, candidates: Collection[str]) -> 
     if not is_on(paths):
         return votes.answers_needed(candidates)
     from ganeti.availability.mastership import answers_wanted  # most clusters do without it
-    from ganeti.store import availability
 
-    state, now_s = availability.read_state(paths), clock.monotonic()
+    state, now_s = _read_state(paths), clock.monotonic()
     if state is None or state.etcd or state.time < now_s - _FRESH_S:
         return votes.answers_needed(candidates)
     holds_key = state.is_master(now_s)

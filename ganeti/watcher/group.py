@@ -219,6 +219,7 @@ class _Run:
             seen=sum(bool(boot_id) for _, boot_id in nodes),
             nodes=len(nodes),
             pause="" if state is None else state.pause,
+            absent=() if state is None else state.absent,
         )
         return replace(facts, busy={**kept, **facts.busy})
 

@@ -1,7 +1,9 @@
 """The order in which instances start again where high availability is on.  Pure.
 
 After a power loss nothing starts until most nodes of the cluster are back, as a node that is
-missing may still run what would start elsewhere.  Then instances start by their priority, a few at
+missing may still run what would start elsewhere.  Nor does anything start on a node that etcd does
+not know in the boot that answers: the proof that its last boot is dead would take it for dead, too,
+and start its instances elsewhere.  Then instances start by their priority, a few at
 a time in all and on each node: the job of each one depends on the end, good or bad, of the job so
 many places before it.
 """
@@ -9,7 +11,7 @@ many places before it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,24 +35,40 @@ class Place:
 
 
 def kept_down(
-    facts: Facts, places: Mapping[str, Place], *, seen: int, nodes: int, pause: str
+    facts: Facts,
+    places: Mapping[str, Place],
+    *,
+    seen: int,
+    nodes: int,
+    pause: str,
+    absent: Collection[str] = (),
 ) -> dict[str, str]:
     """Return {instance: why it is not started now}.
 
     Args:
         seen, nodes: how many nodes of the cluster answer, and how many there are.
         pause: why nobody is to act; "" if they may.
+        absent: nodes that may be proved dead, whether they answer or not.
     """
     why = pause
     if not why and seen < votes_needed(nodes):
         why = f"only {seen} of {nodes} nodes are back"
-    found = {}
-    for name, instance in facts.instances.items():
-        if instance.status == InstanceStatus.ERROR_DOWN:
-            is_never = priority_of(places[name].tags) is None if name in places else False
-            if text := why or ("it is never to be restarted by itself" if is_never else ""):
-                found[name] = text
-    return found
+    down = (n for n, i in facts.instances.items() if i.status == InstanceStatus.ERROR_DOWN)
+    found = {name: why or _objection(places.get(name), absent) for name in down}
+    return {name: text for name, text in found.items() if text}
+
+
+def _objection(place: Place | None, absent: Collection[str]) -> str:
+    """Return why an instance at a place is not started; "" if it is."""
+    if place is None:
+        return ""
+    if priority_of(place.tags) is None:
+        return "it is never to be restarted by itself"
+    if place.node in absent:
+        return (
+            f"node {place.node} answers, but its agent is not present in etcd; see ganeti-ha there"
+        )
+    return ""
 
 
 def in_order(steps: Sequence[Step], places: Mapping[str, Place]) -> list[Step]:

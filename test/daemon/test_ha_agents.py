@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from fakes.hung_file import hung_meanwhile
+from fakes.noded_node import free_address
 from rig import etcd
 from rig.etcd import Member
 
@@ -55,6 +56,8 @@ LONGER = Timing(lease_s=4.0, beat_s=0.5, answer_s=1.5, watchdog_s=3.0, margin_s=
 ROOMY = Timing(lease_s=5.0, beat_s=0.5, answer_s=3.0, watchdog_s=3.0, margin_s=1.0, retry_s=1.0)
 DEADLINE_S = 60.0
 NAMES = ("n1", "n2", "n3", "n4", "n5")
+ADDRESSES = {name: free_address() for name in NAMES}
+NOBODY = free_address()
 PREFIX = "/ganeti/test/"
 OLD_QUESTIONS = ((Ask.CONDEMN, "n5.0"), (Ask.VOUCH, "n5.1"))
 
@@ -171,8 +174,7 @@ class World:
     tasks: dict[str, list[asyncio.Task[None]]] = field(default_factory=dict)
 
     def facts(self) -> Facts:
-        addresses = {name: f"127.0.77.{number}" for number, name in enumerate(NAMES, 1)}
-        return Facts(self.master, addresses, self.candidates, (), self.helped)
+        return Facts(self.master, ADDRESSES, self.candidates, (), self.helped)
 
     def tell_all(self) -> None:
         for agent in self.agents.values():
@@ -195,7 +197,7 @@ class World:
     def cut_off(self, name: str) -> None:
         """The node loses its network, but not the disk."""
         agent = self.agents[name]
-        agent.etcd = EtcdClient(["http://127.0.77.99:9"], None, PREFIX, 0.5)
+        agent.etcd = EtcdClient([f"http://{NOBODY}:9"], None, PREFIX, 0.5)
         assert agent.friends is not None
         agent.friends.close()
 
@@ -283,6 +285,12 @@ def is_told_master(world: World, name: str) -> bool:
     return state is not None and state.is_master(time.monotonic())
 
 
+def absent(world: World) -> list[str] | None:
+    """Return the nodes on which the master is told to start nothing."""
+    state = world.hands["n1"].published
+    return None if state is None else state.absent
+
+
 def loss_of(world: World, name: str, by: str = "n1") -> Loss | None:
     shelf = world.agents[by].shelf
     return None if shelf is None else shelf.one(LOSSES + name, Loss)
@@ -309,6 +317,8 @@ def test_a_node_without_power_is_proved_dead_after_its_watchdog(three: Sequence[
             assert proof_of(world, "n5") is Proof.WATCHDOG
             assert dog is not None
             assert dog.has_reset
+            # Whatever boots there now: the proof would cover it, so nothing is to start.
+            await world.until(lambda: absent(world) == ["n5"])
             # The same boot never comes back; the next one does.
             again = await world.start("n5", "n5.1")
             await world.until(lambda: world.hands["n5"].was_condemned)
@@ -316,6 +326,10 @@ def test_a_node_without_power_is_proved_dead_after_its_watchdog(three: Sequence[
             world.kill("n5")
             await world.start("n5", "n5.2")
             await world.until(lambda: is_present(world, NAMES))
+            await world.until(lambda: absent(world) == [])
+            await world.agents["n5"].leave()  # nobody will prove it dead
+            await world.until(lambda: not is_present(world, ["n5"]))
+            assert absent(world) == []
 
     run(play())
 

@@ -36,6 +36,7 @@ from ganeti.objects.rpc_instance import RpcInstance
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import OS_CHECK_HYPERVISOR, OS_CHECK_IMAGE, OS_CHECK_SCRIPT
 from ganeti.protocol.wconfd import ClientId, ObjectKind
+from ganeti.store import lease
 
 P = ParamSpec("P")
 Reason = Sequence[object]
@@ -371,7 +372,7 @@ def reserve_memory(
     *,
     disk_mib: int = 0,
 ) -> None:
-    """Refuse an instance that does not fit into a node's memory, and reserve it if it does.
+    """Refuse an instance that may not start on a node, or does not fit; reserve its memory there.
 
     The amount is reserved before the node is asked, so that of two jobs the later one always knows
     of the earlier: by its reservation, or, when that was given back meanwhile, by asking again.
@@ -384,9 +385,16 @@ def reserve_memory(
 
     Raises:
         OpPrereqError: it does not fit (insufficient_resources), or only if other jobs did not need
-            the rest (temp_insufficient_resources).
+            the rest (temp_insufficient_resources); high availability does not know the node in
+            this boot (wrong_state).
     """
     node, *others_of_disks = nodes
+    if not lease.covers(context.paths, node.name):
+        raise wrong_state(
+            f"node {node.name!r} is not present in high availability, which may take it for dead"
+            f" and start its instances elsewhere: nothing starts there for {what}; look at"
+            " 'gnt-cluster ha-status', and at the daemon ganeti-ha of that node"
+        )
     amounts = [(node.uuid, needed_mib, disk_mib)]
     amounts += [(each.uuid, 0, disk_mib) for each in others_of_disks]
     context.config.reserve_node_resources(amounts, [])

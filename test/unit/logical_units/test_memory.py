@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,15 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.paths import Paths
 from ganeti.clients.node_rpc import NodeClient, RpcResult, Target
 from ganeti.config.reservations import Reservations
 from ganeti.logical_units.instance.guest import reserve_memory
 from ganeti.objects.model import Node
 from ganeti.protocol.node_rpc import NodeCall
 from ganeti.protocol.wconfd import ClientId
+from ganeti.store.availability import State, write_state
+from ganeti.system import clock
 
 NODE_MIB = 1000
 PATIENCE_S = 60.0
+NOWHERE = Paths("/nowhere")
 
 
 class Turns:
@@ -92,6 +97,10 @@ class View(NodeClient):
         self.owner = ClientId(number, "", 1)
 
     @property
+    def paths(self) -> Paths:
+        return NOWHERE
+
+    @property
     def config(self) -> View:
         return self
 
@@ -147,3 +156,18 @@ def test_who_comes_too_late_is_told_who_was_first(cluster: FakeCluster) -> None:
         cluster.add_instance(pnode="node2")
     assert caught.value.ecode == "temp_insufficient_resources"
     assert not cluster.leftovers()
+
+
+def test_nothing_starts_on_a_node_that_may_be_proved_dead(cluster: FakeCluster) -> None:
+    paths = cluster.context.paths
+    for path in (paths.high_availability, paths.ha_state):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(paths.high_availability).write_text("{}")
+    write_state(paths, State(time=clock.monotonic(), absent=["node2.example.com"]))
+    with pytest.raises(
+        OpPrereqError, match=r"'node2\.example\.com' is not present in high availability"
+    ) as caught:
+        cluster.add_instance(pnode="node2")
+    assert caught.value.ecode == "wrong_state"
+    assert not cluster.leftovers()
+    cluster.add_instance(pnode="node1")

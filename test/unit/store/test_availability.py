@@ -60,6 +60,15 @@ def switch_on(paths: Paths, **more: object) -> None:
     write_state(paths, State(time=clock.monotonic(), **more))  # type: ignore[arg-type]
 
 
+def test_a_node_that_may_be_proved_dead_is_not_covered(paths: Paths) -> None:
+    assert lease.covers(paths, "n3")
+    switch_on(paths, absent=["n3"])
+    assert not lease.covers(paths, "n3")
+    assert lease.covers(paths, "n2")
+    os.unlink(paths.ha_state)  # the agent does not run: nobody acts on losses
+    assert lease.covers(paths, "n3")
+
+
 def test_both_candidates_count_until_one_is_alone(paths: Paths) -> None:
     assert lease.tally(paths, "a", ["b"], []).is_enough, "high availability is off"
     switch_on(paths)

@@ -30,6 +30,13 @@ def test_nothing_starts_until_most_nodes_are_back() -> None:
     assert kept == {"web": "it is never to be restarted by itself"}
 
 
+def test_nothing_starts_on_a_node_that_may_be_proved_dead() -> None:
+    kept = kept_down(FACTS, PLACES, seen=5, nodes=5, pause="", absent=["n1", "n2"])
+    why = "node n1 answers, but its agent is not present in etcd; see ganeti-ha there"
+    assert kept == dict.fromkeys(("web", "db"), why)
+    assert kept_down(FACTS, PLACES, seen=5, nodes=5, pause="", absent=["n2"]) == {}
+
+
 def test_important_ones_come_first_and_other_work_last() -> None:
     steps = [Step(Work.ACTIVATE, "a"), Step(Work.RESTART, "web"), Step(Work.RESTART, "db")]
     assert [step.instance for step in in_order(steps, PLACES)] == ["db", "web", "a"]
