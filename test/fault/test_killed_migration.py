@@ -89,3 +89,14 @@ def test_when_the_other_node_dies_it_may_start_again(cluster: TestCluster) -> No
     cluster.gnt(f"instance migrate -f --cleanup {NAME}")
     cluster.gnt(f"instance startup {NAME}")
     assert where_it_runs(cluster) == [node1]
+
+
+def test_a_migration_that_is_killed_on_the_way_ends_where_it_began(cluster: TestCluster) -> None:
+    node1, node2, _node3 = cluster.nodes
+    here, there = (Path(cluster.paths_of(node).fake_dir, NAME) for node in (node1, node2))
+    book = here.read_text()
+    here.write_text(book.replace('"running"', '"sent"'))
+    there.write_text(book.replace('"running"', '"incoming"'))
+    cluster.gnt(f"instance migrate -f --cleanup {NAME}")
+    assert where_it_runs(cluster) == [node1]
+    assert not there.exists()
