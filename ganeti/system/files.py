@@ -16,6 +16,7 @@ import io
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ganeti.base.errors import GenericError
@@ -322,17 +323,23 @@ def remove_if_exists(path: str) -> bool:
 
 def owner_names(status: os.stat_result) -> tuple[str, str]:
     """Return the names of a file's user and group; the number of one that has no name."""
+    return _owner_names(status.st_uid, status.st_gid)
+
+
+# A name service may take long, and daemons ask at each change: each name is looked up once.
+@lru_cache(maxsize=64)
+def _owner_names(uid: int, gid: int) -> tuple[str, str]:
     import grp
     import pwd
 
     try:
-        user = pwd.getpwuid(status.st_uid).pw_name
+        user = pwd.getpwuid(uid).pw_name
     except KeyError:
-        user = str(status.st_uid)
+        user = str(uid)
     try:
-        return user, grp.getgrgid(status.st_gid).gr_name
+        return user, grp.getgrgid(gid).gr_name
     except KeyError:
-        return user, str(status.st_gid)
+        return user, str(gid)
 
 
 def remove_tree(path: str) -> None:

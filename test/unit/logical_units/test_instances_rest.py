@@ -452,3 +452,13 @@ def test_queries_by_job(cluster: FakeCluster) -> None:
 def test_queries_that_cannot_be(cluster: FakeCluster, params: dict[str, Any], text: str) -> None:
     with pytest.raises(OpPrereqError, match=text):
         cluster.execute("OP_QUERY", **params)
+
+
+def test_a_shutdown_that_fails_says_that_it_is_recorded_as_stopped(cluster: FakeCluster) -> None:
+    cluster.add_instance("i1", start=True)
+    cluster.rpc.fail("instance_shutdown")
+    for is_recorded in (False, True):
+        with pytest.raises(OpExecError, match="it broke"):
+            cluster.execute("OP_INSTANCE_SHUTDOWN", instance_name="i1", no_remember=not is_recorded)
+        told = [line for line in cluster.messages if "is recorded as stopped" in line]
+        assert bool(told) == is_recorded

@@ -161,14 +161,23 @@ class LUInstanceShutdown(InstanceUnit[OpInstanceShutdown, OnInstance]):
     def execute(self, plan: OnInstance) -> None:
         """Record that the instance is meant to be down, then stop it and close its disks."""
         view, instance, op = plan.view, plan.view.instance, self.op
-        if not op.no_remember and instance.admin_state is not AdminState.OFFLINE:
+        is_remembered = not op.no_remember and instance.admin_state is not AdminState.OFFLINE
+        if is_remembered:
             source = (op.admin_state_source or AdminStateSource.ADMIN).value
             state = {"admin_state": AdminState.DOWN.value, "admin_state_source": source}
             guest.record(self.context, instance, disks_active=False, **state)
         if view.primary.offline:
             self.context.info("primary node offline, marked instance as stopped")
             return
-        guest.stop(self.context, view, op.timeout, op.reason or [])
+        try:
+            guest.stop(self.context, view, op.timeout, op.reason or [])
+        except GenericError:
+            if is_remembered:
+                self.context.warn(
+                    f"instance {view.name} is recorded as stopped, but may still run; shut it down"
+                    " again once the error below is mended"
+                )
+            raise
         if op.no_remember:
             guest.record(self.context, instance, disks_active=False)
 
