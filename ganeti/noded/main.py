@@ -40,6 +40,7 @@ from ganeti.node_ops.machine import job_queue
 from ganeti.noded.child import RequestHead
 from ganeti.noded.children import Children, HelperHandle, start_helper
 from ganeti.noded.consoles import Consoles
+from ganeti.noded.former_masters import FormerMasters
 from ganeti.noded.helper import DAEMON_NAME
 from ganeti.objects.model import InstanceConsole
 from ganeti.protocol import node_rpc
@@ -72,6 +73,7 @@ class NodeServer:
         self._stop = context.stop
         self._children = children
         self._consoles = Consoles(self._find_consoles)
+        self._former = FormerMasters(context.paths)
         self._queue_threads = ThreadPoolExecutor(_THREADS, "queue")
         self._threads = ThreadPoolExecutor(_THREADS, "quick")
         self._slots: Mapping[str, asyncio.Semaphore] = {
@@ -92,6 +94,12 @@ class NodeServer:
         if call is None:
             return HttpResponse.text(404, f"there is no call {request.path!r}")
         head = _request_head(request, call)
+        self._former.look()
+        if head.job_id is not None and call.rules.changes:
+            refusal = self._former.refusal(head.peer_name)
+            if refusal is not None:
+                logger.warning("Refusing %s of job %d: %s", call.name, head.job_id, refusal)
+                return HttpResponse(body=node_rpc.encode_failure(refusal))
         with log.job_context(head.job_id):
             watch = request.watch_client if call.rules.ends_with_caller else None
             gone = watch() if watch is not None else None

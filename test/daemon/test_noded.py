@@ -1,5 +1,6 @@
 """The node daemon over its real TLS socket."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -7,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -269,12 +271,37 @@ def test_the_drain_flag_waits_for_a_busy_job_queue(node: NodedNode) -> None:
     assert not os.path.exists(node.paths.queue_drain)
 
 
+def ask_for_job(node: NodedNode, call: str, body: str) -> Any:
+    """Make a call on behalf of job 42; returns the whole answer."""
+    with contextlib.closing(node.connect()) as connection:
+        connection.request("POST", f"/{call}", body, {"X-Ganeti-Job": "42"})
+        return json.loads(connection.getresponse().read())
+
+
+def test_jobs_of_a_former_master_change_nothing(node: NodedNode) -> None:
+    def follow(master: str) -> None:
+        files.write_atomic(node.paths.ssconf_file("master_node"), f"{master}\n".encode())
+        node.payload("version")
+
+    try:
+        for master in ("node1.example.com", "node2.example.com", "node3.example.com"):
+            follow(master)
+            is_done, text = ask_for_job(node, "set_watcher_pause", "[null]")
+            assert is_done == (master == "node1.example.com"), text
+        assert "node node1.example.com is not the master any more" in text
+        assert "node node3.example.com is" in text
+        assert "job 42" in node.log()
+        assert ask_for_job(node, "get_watcher_pause", "[]") == [True, None]
+        node.payload("set_watcher_pause", None)  # not on behalf of a job
+        follow("node1.example.com")
+        assert ask_for_job(node, "set_watcher_pause", "[null]") == [True, None]
+    finally:
+        os.unlink(node.paths.ssconf_file("master_node"))
+
+
 @pytest.mark.shows("2.12/noded/from-jobs")
 def test_the_log_names_changes_with_job_and_peer(node: NodedNode) -> None:
-    connection = node.connect()
-    headers = {"X-Ganeti-Job": "42"}
-    connection.request("POST", "/set_watcher_pause", "[9999999999]", headers)
-    assert json.loads(connection.getresponse().read()) == [True, None]
+    assert ask_for_job(node, "set_watcher_pause", "[9999999999]") == [True, None]
     wait_until(lambda: "set_watcher_pause" in node.log(), "it is logged")
     line = next(line for line in node.log().splitlines() if "set_watcher_pause" in line)
     assert "job=42" in line

@@ -73,9 +73,9 @@ CODE_LINES_MAX = {
     # with plain streams of disks, to and from 3.0
     # with processes that outlive their call, which transfers alone use
     "node_ops": 4_600,
-    # with the watch over spare children, children that are kept for the next look, and signals that
-    # reach nobody else
-    "noded": 920,
+    # with the watch over spare children, children that are kept for the next look, signals that
+    # reach nobody else, and the masters of before, whose jobs are refused
+    "noded": 970,
     # with addresses of IPv6, and directories that guests of kvm mount
     "objects": 2_414,
     "opcodes": 1_029,
@@ -117,7 +117,8 @@ THIN_SHARE_MAX = 0.178
 # LuxiD is apart from its start, which loads it beside the vote.
 # How nodes are sent the configuration is apart from who lacks it.
 # What a template does before there is a job is apart from what it does with jobs.
-SINGLE_IMPORTER_MAX = 107
+# Which masters gave way is apart from how calls are served.
+SINGLE_IMPORTER_MAX = 108
 SMALL_SINGLE_IMPORTER_MAX = 1
 LARGE_FOLDERS: set[str] = set()
 # What high availability needs, certificates too, is loaded where it is on, backups where there is a policy; what reads URLs for the call that is given one;
