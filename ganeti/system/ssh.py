@@ -15,9 +15,10 @@ import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
-from ganeti.base.errors import CommandError, OpExecError
+from ganeti.base.errors import CommandError, LockError, OpExecError
 from ganeti.base.paths import Paths
 from ganeti.system import files, process
+from ganeti.system.filelock import FileLock
 
 SSH_PORT: Final = 22
 SSH_USER: Final = "root"  # SSH_LOGIN_USER
@@ -28,6 +29,7 @@ USER_KEY_KINDS: Final = (*KEY_KINDS, "ed25519")
 """The kinds of root's own keys, which an administrator may have made."""
 KEYGEN_TIMEOUT_S: Final = 60.0
 RELOAD_TIMEOUT_S: Final = 30.0
+_LOCK_TIMEOUT_S: Final = 10.0  # for the keys that may log in
 _PASSWORD: Final = "GANETI_SSH_PASSWORD"  # noqa: S105 - the name of a variable
 _ANSWER: Final = f"#!/bin/sh\nprintf '%s\\n' \"${_PASSWORD}\"\n".encode()
 _DIRECTORY_MODE: Final = 0o700
@@ -193,13 +195,31 @@ def _finish_taking(directory: str, kind: str) -> str:
 def change_authorized_keys(
     directory: str, *, add: Collection[str] = (), remove: Collection[str] = ()
 ) -> bool:
-    """Let owners of keys log in as root, or not any more; tells whether that changed anything."""
-    path, before = _authorized_keys(directory)
+    """Let owners of keys log in as root, or not any more; tells whether that changed anything.
+
+    Raises:
+        OpExecError: another process is changing them, and does not finish.
+    """
     files.ensure_directory(directory, _DIRECTORY_MODE)
-    after = with_keys(before, add=add, remove=remove)
-    if after != before:
-        files.write_durable(path, after.encode("utf-8", "surrogateescape"), _SECRET_MODE)
+    with _changing_keys(directory):
+        path, before = _authorized_keys(directory)
+        after = with_keys(before, add=add, remove=remove)
+        if after != before:
+            files.write_durable(path, after.encode("utf-8", "surrogateescape"), _SECRET_MODE)
     return after != before
+
+
+def _changing_keys(directory: str) -> FileLock:
+    """Return the lock that keeps changes of the keys that may log in apart; it is taken."""
+    lock = FileLock(os.path.join(directory, "authorized_keys.ganeti-lock"), _SECRET_MODE)
+    try:
+        lock.acquire(timeout_s=_LOCK_TIMEOUT_S)
+    except LockError as err:
+        raise OpExecError(
+            f"the SSH keys that let in to this node are being changed ({lock.path} is locked);"
+            " try again later"
+        ) from err
+    return lock
 
 
 def lets_in(directory: str, key: str) -> bool:

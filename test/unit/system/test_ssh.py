@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from ganeti.system import ssh
+from ganeti.base.errors import OpExecError
+from ganeti.system import files, ssh
+from ganeti.system.filelock import FileLock
 
 
 def test_a_machine_that_is_no_node_yet_is_known_as_the_user_knows_it() -> None:
@@ -36,6 +40,39 @@ def test_a_key_lets_in_whatever_its_comment(tmp_path: Path) -> None:
     assert ssh.change_authorized_keys(str(tmp_path), add=["ssh-rsa AA old"])
     assert ssh.lets_in(str(tmp_path), "ssh-rsa AA new")
     assert not ssh.lets_in(str(tmp_path), "ssh-rsa BB old")
+
+
+def test_keys_that_are_removed_at_once_are_all_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"ssh-rsa K{number}" for number in range(6)]
+    directory = str(tmp_path)
+    ssh.change_authorized_keys(directory, add=names)
+    write = files.write_durable
+
+    def write_slowly(path: str, data: bytes, mode: int) -> None:
+        time.sleep(0.05)  # the others have read by now, if they may
+        write(path, data, mode)
+
+    monkeypatch.setattr(files, "write_durable", write_slowly)
+    with ThreadPoolExecutor(len(names) - 1) as pool:
+        changes = pool.map(
+            lambda name: ssh.change_authorized_keys(directory, remove=[name]), names[1:]
+        )
+        assert all(changes)
+    assert [name for name in names if ssh.lets_in(directory, name)] == names[:1]
+
+
+def test_keys_that_somebody_keeps_changing_are_not_waited_for_forever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssh, "_LOCK_TIMEOUT_S", 0.05)
+    with (
+        FileLock(str(tmp_path / "authorized_keys.ganeti-lock")),
+        pytest.raises(OpExecError, match="are being changed .* try again later"),
+    ):
+        ssh.change_authorized_keys(str(tmp_path), add=["ssh-rsa AA"])
+    assert ssh.change_authorized_keys(str(tmp_path), add=["ssh-rsa AA"])
 
 
 @pytest.mark.parametrize(
