@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from ganeti.base.errors import GenericError
+from ganeti.base.errors import GenericError, LockError
 from ganeti.base.paths import Paths
 from ganeti.base.text import listed_paths
-from ganeti.node_ops.context import NodeHandler
+from ganeti.node_ops.context import NodeContext, NodeHandler
 from ganeti.node_ops.machine import config_copy
 from ganeti.objects.hypervisors import CONSOLE_PASSWORD_FILES
 from ganeti.protocol.node_rpc_values import (
@@ -32,6 +32,7 @@ from ganeti.protocol.node_rpc_values import (
 from ganeti.store import ssconf
 from ganeti.store.master_facts import keep_ssconf
 from ganeti.system import files
+from ganeti.system.filelock import FileLock
 from ganeti.system.files import Piece
 
 logger = logging.getLogger(__name__)
@@ -67,6 +68,7 @@ _LIST_BYTES_MAX: Final = 1 << 20
 _RAPI_DIRECTORY_MODE: Final = 0o750
 _HOSTS_MODE: Final = 0o644
 _HOSTS_BYTES_MAX: Final = 16 << 20
+_HOSTS_LOCK_S: Final = 10.0
 
 # The states of the simple configuration that this process has written last, whole, by data
 # directory.  A daemon that starts knows none, as its files may be of before a power cut.
@@ -147,22 +149,36 @@ class Files(NodeHandler):
         return True, self.ssconf_patch(simple.serial_no, simple.base, simple.state, simple.values)
 
     def etc_hosts_modify(self, mode: str, name: str, ip: str | None) -> bool:
-        path = self.paths.etc_hosts
-        data = files.read_bytes_or_none(path, _HOSTS_BYTES_MAX) or b""
-        before = data.decode("utf-8", "surrogateescape")
         if mode == "add":
             if not ip:
                 raise GenericError("adding a name to the hosts file needs an address")
-            after = with_entry(before, ip, name)
+            change = partial(with_entry, ip=ip, name=name)
         elif mode == "remove":
             if ip:
                 raise GenericError("removing a name from the hosts file takes no address")
-            after = without_name(before, name)
+            change = partial(without_name, name=name)
         else:
             raise GenericError(f"unknown way to change the hosts file: {mode!r}")
-        if after != before:
-            files.write_durable(path, after.encode("utf-8", "surrogateescape"), _HOSTS_MODE)
+        path = self.paths.etc_hosts
+        with _changing_hosts(self.node):
+            data = files.read_bytes_or_none(path, _HOSTS_BYTES_MAX) or b""
+            before = data.decode("utf-8", "surrogateescape")
+            after = change(before)
+            if after != before:
+                files.write_durable(path, after.encode("utf-8", "surrogateescape"), _HOSTS_MODE)
         return True
+
+
+def _changing_hosts(context: NodeContext) -> FileLock:
+    """Return the lock that keeps changes of the hosts file apart, of threads too; it is taken."""
+    lock = FileLock(f"{context.paths.lock_dir}/ganeti-etc-hosts.lock")
+    try:
+        lock.acquire(timeout_s=_HOSTS_LOCK_S)
+    except LockError as err:
+        raise GenericError(
+            f"the hosts file of node {context.hostname} is being changed; try again later"
+        ) from err
+    return lock
 
 
 def _log_changed(keys: Sequence[str]) -> None:
