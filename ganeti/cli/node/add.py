@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ganeti.base.errors import ErrorCode, GenericError, OpPrereqError
+from ganeti.base.errors import ErrorCode, GenericError, OpPrereqError, ProtocolError, TransportError
 from ganeti.bootstrap import node_setup
 from ganeti.bootstrap.node_transport import (
     NodeTransport,
@@ -16,6 +16,7 @@ from ganeti.bootstrap.node_transport import (
 from ganeti.cli.command import Context, Options, command, opt
 from ganeti.cli.run.binding import submit
 from ganeti.cli.run.failures import NodeSetupError
+from ganeti.cli.run.jobs import FINAL_STATUSES
 from ganeti.opcodes.node import OpNodeAdd
 from ganeti.store import ssconf
 from ganeti.system import environment
@@ -30,7 +31,7 @@ _SSH_HINT: Final = (
 def add(context: Context, options: Options, args: list[str]) -> None:
     """Take a node into the cluster.
 
-    When the job that adds it fails, the node is cleaned up again.
+    When the job that adds it fails, the node is cleaned up again, unless it may have become one.
     """
     name, address = environment.resolve(args[0], context.paths)
     _check_membership(context, name, readd=options.readd)
@@ -67,6 +68,8 @@ def set_up(
 ) -> None:
     """Set a machine up, and enter it into the configuration; else clean it up again.
 
+    It is left as it is where it may be a node all the same, or become one.
+
     Raises:
         NodeSetupError: it cannot be set up.
         GenericError: it cannot be entered.
@@ -81,8 +84,9 @@ def set_up(
         context.terminal.error(f"Node {name} says: {said.strip()}")
     try:
         enter()
-    except GenericError:
-        _clean_up(context, transport, name, readd=readd)
+    except GenericError as err:
+        if not readd:  # one that was taken in again still is a node
+            _clean_up(context, transport, name, _may_be_node(context, name, err))
         raise
 
 
@@ -104,8 +108,12 @@ def shown_in_the_job(options: Options, address: str) -> dict[str, object]:
     return {**found, **missing}
 
 
+def _is_member(context: Context, name: str) -> bool:
+    return any(row[0] == name for row in context.client.query_nodes([], ["name"]))
+
+
 def _check_membership(context: Context, name: str, *, readd: bool) -> None:
-    is_member = any(row[0] == name for row in context.client.query_nodes([], ["name"]))
+    is_member = _is_member(context, name)
     if is_member and not readd:
         raise OpPrereqError(
             f"node {name} is in the cluster already; --readd sets it up again", ErrorCode.EXISTS
@@ -149,10 +157,39 @@ def ssh_port(ndparams: Mapping[str, object] | None) -> int:
     return int(text)
 
 
-def _clean_up(context: Context, transport: NodeTransport, name: str, *, readd: bool) -> None:
+def _may_be_node(context: Context, name: str, error: GenericError) -> str:
+    """Say why a machine that could not be entered may be a node, or become one; "" if it cannot."""
+    if context.waiting_for:
+        job_id = context.waiting_for[-1]
+        return f"job {job_id} is not known to have ended; 'gnt-job watch {job_id}' follows it"
+    if isinstance(error, TransportError | ProtocolError):
+        return "a job may have been submitted; 'gnt-job list' shows it"
+    try:
+        rows = context.client.query_jobs(None, ["id", "status", "summary"])
+        is_member = _is_member(context, name)
+    except GenericError as err:
+        return f"the cluster cannot be asked about it: {err.message}; see 'gnt-node list'"
+    if is_member:
+        return (
+            "it is in the cluster; 'gnt-cluster verify' tells if it lacks anything, which 'gnt-node"
+            f" add --readd {name}' brings"
+        )
+    for job_id, status, summary in rows:
+        is_adding = isinstance(summary, list) and f"NODE_ADD({name})" in summary
+        if is_adding and status not in FINAL_STATUSES:
+            return f"job {job_id} is to add it; 'gnt-job watch {job_id}' follows it"
+    return ""
+
+
+def _clean_up(context: Context, transport: NodeTransport, name: str, why_not: str) -> None:
     """Leave nothing on a machine that did not become a node."""
-    if readd:
-        return  # it still is one
+    if why_not:
+        context.terminal.error(
+            f"Node {name} is left as it is: {why_not}.\n"
+            f"If it is not to be a node, run 'node-cleanup --yes-do-it' there once it is not in"
+            f" 'gnt-node list'."
+        )
+        return
     try:
         node_setup.clean_up_remotely(transport, name)
         context.terminal.error(f"Node {name} was not added; its new files are removed again")

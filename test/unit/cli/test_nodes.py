@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from ganeti.base.errors import GenericError, OpPrereqError
+from ganeti.base.errors import GenericError, OpExecError, OpPrereqError, TransportError
+from ganeti.bootstrap.node_setup import NodeSetup
 from ganeti.cli.cluster.remote import destinations
 from ganeti.cli.declaration.parser import Options, parse
 from ganeti.cli.instance import life
-from ganeti.cli.node.add import shown_in_the_job
+from ganeti.cli.node.add import set_up, shown_in_the_job
 from ganeti.cli.node.leaving import failover
 from ganeti.cli.node.power import _chosen_nodes, power
 from ganeti.cli.programs import named
@@ -137,6 +138,96 @@ def test_a_job_that_adds_a_node_shows_what_it_will_be() -> None:
     }  # fmt: skip
     again = shown_in_the_job(Options({**given, "readd": True}), "192.0.2.4")
     assert again == {"primary_ip": "192.0.2.4", "node_setup": False}
+
+
+class Machine:
+    """A transport that notes the programs that are run."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+
+    def run(self, argv: Sequence[str], **_more: object) -> Any:
+        self.ran += [word for word in argv if word.rpartition("/")[2] in PROGRAMS]
+        return SimpleNamespace(check=lambda: SimpleNamespace(stdout=b""))
+
+    def describe(self) -> str:
+        return "magic"
+
+
+PROGRAMS = ("node-daemon-setup", "node-cleanup")
+
+
+def set_up_and_fail(error: GenericError, *, readd: bool = False, **known: Any) -> tuple[bool, str]:
+    """Set a machine up that cannot be entered; tell whether it was cleaned up, and what was said.
+
+    Args:
+        known: ``jobs`` and ``nodes`` of the cluster, and jobs that are still ``waiting_for``.
+    """
+
+    def answer(name: str) -> Any:
+        rows = known.get(name, [])
+        if isinstance(rows, GenericError):
+            raise rows
+        return rows
+
+    def fail() -> None:
+        raise error
+
+    machine, said = Machine(), list[str]()
+    client = SimpleNamespace(
+        query_jobs=lambda _ids, _fields: answer("jobs"),
+        query_nodes=lambda _names, _fields: answer("nodes"),
+    )
+    cli: Any = SimpleNamespace(
+        client=client,
+        terminal=SimpleNamespace(error=said.append),
+        waiting_for=known.get("waiting_for", []),
+    )
+    setup = NodeSetup(
+        node_name="node4", cluster_name="cluster", node_daemon_certificate="", ssconf={}
+    )
+    with pytest.raises(type(error)) as caught:
+        set_up(cli, machine, setup, fail, readd=readd)
+    assert caught.value is error
+    assert len(machine.ran) in (1, 2)
+    return len(machine.ran) == 2, "\n".join(said)
+
+
+ADDED_BY_2 = [[1, "running", ["NODE_ADD(node3)"]], [2, "waiting", ["NODE_ADD(node4)"]]]
+
+
+@pytest.mark.parametrize(
+    ("error", "known", "text"),
+    [
+        (OpPrereqError("already there", "already_exists"), {"nodes": [["node4"]]}, "--readd node4"),
+        (OpExecError("late"), {"nodes": [["node1"], ["node4"]]}, "it is in the cluster"),
+        (OpExecError("canceled"), {"jobs": ADDED_BY_2}, "job 2 is to add it; 'gnt-job watch 2'"),
+        (TransportError("away"), {"waiting_for": [7]}, "job 7 is not known to have ended"),
+        (TransportError("away"), {}, "may have been submitted; 'gnt-job list'"),
+        (OpExecError("no"), {"nodes": TransportError("away")}, "cannot be asked about it: away"),
+    ],
+)
+def test_a_machine_that_may_be_a_node_is_not_cleaned_up(
+    error: GenericError, known: dict[str, Any], text: str
+) -> None:
+    was_cleaned, said = set_up_and_fail(error, **known)
+    assert not was_cleaned
+    assert said.startswith("Node node4 is left as it is: ")
+    assert text in said
+    assert "'node-cleanup --yes-do-it'" in said
+
+
+def test_a_machine_that_did_not_become_a_node_is_cleaned_up() -> None:
+    others = [
+        [1, "error", ["NODE_ADD(node4)"]],
+        [2, "running", ["NODE_ADD(node5)"]],
+        [3, "?", None],
+    ]
+    known: dict[str, Any] = {"jobs": others, "nodes": [["node1"]]}
+    was_cleaned, said = set_up_and_fail(OpExecError("no"), **known)
+    assert was_cleaned
+    assert said == "Node node4 was not added; its new files are removed again"
+    assert set_up_and_fail(OpExecError("no"), readd=True, **known) == (False, "")
 
 
 class PowerlessClient:
