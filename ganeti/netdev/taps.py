@@ -51,10 +51,11 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Write a setting of the kernel."""
+    """Write a setting of the kernel; ``may_miss``: it need not have one of that name."""
 
     path: str
     value: str
+    may_miss: bool = False
 
 
 Step = Run | Write
@@ -151,6 +152,8 @@ def _routed(backend: NicBackend) -> Iterator[Step]:
 
 def _to_node(backend: NicBackend) -> Iterator[Step]:
     tap, guest = backend.tap, f"{ipaddress.ip_address(backend.ip)}/32"
+    # Other nodes and guests may be reached by IPv6, which the address of the node has no part in.
+    yield Write(f"/proc/sys/net/ipv6/conf/{tap}/disable_ipv6", "1", may_miss=True)
     settings = f"/proc/sys/net/ipv4/conf/{tap}"
     yield Write(f"{settings}/forwarding", "0")
     yield Write(f"{settings}/rp_filter", "1")  # the guest cannot take the address of another
@@ -308,6 +311,8 @@ def abilities(
 
 def _run(step: Step) -> None:
     if isinstance(step, Write):
+        if step.may_miss and not os.path.exists(step.path):
+            return
         with failing_as(HypervisorError, f"cannot set {step.path}"):
             Path(step.path).write_text(step.value, encoding="ascii")
         return
@@ -359,7 +364,9 @@ def connecting_script(backend: NicBackend, script: str = "") -> str:
         return "\n".join([*lines, f"exec {shlex.quote(script)}", ""])
     for step in attach_steps(backend, _bridge_setting(backend.link, "default_pvid")):
         if isinstance(step, Write):
-            lines.append(f"echo {shlex.quote(step.value)} > {shlex.quote(step.path)}")
+            path = shlex.quote(step.path)
+            missing = f"[ ! -e {path} ] || " if step.may_miss else ""
+            lines.append(f"{missing}echo {shlex.quote(step.value)} > {path}")
         else:
             lines.append(shlex.join(step.argv) + (" || :" if step.may_fail else ""))
     return "\n".join([*lines, ""])

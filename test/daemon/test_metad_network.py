@@ -44,11 +44,20 @@ connection.request("GET", "/latest/meta-data/local-hostname")
 print(connection.getresponse().read().decode())
 '''
 
+SEND = '''
+import contextlib, socket, sys
+with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as connection:
+    connection.settimeout(1)
+    connection.connect((sys.argv[1], 9))
+    connection.send(b"x")
+    with contextlib.suppress(OSError):
+        connection.recv(1)
+'''
+
 def run(*words, check=True):
     return subprocess.run(words, capture_output=True, text=True, check=check)
 
-def make_guest(number, address):
-    tap = f"gnt.com.{number}"
+def make_peer(tap, address):
     process = subprocess.Popen(
         ["unshare", "--net", "sh", "-c", "echo; exec sleep 300"], stdout=subprocess.PIPE)
     process.stdout.readline()
@@ -57,6 +66,11 @@ def make_guest(number, address):
     inside = ["nsenter", "-t", str(process.pid), "-n"]
     run(*inside, "ip", "addr", "add", address + "/16", "dev", "guest0")
     run(*inside, "ip", "link", "set", "guest0", "up")
+    return process, inside
+
+def make_guest(number, address):
+    tap = f"gnt.com.{number}"
+    process, inside = make_peer(tap, address)
     backend = NicBackend("u", BackendKind.TAP, tap=tap, mode="routed", ip=address, to_node=True)
     for step in taps.attach_steps(backend):
         taps._run(step)
@@ -67,9 +81,17 @@ run("ip", "link", "set", "lo", "up")
 Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
 guests = [make_guest(0, ONE), make_guest(1, TWO)]
 insides = [inside for _process, inside in guests]
+outside = make_peer("out0", "192.0.2.2")
+run("ip", "link", "set", "out0", "up")
 
 def ask(inside, source, target=NODE_ADDRESS):
     return run(*inside, sys.executable, "-c", ASK, source, target, check=False)
+
+def arrived(inside, target):
+    '''Return how many datagrams have arrived outside, after one more is sent.'''
+    run(*inside, sys.executable, "-c", SEND, target)
+    rows = run(*outside[1], "cat", "/proc/net/snmp6").stdout.splitlines()
+    return next(int(row.split()[1]) for row in rows if row.startswith("Udp6NoPorts "))
 
 with tempfile.TemporaryDirectory(prefix="gnt") as base:
     paths = Paths(f"{base}/{NAME}")
@@ -95,8 +117,21 @@ with tempfile.TemporaryDirectory(prefix="gnt") as base:
         assert ask(insides[1], TWO).stdout == "two\\n"
         run(*insides[0], "ip", "addr", "del", TWO + "/32", "dev", "guest0")
         run(*insides[0], "ip", "route", "add", TWO + "/32", "via", NODE_ADDRESS, "dev", "guest0")
-        assert run(*insides[0], "ping", "-c1", "-W1", TWO, check=False).returncode
+        assert "imed out" in ask(insides[0], ONE, TWO).stderr, ask(insides[0], ONE, TWO)
         assert ask(insides[0], ONE).stdout == "one\\n"
+
+        # Nor does the node forward IPv6, if it does so for others.
+        if os.path.exists("/proc/sys/net/ipv6"):
+            Path("/proc/sys/net/ipv6/conf/all/forwarding").write_text("1")
+            near = json.loads(run("ip", "-j", "link", "show", "dev", "gnt.com.0").stdout)[0]
+            run("ip", "-6", "addr", "add", "fd00:2::1/64", "dev", "out0", "nodad")
+            run(*outside[1], "ip", "-6", "addr", "add", "fd00:2::2/64", "dev", "guest0", "nodad")
+            run(*insides[0], "ip", "-6", "addr", "add", "fd00:1::9/64", "dev", "guest0", "nodad")
+            to_node = ["fd00:1::1", "dev", "guest0"]
+            run(*insides[0], "ip", "-6", "neigh", "add", *to_node, "lladdr", near["address"])
+            run(*insides[0], "ip", "-6", "route", "add", "fd00:2::/64", "via", *to_node)
+            assert arrived([], "fd00:2::2") == 1, "the node itself reaches it"
+            assert arrived(insides[0], "fd00:2::2") == 1
 
         # An interface that goes takes its address and route with it.
         taps.remove_tap("gnt.com.0", "routed")
@@ -104,7 +139,7 @@ with tempfile.TemporaryDirectory(prefix="gnt") as base:
         assert ask(insides[1], TWO).stdout == "two\\n"
     finally:
         daemon_control.stop_daemon(paths, "ganeti-metad")
-        for process, _inside in guests:
+        for process, _inside in (*guests, outside):
             process.kill()
             process.wait()
 """

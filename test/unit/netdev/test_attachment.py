@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from pathlib import Path
+
 import pytest
 
+from ganeti.netdev import taps
 from ganeti.netdev.backends import BackendKind, NicBackend
 from ganeti.netdev.taps import Run, Write, attach_steps, detach_steps
 
@@ -72,12 +77,33 @@ def test_a_route_in_the_main_table() -> None:
 
 def test_a_way_to_the_node_alone() -> None:
     assert lines("routed", ip="169.254.0.9", to_node=True) == [
+        "/proc/sys/net/ipv6/conf/gnt0/disable_ipv6=1",
         "/proc/sys/net/ipv4/conf/gnt0/forwarding=0",
         "/proc/sys/net/ipv4/conf/gnt0/rp_filter=1",
         "ip -4 address replace 169.254.169.254/32 dev gnt0",
         "ip link set dev gnt0 up",
         "ip -4 route replace 169.254.0.9/32 dev gnt0 proto static src 169.254.169.254",
     ]
+
+
+def test_a_kernel_without_ipv6_has_nothing_to_switch_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, missing, other = (str(tmp_path / name) for name in ("there", "missing", "other"))
+    Path(there).touch()
+    steps = [Write(missing, "0", may_miss=True), Write(there, "1", may_miss=True)]
+    steps.append(Write(other, "2"))
+    monkeypatch.setattr(taps, "attach_steps", lambda *_: steps)
+    backend = NicBackend("u", BackendKind.TAP, tap="gnt0", mode="routed", to_node=True)
+    subprocess.run(["sh", "-c", taps.connecting_script(backend)], check=True)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "there": "1\n",
+        "other": "2\n",
+    }
+    for step in steps:
+        taps._run(step)
+    assert sorted(os.listdir(tmp_path)) == ["other", "there"]
+    assert Path(there).read_text() == "1"
 
 
 @pytest.mark.shows("2.1/routed/routed-link")
