@@ -69,7 +69,7 @@ def test_keys_that_somebody_keeps_changing_are_not_waited_for_forever(
     monkeypatch.setattr(ssh, "_LOCK_TIMEOUT_S", 0.05)
     with (
         FileLock(str(tmp_path / "authorized_keys.ganeti-lock")),
-        pytest.raises(OpExecError, match="are being changed .* try again later"),
+        pytest.raises(OpExecError, match=r"are being changed .* try again later"),
     ):
         ssh.change_authorized_keys(str(tmp_path), add=["ssh-rsa AA"])
     assert ssh.change_authorized_keys(str(tmp_path), add=["ssh-rsa AA"])
