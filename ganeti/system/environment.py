@@ -19,6 +19,7 @@ from ganeti.base.paths import UNIX_SOCKET_PATH_BYTES_MAX, Paths
 
 ROOTDIR_VARIABLE: Final = "GANETI_ROOTDIR"
 HOSTNAME_VARIABLE: Final = "GANETI_HOSTNAME"
+_LOOPBACK_NETWORK: Final = 127
 
 
 def current_paths() -> Paths:
@@ -132,13 +133,24 @@ def _resolve_real(name: str) -> tuple[str, str]:
 
 
 def is_own_address(address: str) -> bool:
-    """Tell whether this node can take connections at an address."""
+    """Tell whether this node can take connections at an address, and has it.
+
+    The kernel may be set to let programs wait at addresses that are elsewhere until a failover
+    (``ip_nonlocal_bind``), so one of an interface is meant; the loopback network is a whole.
+    """
     import socket
 
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
+        packed = socket.inet_pton(family, address)
         with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.bind((socket.inet_ntop(family, socket.inet_pton(family, address)), 0))
+            probe.bind((socket.inet_ntop(family, packed), 0))
     except OSError:
         return False
-    return True
+    if family == socket.AF_INET and packed[0] == _LOOPBACK_NETWORK:
+        return True
+    import psutil  # takes longer to load than a command line may
+
+    found = (each for own in psutil.net_if_addrs().values() for each in own)
+    texts = [each.address.partition("%")[0] for each in found if each.family == family]
+    return packed in [socket.inet_pton(family, text) for text in texts]
