@@ -71,3 +71,30 @@ for version, address, netmask in ((4, "192.0.2.77", 32), (6, "2001:db8::77", 128
 assert environment.is_own_address("127.9.8.7"), "nodes of a virtual cluster have any of these"
 assert environment.is_own_address("::1") or not Path("/proc/sys/net/ipv6").exists()
 """)
+
+
+def test_the_netmask_is_changed_or_remains() -> None:
+    play("""
+def change(old, new):
+    node.node_change_master_netmask(old, new, address, "net0")
+
+for address, old, new, wrong in (("192.0.2.77", 32, 24, 33), ("2001:db8::77", 128, 64, 129)):
+    if ":" in address and not Path("/proc/sys/net/ipv6").exists():
+        continue
+    run("ip", "addr", "add", f"{address}/{old}", "dev", "net0", *(["nodad"] * (":" in address)))
+    change(old, new)
+    assert here() == [f"{address}/{new}"]
+    try:
+        change(new, wrong)
+    except GenericError:
+        assert here() == [f"{address}/{new}"], here()
+    else:
+        raise AssertionError("there is no such netmask")
+    run("ip", "addr", "del", f"{address}/{new}", "dev", "net0")
+try:
+    change(64, 128)
+except GenericError as err:
+    assert "is not on node" in err.message, err
+else:
+    raise AssertionError("the address is not here")
+""")

@@ -125,10 +125,14 @@ class Master(NodeHandler):
     ) -> None:
         if old_netmask == netmask or self.paths.root:
             return
-        if not environment.is_own_address(master_ip):
-            raise GenericError(f"the master address {master_ip} is not on node {self.hostname}")
-        _address("add", master_ip, netmask, master_netdev)
-        _address("del", master_ip, old_netmask, master_netdev)
+        with _address_lock(self.node, has_script=False):
+            if not environment.is_own_address(master_ip):
+                raise GenericError(f"the master address {master_ip} is not on node {self.hostname}")
+            if ":" in master_ip:
+                _replace_ipv6(master_ip, old_netmask, netmask, master_netdev)
+                return
+            _address("add", master_ip, netmask, master_netdev)
+            _address("del", master_ip, old_netmask, master_netdev)
 
     def _run_external(self, params: MasterNetworkParameters, verb: str) -> None:
         """Let the administrator's script set the address up or take it down.
@@ -163,10 +167,23 @@ def _address_lock(context: NodeContext, *, has_script: bool) -> FileLock:
     return lock
 
 
-def _address(verb: str, ip: str, netmask: int, netdev: str) -> None:
+def _address(verb: str, ip: str, netmask: int, netdev: str, *flags: str) -> None:
     """Add an address to a device, or remove it."""
-    argv = ["ip", "address", verb, f"{ip}/{netmask}", "dev", netdev]
+    argv = ["ip", "address", verb, f"{ip}/{netmask}", "dev", netdev, *flags]
     process.run(argv, timeout_s=_COMMAND_TIMEOUT_S).check()
+
+
+def _replace_ipv6(ip: str, old_netmask: int, netmask: int, netdev: str) -> None:
+    """Give an address another netmask; of IPv6 a device has each address only once.
+
+    It was this node's until now, so nobody else is asked for it (``nodad``), and it counts at once.
+    """
+    _address("del", ip, old_netmask, netdev)
+    try:
+        _address("add", ip, netmask, netdev, "nodad")
+    except GenericError:
+        _address("add", ip, old_netmask, netdev, "nodad")
+        raise
 
 
 def _announce(params: MasterNetworkParameters) -> None:
