@@ -75,12 +75,15 @@ def create(change: Transaction, table: str, wire: Wire) -> SerialAndTime:
 
 
 def modify(change: Transaction, table: str, key: str, changes: Wire) -> SerialAndTime:
-    """Replace fields of any object."""
+    """Replace fields of any object; a node that ceases to be a candidate is trusted no more."""
     if table == index.CLUSTER:
         return change.modify(index.CLUSTER_ID, changes)
     if table == index.GROUPS and changes.get("members"):
         changes = {name: value for name, value in changes.items() if name != "members"}
-    return change.modify(change.existing(table, key), changes)
+    identity = change.existing(table, key)
+    if table == index.NODES and changes.get("master_candidate") is False:
+        set_candidate_cert(change, identity[1], None)
+    return change.modify(identity, changes)
 
 
 def modify_many(change: Transaction, changes: Iterable[tuple[str, str, Wire]]) -> SerialAndTime:
@@ -190,8 +193,7 @@ def maintain_candidate_pool(
     for uuid in promoted:
         change.modify((index.NODES, uuid), {"master_candidate": True})
     for uuid in demoted:
-        change.modify((index.NODES, uuid), {"master_candidate": False})
-        set_candidate_cert(change, uuid, None)
+        modify(change, index.NODES, uuid, {"master_candidate": False})
     return {"promoted": promoted, "demoted": demoted}
 
 

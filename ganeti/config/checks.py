@@ -82,11 +82,23 @@ def cluster_problems(view: View, tables: Mapping[str, Mapping[str, object]]) -> 
     wanted = min(view.cluster.candidate_pool_size, possible)
     if len(candidates) < wanted:
         found.append(f"too few master candidates: {len(candidates)}, wanted are {wanted}")
+    found += _trusted_without_role(view)
     for uuid in tables[NETWORKS]:
         network = view.network(uuid)
         assert network is not None
         found += [f"network {network.name!r}: {text}" for text in _unused_addresses(view, network)]
     return found
+
+
+def _trusted_without_role(view: View) -> Iterator[str]:
+    """Nodes that may give orders to all others, and are to be ordinary ones; 3.0 may leave some."""
+    for uuid in view.cluster.candidate_certs:
+        node = view.node(uuid)
+        if node is not None and not node.master_candidate:
+            yield (
+                f"candidate_certs names node {node.name}, which is no master candidate; 'gnt-node"
+                f" modify --master-candidate=no {node.name}' ends that"
+            )
 
 
 def _unused_addresses(view: View, network: model.Network) -> Iterator[str]:

@@ -111,6 +111,12 @@ def demote(context: JobContext, node: Node) -> None:
         context.attempt(doing, NodeCalls.node_demote_from_mc, node)
 
 
+def keeps_rights(context: JobContext, node: Node) -> bool:
+    """Tell whether a node that is no candidate may have rights of one: nobody took them away."""
+    is_trusted = node.uuid in context.config.get_cluster().candidate_certs
+    return not node.master_candidate and (is_trusted or node.uuid in read_keys(context))
+
+
 Keys = dict[str, list[str]]
 
 _FILE_MODE: Final = 0o600

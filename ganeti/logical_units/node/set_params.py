@@ -24,6 +24,7 @@ from ganeti.logical_units.node.candidates import (
     demote,
     has_room,
     is_capable,
+    keeps_rights,
     promote,
     refill_pool,
     tell_availability,
@@ -259,10 +260,15 @@ class LUNodeSetParams(NodeUnit[OpNodeSetParams, NodeChange]):
         make_switch(self.context, after, switch_of(self.cluster, group, after), before)
 
     def _follow_role(self, node: Node, becomes_candidate: bool | None) -> None:
-        """Give the node the files of a candidate, or take them away; fill the pool again."""
+        """Give the node the files of a candidate, or take them away; fill the pool again.
+
+        What was killed before it had taken everything away is ended by being asked for again.
+        """
+        op = self.op
+        unwanted = op.offline or op.drained or False in (op.master_candidate, op.master_capable)
         if becomes_candidate:
             promote(self.context, node)
-        elif becomes_candidate is False:
+        elif becomes_candidate is False or (unwanted and keeps_rights(self.context, node)):
             demote(self.context, node)
             if self.op.auto_promote:
                 refill_pool(self.context, [node.uuid])

@@ -117,6 +117,7 @@ CASES: list[tuple[str, Callable[[Config], object], str]] = [
     ("hypervisors", lambda c: c["cluster"].update(enabled_hypervisors=[]), "no hypervisor"),
     ("templates", lambda c: c["cluster"].update(enabled_disk_templates=[]), "no disk template"),
     ("certs", lambda c: c["cluster"].update(candidate_certs={"x": "AA"}), "candidate_certs names"),
+    ("cert of others", lambda c: c["cluster"].update(candidate_certs={NODE2: "AA"}), "which is no master candidate"),
     ("uid pool", lambda c: c["cluster"].update(uid_pool=[[5, 3]]), "5-3"),
     ("cluster hv", lambda c: c["cluster"]["hvparams"].update(x={}), "unknown hypervisor 'x'"),
     ("diskparams", lambda c: c["cluster"]["diskparams"].update(x={}), "unknown disk template 'x'"),

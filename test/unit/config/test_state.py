@@ -334,6 +334,18 @@ def test_new_candidates_are_chosen_at_random() -> None:
     assert chosen == [promoted(seed) for seed in range(20)]
 
 
+def test_a_node_is_trusted_no_longer_than_it_is_a_candidate() -> None:
+    state, [one, two] = make(nodes=2), [uuid_of("node", number) for number in (1, 2)]
+    for uuid in (one, two):
+        change(state, lambda c, uuid=uuid: changes.set_candidate_cert(c, uuid, f"of {uuid}"))
+    for fields in ({"offline": False}, {"master_candidate": True}):
+        change(state, lambda c, f=fields: changes.modify(c, NODES, two, f))
+        assert set(flush(state)["cluster"]["candidate_certs"]) == {one, two}
+    left = {"master_candidate": False, "offline": True}
+    change(state, lambda c: changes.modify(c, NODES, two, left))
+    assert flush(state)["cluster"]["candidate_certs"] == {one: f"of {one}"}
+
+
 def patched(old: bytes, parts: list[tuple[int, int] | str]) -> bytes:
     texts = [part.encode() if isinstance(part, str) else part for part in parts]
     return b"".join(

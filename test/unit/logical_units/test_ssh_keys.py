@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from fakes.fake_cluster import FakeCluster, make_node, uuid_of
 
+from ganeti.base.errors import GenericError
+
 KEYS = {f"node{n}": f"ssh-rsa K{n}" for n in (1, 2, 3, 4)}
 
 
@@ -42,8 +44,8 @@ def let_in(cluster: FakeCluster) -> dict[str, str]:
     return {name: "".join(sorted(key[-1] for key in keys)) for name, keys in found.items()}
 
 
-def modify(cluster: FakeCluster, **params: Any) -> None:
-    cluster.execute("OP_NODE_SET_PARAMS", node_name="node3", **params)
+def modify(cluster: FakeCluster, **params: Any) -> Any:
+    return cluster.execute("OP_NODE_SET_PARAMS", node_name="node3", **params)
 
 
 def test_a_candidate_is_let_in_and_out_again(managed: FakeCluster) -> None:
@@ -55,6 +57,27 @@ def test_a_candidate_is_let_in_and_out_again(managed: FakeCluster) -> None:
     assert {"node2", "node3"} <= set(sent)
     modify(managed, master_candidate=False)
     assert let_in(managed) == {"node1": "", "node2": "", "node3": "3", "node4": ""}
+
+
+@pytest.mark.parametrize("flag", ["offline", "drained"])
+def test_a_demotion_that_was_cut_off_is_ended_by_the_next_one(
+    managed: FakeCluster, flag: str
+) -> None:
+    modify(managed, master_candidate=True)
+    managed.config.failing["setCandidateCert"] = GenericError("killed")
+    with pytest.raises(GenericError, match="killed"):
+        modify(managed, **{flag: True})
+    assert uuid_of("node3") not in managed.config.cluster["candidate_certs"]
+    assert let_in(managed)["node1"] == "3"
+    managed.config.failing.clear()
+    assert modify(managed, **{flag: True}) == []
+    assert let_in(managed) == {"node1": "", "node2": "", "node3": "3", "node4": ""}
+
+
+def test_what_3_0_left_is_taken_away_when_it_is_asked_for(managed: FakeCluster) -> None:
+    managed.config.cluster["candidate_certs"][uuid_of("node3")] = "D3"
+    assert modify(managed, master_candidate=False) == []
+    assert uuid_of("node3") not in managed.config.cluster["candidate_certs"]
 
 
 def test_a_node_that_joins_lets_the_candidates_in(managed: FakeCluster) -> None:

@@ -62,6 +62,7 @@ def mirrored(cluster: FakeCluster, *numbers: int) -> None:
 def leave_file_behind(cluster: FakeCluster) -> None:
     """Node 3 is no candidate any more, but has the file of a candidate."""
     cluster.config.node(3)["master_candidate"] = False
+    del cluster.config.cluster["candidate_certs"][uuid_of("node3")]
     cluster.config.cluster["candidate_pool_size"] = 2
     digest = put(cluster, "rapi_users", b"joe")
     path = cluster.context.paths.globalize(cluster.context.paths.rapi_users)
