@@ -85,12 +85,11 @@ class Image(Protocol):
 
 
 class LocalImage:
-    """A file or device of this node, or the first bytes of it."""
+    """A file or device of this node."""
 
-    def __init__(self, path: str, size_bytes: int = 0) -> None:
+    def __init__(self, path: str) -> None:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        end = os.lseek(self._descriptor, 0, os.SEEK_END)
-        self.size = min(size_bytes or end, end)
+        self.size = os.lseek(self._descriptor, 0, os.SEEK_END)
 
     def areas(self) -> Iterator[tuple[int, int]]:
         """Yield the parts that are not holes."""
@@ -223,8 +222,32 @@ class DiskReader:
                 self.done_bytes += len(data)
 
 
+def _fitting(data: bytes, room: int, wanted: str) -> bytes:
+    """Return what of the data has room on a disk: of what lies beyond its end only zeroes may go.
+
+    Volumes have whole extents, and their guests use all of these.
+
+    Args:
+        room: from where the data is to lie to the end of the disk.
+
+    Raises:
+        StorageError: something else would be lost.
+    """
+    kept = data[: max(0, room)]
+    if not _is_zero(data[len(kept) :]):
+        raise StorageError(wanted)
+    return kept
+
+
+def _too_large(room: int, wanted: str) -> str:
+    return (
+        f"the disk has {room // _MIB} MiB here, {wanted} are to be written; if the one that is read"
+        " is a volume larger than it is recorded, 'gnt-cluster repair-disk-sizes' records its size"
+    )
+
+
 class DiskWriter:
-    """Writes a stream over a file or device, which must be large enough."""
+    """Writes a stream over a file or device, which must have room for all but zeroes at its end."""
 
     def __init__(self, path: str, source: Incoming) -> None:
         self._path = path
@@ -238,30 +261,29 @@ class DiskWriter:
             StorageError: the stream is damaged or too long for the disk, or there is no room.
             OSError: the disk cannot be written.
         """
+        room = size_of(self._path)
         stream = StreamReader(self._source)
         if stream.is_difference:
             raise StorageError("the stream is only what changed on a disk, not its contents")
         self.data_bytes = stream.data_bytes
-        self._check_room(stream.size)
+        self._check_room()
+        too_large = _too_large(room, f"{-(-stream.size // _MIB)} MiB")
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             end = 0
             for offset, length, data in stream.runs():
-                wipe_open(descriptor, end, offset - end)
-                write_at(descriptor, data or b"", offset)
-                end = offset + length
+                fitting = _fitting(data or b"", room - offset, too_large)
+                wipe_open(descriptor, end, min(offset, room) - end)
+                write_at(descriptor, fitting, offset)
+                end = min(offset + length, room)
                 self.done_bytes += length
                 yield
-            wipe_open(descriptor, end, stream.size - end)
+            wipe_open(descriptor, end, min(stream.size, room) - end)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
-    def _check_room(self, size: int) -> None:
-        room = size_of(self._path)
-        if size > room:
-            here, wanted = room // _MIB, size // _MIB
-            raise StorageError(f"the disk has {here} MiB here, {wanted} MiB are to be written")
+    def _check_room(self) -> None:
         # A file with a mount of its own is a disk that QEMU shows; nobody knows its room.
         if os.path.isfile(self._path) and not os.path.ismount(self._path):
             found = os.statvfs(self._path)
@@ -313,20 +335,21 @@ class PlainWriter:
     """Writes plain bytes over a disk.
 
     Args:
-        size_bytes: of the disk, where its device may be larger; 0 for the whole device.
+        size_bytes: of the disk, where its device may be larger: at least so much has to come, and
+            the rest of the device is for more; 0 for the whole device.
     """
 
     def __init__(self, path: str, source: Incoming, size_bytes: int = 0) -> None:
         self._path = path
         self._source = source
-        room = size_of(path)
-        self.data_bytes = min(size_bytes or room, room)
+        self._room = size_of(path)
+        self.data_bytes = min(size_bytes or self._room, self._room)
         self.done_bytes = 0
 
     def run(self) -> Iterator[None]:
         """Write everything; stops after each piece, so that progress can be told.
 
-        The device of the sender may be a little larger than its disk, too: zeroes are not missed.
+        The device of the sender may be a little larger, too: zeroes are not missed.
 
         Raises:
             StorageError: there are fewer bytes than the disk has, or more.
@@ -335,11 +358,8 @@ class PlainWriter:
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             while data := self._source.read(CHUNK_BYTES):
-                kept = data[: self.data_bytes - self.done_bytes]
-                self._write(descriptor, kept)
-                if not _is_zero(data[len(kept) :]):
-                    mib = self.data_bytes // _MIB
-                    raise StorageError(f"the disk has {mib} MiB here, more are to be written")
+                left = self._room - self.done_bytes
+                self._write(descriptor, _fitting(data, left, _too_large(self._room, "more")))
                 yield
             if self.done_bytes < self.data_bytes:
                 raise StorageError(STREAM_ENDED_EARLY)
@@ -353,6 +373,7 @@ class PlainWriter:
         else:
             write_at(descriptor, data, self.done_bytes)
         self.done_bytes += len(data)
+        self.data_bytes = max(self.data_bytes, self.done_bytes)
 
 
 def _is_zero(data: bytes) -> bool:

@@ -215,7 +215,10 @@ def _lacks_script(os_name: str, *, receives: bool) -> GenericError:
 
 
 def _recorded_bytes(wire: object) -> int:
-    """Return the size of a disk whose device may be larger: a volume has whole extents; else 0."""
+    """Return the size of a disk whose device may be larger: a volume has whole extents; else 0.
+
+    Its guest uses the whole device, so all of it is sent; this is what has to come for it.
+    """
     disk = read_as(RpcDisk, wire)
     return disk.size << 20 if disk.traits.is_lvm else 0
 

@@ -69,7 +69,7 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
         root: what they, or those of the disk that a chain makes, add up to.
         layers: the files of a chain, the oldest first.
         number: the point that is to be the first of its chain.
-        size_bytes: how much of a device is the disk; 0 for all of it.
+        size_bytes: how much must come for a device, which may be larger; 0: as much as it has.
         view: how the bytes of the disk come to the path, where they are not there by themselves.
     """
 
@@ -114,7 +114,7 @@ def open_source(end: End, form: StreamForm) -> Source:
         return ChangesSource(end) if end.kind == "changes" else ChainSource(end)
     if end.kind == "snapshot":
         return _reader(NbdImage(end.path, end.export), form)
-    return _reader(LocalImage(end.path, end.size_bytes), form)
+    return _reader(LocalImage(end.path), form)
 
 
 def _reader(image: Image, form: StreamForm) -> DiskReader | PlainReader:

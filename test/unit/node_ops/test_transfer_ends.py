@@ -161,6 +161,23 @@ def test_without_a_script_the_disk_is_dumped_and_restored(tmp_path: Path) -> Non
     fill(End(kind="script", path=str(two), argv=end.argv, log=end.log), dump)
 
 
+@pytest.mark.parametrize("form", StreamForm)
+@pytest.mark.parametrize("kind", ["raw", "script"])
+def test_a_volume_is_sent_with_the_extent_that_its_size_does_not_fill(
+    tmp_path: Path, kind: str, form: StreamForm
+) -> None:
+    """Its guest uses the whole device, whatever is recorded."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.write_bytes(DATA)
+    two.write_bytes(bytes(len(DATA)))
+    source = open_source(End(kind=kind, path=str(one), size_bytes=len(DATA) - 30_000), form)
+    stream = io.BytesIO(b"".join(source.pieces()))
+    source.close()
+    for _ in open_sink(End(kind=kind, path=str(two), size_bytes=70_000), stream, form).run():
+        pass
+    assert two.read_bytes() == DATA
+
+
 @pytest.mark.shows("2.0/os-scripts/both")
 def test_what_a_script_wrote_needs_a_script(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="has no import script here"):

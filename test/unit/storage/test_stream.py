@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ganeti.base.errors import StorageError
-from ganeti.storage.stream import DiskReader, DiskWriter, LocalImage
+from ganeti.storage.stream import DiskReader, DiskWriter, LocalImage, PlainWriter
 
 SIZE = 1 << 20
 
@@ -74,9 +74,36 @@ def test_a_larger_disk_keeps_its_end(tmp_path: Path) -> None:
 
 
 def test_a_smaller_disk_is_refused(tmp_path: Path) -> None:
-    stream = stream_of(make(tmp_path / "a", 2 * SIZE, []))
-    with pytest.raises(StorageError, match="has 1 MiB here, 2 MiB are to be written"):
-        write(make(tmp_path / "b", SIZE, []), stream)
+    for place in (SIZE - 1, SIZE, 2 * SIZE - 2):
+        stream = stream_of(make(tmp_path / "a", 2 * SIZE, [(place, b"xy")]))
+        with pytest.raises(StorageError, match="has 1 MiB here, 2 MiB are to be written; if"):
+            write(make(tmp_path / "b", SIZE, []), stream)
+
+
+@settings(max_examples=25, deadline=None)
+@given(source=areas, target=areas, zeroes=st.integers(1, 9000))
+def test_zeroes_beyond_the_end_are_not_missed(
+    tmp_path_factory: pytest.TempPathFactory,
+    source: list[tuple[int, bytes]],
+    target: list[tuple[int, bytes]],
+    zeroes: int,
+) -> None:
+    directory = tmp_path_factory.mktemp("stream")
+    first = make(directory / "a", 2 * SIZE, [*source, (SIZE, bytes(zeroes))])
+    second = make(directory / "b", SIZE, target)
+    write(second, stream_of(first))
+    assert second.read_bytes() == first.read_bytes()[:SIZE]
+
+
+def test_more_than_a_disk_has_to_have_is_written_where_there_is_room(tmp_path: Path) -> None:
+    target = make(tmp_path / "b", 2 * SIZE, [])
+    data = bytes(range(256)) * (SIZE >> 8)
+    for count in (len(data), len(data) + 5):
+        for _ in PlainWriter(str(target), io.BytesIO(data + data[: count - SIZE]), SIZE).run():
+            pass
+        assert target.read_bytes()[:count] == data + data[: count - SIZE]
+    with pytest.raises(StorageError, match="ended early"):
+        list(PlainWriter(str(target), io.BytesIO(data[1:]), SIZE).run())
 
 
 @pytest.mark.parametrize("place", [0, 9, 30, 3000, -20])
