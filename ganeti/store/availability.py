@@ -236,7 +236,7 @@ def check_paused(paths: Paths) -> None:
     if state is None or not state.pause:
         raise OpPrereqError(
             "the daemons of all nodes are stopped for a while, which high availability would take"
-            " for losses; pause it first: gnt-cluster ha-pause --for=1h --reason=...",
+            " for losses; pause it first: gnt-cluster ha-pause --for=4h --reason=...",
             ErrorCode.STATE,
         )
 

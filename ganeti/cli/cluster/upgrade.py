@@ -6,6 +6,7 @@ daemons and commands of the new version are started as programs.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Sequence
@@ -13,20 +14,30 @@ from typing import Final
 
 import msgspec
 
+from ganeti.availability.records import PAUSE_KEY, Pause
 from ganeti.base import json
-from ganeti.base.errors import GenericError, NotMasterError, OpExecError, OpPrereqError, wrong_state
+from ganeti.base.errors import (
+    GenericError,
+    NotMasterError,
+    OpExecError,
+    OpPrereqError,
+    ProtocolError,
+    TransportError,
+    wrong_state,
+)
+from ganeti.base.paths import Paths
 from ganeti.bootstrap.node_transport import transport_to
 from ganeti.cli.cluster import upgrade_plan
 from ganeti.cli.cluster.remote import RECEIVE, Destination, on_each, read_file
-from ganeti.cli.cluster.upgrade_plan import Member, Step, Target, Upgrade, Where
+from ganeti.cli.cluster.upgrade_plan import STEP_TIMEOUT_S, Member, Step, Target, Upgrade, Where
 from ganeti.cli.command import Context, Options, command, opt
 from ganeti.cli.run.listing import rows_of_nodes
+from ganeti.clients.etcd import EtcdClient
 from ganeti.store import availability, lease, ssconf
 from ganeti.system import clock, files, process
 from ganeti.system.environment import own_hostname
 from ganeti.system.process import CommandResult
 
-STEP_TIMEOUT_S: Final = 3600.0
 JOBS_TIMEOUT_S: Final = 129600.0  # UPGRADE_QUEUE_DRAIN_TIMEOUT
 JOBS_PAUSE_S: Final = 5.0
 _RECORD_MODE: Final = 0o600
@@ -58,19 +69,23 @@ def _go_on(context: Context, options: Options, record: Upgrade) -> None:
         NotMasterError: it was begun on another node.
         OpPrereqError: a node cannot be left out; high availability is on, and not paused; or
             nobody said that another version is wanted.
+        OpExecError: a step failed; the upgrade can be resumed.
     """
     if record.master != own_hostname():
         raise NotMasterError(f"the upgrade was begun on {record.master}", record.master)
     record = upgrade_plan.without(record, _names(options.without))
-    if upgrade_plan.stops_daemons(record, anew=bool(options.to)):
-        availability.check_paused(context.paths)
-    if options.to:
-        if not options.instead:
-            raise wrong_state(
-                f"the upgrade to {record.wanted} is under way; --resume goes on with it, and"
-                " --instead, beside --to, changes all nodes to another version"
-            )
-        target = _target(options)
+    if options.to and not options.instead:
+        raise wrong_state(
+            f"the upgrade to {record.wanted} is under way; --resume goes on with it, and"
+            " --instead, beside --to, changes all nodes to another version"
+        )
+    target = _target(options) if options.to else None
+    if not upgrade_plan.has_started(record):
+        record = upgrade_plan.stopped_again(record)
+        _keep_quiet(context, record)
+    elif target is not None:
+        record.ha_paused_until = _check_pause(context)
+    if target is not None:
         record = msgspec.structs.replace(
             record, package=target.package, wanted=target.wanted, began=int(clock.now()), done=()
         )
@@ -80,6 +95,91 @@ def _go_on(context: Context, options: Options, record: Upgrade) -> None:
     _tell_left_out(context, record)
     _write(context, record)
     carry_out(context, record)
+
+
+def _keep_quiet(context: Context, record: Upgrade) -> None:
+    """Let no watcher and no agent act on what is stopped: their pauses may have ended meanwhile.
+
+    Raises:
+        OpExecError: high availability cannot be paused, or a node does not answer.
+    """
+    try:
+        _pause_watchers(context, record)
+        if lease.is_on(context.paths):
+            record.ha_paused_until = _pause_agents(context, record)
+    except OpExecError as err:
+        raise OpExecError(f"{err.message}\n{upgrade_plan.hint(record)}") from err
+
+
+def _pause_watchers(context: Context, record: Upgrade) -> None:
+    """Pause them anew without the master's daemons, which do not run."""
+    path = context.paths.watcher_pause
+    argv = ("sh", "-c", RECEIVE, "sh", path, "644")
+    until = clock.now() + upgrade_plan.PAUSE_S
+    _do(context, Step("pause the watcher anew", Where.ALL, argv), record, b"%d\n" % until)
+
+
+def _pause_agents(context: Context, record: Upgrade) -> float:
+    """Return until when high availability is paused, which is long enough."""
+    wanted = clock.now() + upgrade_plan.PAUSE_LEFT_S
+    until = _paused_until_or_none(context.paths)
+    if until is None and record.ha_paused_until < wanted:
+        for step in upgrade_plan.ETCD_ALONE:
+            _try(context, step, record)
+        until = _paused_until_or_none(context.paths) or 0.0
+    elif until is None:
+        until = record.ha_paused_until
+    if until < wanted:
+        until = clock.now() + upgrade_plan.PAUSE_S
+        try:
+            _do(context, upgrade_plan.PAUSE_HA, record)
+        except OpExecError as err:
+            raise OpExecError(f"{err.message}\n{upgrade_plan.UNPAUSED}") from err
+    return until
+
+
+def _check_pause(context: Context) -> float:
+    """Return until when high availability is paused; 0 where it is off.
+
+    Raises:
+        OpPrereqError: it is on, and not paused for long enough.
+    """
+    if not lease.is_on(context.paths):
+        return 0.0
+    availability.check_paused(context.paths)
+    until = _paused_until(context.paths)
+    left_s = max(until - clock.now(), 0.0)
+    if left_s < upgrade_plan.PAUSE_LEFT_S:
+        raise wrong_state(
+            f"high availability is paused for {left_s / 60:.0f} minutes only, and an upgrade wants"
+            f" {upgrade_plan.PAUSE_LEFT_S / 60:.0f}: {upgrade_plan.PAUSE_HINT}"
+        )
+    return until
+
+
+def _paused_until(paths: Paths) -> float:
+    """Return until when high availability is paused, in seconds since the epoch; 0 if it is not.
+
+    Raises:
+        TransportError, ProtocolError: etcd does not answer.
+    """
+    settings = availability.read(paths)
+
+    async def read() -> Pause | None:
+        assert settings is not None
+        async with EtcdClient.of(settings, settings.timing.command_s) as etcd:
+            return (await etcd.read()).one(PAUSE_KEY, Pause)
+
+    pause = asyncio.run(read()) if settings is not None else None
+    return 0.0 if pause is None else pause.until
+
+
+def _paused_until_or_none(paths: Paths) -> float | None:
+    """Return the same; None if etcd does not answer, as it is stopped like all daemons."""
+    try:
+        return _paused_until(paths)
+    except (TransportError, ProtocolError):
+        return None
 
 
 def _names(text: str | None) -> list[str]:
@@ -97,7 +197,7 @@ def _begin(context: Context, options: Options) -> None:
     master = ssconf.read_key_or_none(context.paths, "master_node")
     if master != own_name:
         raise NotMasterError(f"this node ({own_name}) is not the master", master)
-    availability.check_paused(context.paths)
+    _check_pause(context)
     target = _target(options)
     _prepare(context, target, _record(context, target, own_name))
     carry_out(context, _close(context, target, own_name))
@@ -171,7 +271,7 @@ def _close(context: Context, target: Target, own_name: str) -> Upgrade:
     try:
         _wait_for_jobs(context)
         record = _record(context, target, own_name)
-        availability.check_paused(context.paths)
+        record.ha_paused_until = _check_pause(context)
         _prepare(context, target, record)
         _tell_left_out(context, record)
         _do(context, pause, record)
@@ -208,11 +308,11 @@ def carry_out(context: Context, record: Upgrade) -> None:
     """
     for step in upgrade_plan.to_do(record):
         try:
-            _do(context, step, record)
-        except OpExecError as err:
-            if step.may_fail:
-                context.terminal.error(err.message)
+            if step.starts:
+                _refuse_unpaused(record)
+            if not _try(context, step, record):
                 continue
+        except OpExecError as err:
             raise OpExecError(f"{err.message}\n{upgrade_plan.hint(record)}") from err
         record.done = (*record.done, step.name)
         _write(context, record)
@@ -220,9 +320,35 @@ def carry_out(context: Context, record: Upgrade) -> None:
     context.write(f"All nodes have {record.wanted}.")
 
 
+def _refuse_unpaused(record: Upgrade) -> None:
+    """Start no agents whose pause may end before the step does.
+
+    Raises:
+        OpExecError: it may.
+    """
+    if 0.0 < record.ha_paused_until < clock.now() + STEP_TIMEOUT_S:
+        raise OpExecError("the pause of high availability ends too soon; --resume makes it longer")
+
+
 def _write(context: Context, record: Upgrade) -> None:
     path = context.paths.upgrade_under_way
     files.write_durable(path, json.dumps(msgspec.to_builtins(record)), _RECORD_MODE)
+
+
+def _try(context: Context, step: Step, record: Upgrade) -> bool:
+    """Carry out one step; returns whether it succeeded.
+
+    Raises:
+        OpExecError: it failed, and nothing goes on without it.
+    """
+    try:
+        _do(context, step, record)
+    except OpExecError as err:
+        if not step.may_fail:
+            raise
+        context.terminal.error(err.message)
+        return False
+    return True
 
 
 def _do(context: Context, step: Step, record: Upgrade, stdin: bytes = b"") -> None:
@@ -300,7 +426,7 @@ state of each node is kept in /var/backups.  The other nodes are changed before 
 upgrade that failed or was interrupted is gone on with by --resume, on the same node; --without
 leaves out nodes that are lost meanwhile, and --to with --instead gives all nodes another version
 after all, as the one before if the new one does not start.  Where high availability is on, it has
-to be paused.
+to be paused for two hours at least; --resume makes that longer if it has to.
 
 The programs of an unpacked package change a cluster of Ganeti 3.0 to this version: see
 doc/upgrade.md.""",

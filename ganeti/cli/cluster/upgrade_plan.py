@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.paths import Paths
+from ganeti.base.text import parse_duration
 
 OURS: Final = "ganeti-python"
 OF_3_0: Final = "ganeti"
@@ -20,8 +22,14 @@ PACKAGES: Final = (OURS, OF_3_0)
 DAEMON_UTIL: Final = "/usr/lib/ganeti/daemon-util"
 CFGUPGRADE: Final = "/usr/lib/ganeti/tools/cfgupgrade"
 PAUSE: Final = "4h"
-_STOP: Final = "stop the daemons"
-_LAST_INSTALL: Final = "install on the master"
+PAUSE_S: Final = parse_duration(PAUSE)
+STEP_TIMEOUT_S: Final = 3600.0
+# What high availability has to be paused for at least when daemons are about to be stopped.
+PAUSE_LEFT_S: Final = 2 * STEP_TIMEOUT_S
+_PAUSE_HA: Final = ("gnt-cluster", "ha-pause", f"--for={PAUSE}", "--reason=upgrade")
+PAUSE_HINT: Final = f"'{' '.join(_PAUSE_HA)}'"
+_START_OTHERS: Final = "start the daemons of the other nodes"
+_START_MASTER: Final = "start the daemons of the master"
 _START: Final = (DAEMON_UTIL, "start-all")
 # That of 3.0 fails if a daemon runs already, and its package has started some.
 _START_3_0: Final = ("sh", "-c", f"{DAEMON_UTIL} stop-all; exec {DAEMON_UTIL} start-all")
@@ -55,6 +63,7 @@ class Step(NamedTuple):
     Attributes:
         is_kept: whether an interrupted upgrade need not do it again.
         may_fail: whether the upgrade goes on without it.
+        starts: whether daemons may be started by it, agents of high availability too.
     """
 
     name: str
@@ -62,6 +71,7 @@ class Step(NamedTuple):
     argv: tuple[str, ...]
     is_kept: bool = True
     may_fail: bool = False
+    starts: bool = False
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -73,7 +83,12 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class Upgrade(msgspec.Struct):
-    """An upgrade under way, as it is kept in a file."""
+    """An upgrade under way, as it is kept in a file.
+
+    Attributes:
+        ha_paused_until: in seconds since the epoch; 0 where high availability is off, or if that
+            is not known.
+    """
 
     package: str
     wanted: str
@@ -82,6 +97,7 @@ class Upgrade(msgspec.Struct):
     left_out: tuple[str, ...]
     began: int
     done: tuple[str, ...] = ()
+    ha_paused_until: float = 0.0
 
 
 class Target(NamedTuple):
@@ -145,6 +161,24 @@ def is_idle(statuses: Iterable[str]) -> bool:
 MEND: Final = Step(
     "end installations that were cut off", Where.ALL, (*_NOBODY_ASKED, "sh", "-c", _MEND)
 )
+_STOP: Final = Step("stop the daemons", Where.ALL, (DAEMON_UTIL, "stop-all"))
+PAUSE_HA: Final = Step("pause high availability", Where.MASTER, _PAUSE_HA)
+_MEMBER: Final = Paths("").ha_member
+# So that high availability can be paused once no daemon runs.
+ETCD_ALONE: Final = (
+    _STOP,
+    Step(
+        "start etcd alone",
+        Where.ALL,
+        ("sh", "-c", f"[ ! -e {_MEMBER} ] || exec {DAEMON_UTIL} start ganeti-etcd"),
+        may_fail=True,
+    ),
+)
+UNPAUSED: Final = (
+    "high availability is not paused for long enough, and its agents would take daemons that are"
+    f" stopped for losses: have etcd run ('{DAEMON_UTIL} start ganeti-etcd' on its members), and"
+    f" pause it: {PAUSE_HINT}"
+)
 
 
 def checks(target: Target) -> tuple[Step, ...]:
@@ -170,12 +204,12 @@ def steps(upgrade: Upgrade) -> tuple[Step, ...]:
     install = (*_INSTALL, upgrade.wanted)
     start = _START if upgrade.package == OURS else _START_3_0
     return (
-        Step(_STOP, Where.ALL, (DAEMON_UTIL, "stop-all")),
+        _STOP,
         Step("keep the state", Where.ALL, ("sh", "-c", save)),
-        Step("install on the other nodes", Where.OTHERS, install),
-        Step(_LAST_INSTALL, Where.MASTER, install),
-        Step("start the daemons of the other nodes", Where.OTHERS, start),
-        Step("start the daemons of the master", Where.MASTER, start),
+        Step("install on the other nodes", Where.OTHERS, install, starts=True),
+        Step("install on the master", Where.MASTER, install, starts=True),
+        Step(_START_OTHERS, Where.OTHERS, start, starts=True),
+        Step(_START_MASTER, Where.MASTER, start, starts=True),
         Step("send the configuration", Where.MASTER, ("gnt-cluster", "redist-conf")),
         Step("verify", Where.MASTER, ("gnt-cluster", "verify"), is_kept=False, may_fail=True),
     )
@@ -200,13 +234,16 @@ def arranged(upgrade: Upgrade) -> tuple[Step, ...]:
     return (*begin, OPEN[0], redistribute, OPEN[1], verify)
 
 
-def stops_daemons(upgrade: Upgrade, *, anew: bool) -> bool:
-    """Tell whether the rest of an upgrade stops daemons that may run.
+def has_started(upgrade: Upgrade) -> bool:
+    """Tell whether the master's daemons run again, and all others with them."""
+    return _START_MASTER in upgrade.done
 
-    Args:
-        anew: all of it is done, not only what is left.
-    """
-    return _STOP not in upgrade.done or (anew and _LAST_INSTALL in upgrade.done)
+
+def stopped_again(upgrade: Upgrade) -> Upgrade:
+    """Return an upgrade that stops all daemons first, as packages have started some."""
+    again = (_STOP.name, _START_OTHERS)
+    done = tuple(name for name in upgrade.done if name not in again)
+    return msgspec.structs.replace(upgrade, done=done)
 
 
 def without(upgrade: Upgrade, names: Sequence[str]) -> Upgrade:

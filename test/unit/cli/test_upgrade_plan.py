@@ -6,9 +6,10 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from ganeti.base.errors import CommandError, OpExecError, OpPrereqError
+from ganeti.base.errors import CommandError, OpExecError, OpPrereqError, TransportError
 from ganeti.base.paths import Paths
 from ganeti.cli.cluster import upgrade as command
 from ganeti.cli.cluster import upgrade_plan
@@ -240,29 +241,150 @@ def test_a_lost_node_is_left_out_and_another_version_may_be_taken_after_all(
     record = command.read(context)
     assert record is not None
     assert record.left_out == ("node3",)
-    assert record.done == ("stop the daemons", "keep the state")
+    assert {*record.done} == {"stop the daemons", "keep the state"}
     nodes.broken, nodes.ran, nodes.asked = "", [], []
     with pytest.raises(OpPrereqError, match="--resume goes on with it, and --instead"):
         play(context, monkeypatch, to="3.0.2+py1")
     play(context, monkeypatch, to="3.0.2+py1", instead=True)
     installed = [argv for argv in nodes.ran if argv[-1] == "ganeti-python=3.0.2+py1"]
     assert len(installed) == 3, "simulated, on the other node, on the master"
-    assert nodes.ran[0] == upgrade_plan.MEND.argv
+    assert upgrade_plan.MEND.argv in nodes.ran
     assert upgrade_plan.steps(under_way())[0].argv in nodes.ran, "stopped once more"
     assert all("node3" not in names for names in nodes.asked)
     assert command.read(context) is None
 
 
-def test_high_availability_has_to_be_paused_and_is_none_of_3_0s(
-    context: Context, nodes: Nodes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Etcd:
+    """Says until when high availability is paused; None while too few members run."""
+
+    def __init__(self, until: float | None) -> None:
+        self.until = until
+
+    def paused_until(self, _paths: Paths) -> float:
+        if self.until is None:
+            raise TransportError("etcd does not answer")
+        return self.until
+
+
+@pytest.fixture
+def etcd(context: Context, monkeypatch: pytest.MonkeyPatch) -> Etcd:
+    """High availability is on, and paused for long."""
+    made = Etcd(clock.now() + 4 * 3600)
+    monkeypatch.setattr(command, "_paused_until", made.paused_until)
     Path(context.paths.high_availability).write_text("{}")
+    Path(context.paths.ha_state).parent.mkdir(parents=True)
+    write_state(context.paths, State(time=clock.monotonic(), pause="upgrade"))
+    return made
+
+
+def test_high_availability_has_to_be_paused_and_is_none_of_3_0s(
+    context: Context, nodes: Nodes, etcd: Etcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_state(context.paths, State(time=clock.monotonic()))
     with pytest.raises(OpPrereqError, match="gnt-cluster ha-pause"):
         play(context, monkeypatch, to="3.0.2+py2")
     assert nodes.ran == []
-    Path(context.paths.ha_state).parent.mkdir(parents=True)
     write_state(context.paths, State(time=clock.monotonic(), pause="upgrade"))
     with pytest.raises(OpPrereqError, match="gnt-cluster ha-disable"):
         play(context, monkeypatch, to="ganeti=3.0.2-3")
+    etcd.until = clock.now() + 300
+    with pytest.raises(OpPrereqError, match=r"for 5 minutes only.*'gnt-cluster ha-pause --for=4h"):
+        play(context, monkeypatch, to="3.0.2+py2")
     assert nodes.ran == []
+    etcd.until = clock.now() + 4 * 3600
     play(context, monkeypatch, to="3.0.2+py2")
+
+
+STOP, *_, START = (step.argv for step in upgrade_plan.steps(under_way())[:6])
+PAUSED_BY = (upgrade_plan.ETCD_ALONE[1].argv, upgrade_plan.PAUSE_HA.argv)
+
+
+def stop_at_install(context: Context, nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an upgrade fail when its daemons are stopped."""
+    install = upgrade_plan.steps(under_way())[2].argv
+    nodes.broken = next(word for word in install if "exec" in word)
+    with pytest.raises(OpExecError):
+        play(context, monkeypatch, to="3.0.2+py2")
+    nodes.broken, nodes.ran = "", []
+
+
+def test_a_pause_that_has_ended_begins_anew_before_an_agent_starts(
+    context: Context, nodes: Nodes, etcd: Etcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_at_install(context, nodes, monkeypatch)
+    record = command.read(context)
+    assert record is not None
+    assert record.ha_paused_until == etcd.until
+    record.ha_paused_until = clock.now() - 60
+    command._write(context, record)
+    etcd.until = None
+    nodes.broken = "ha-pause"
+    with pytest.raises(OpExecError, match=r"(?s)daemon-util start ganeti-etcd.*--resume"):
+        play(context, monkeypatch, resume=True)
+    assert all("install" not in argv and argv != START for argv in nodes.ran), "no agent runs"
+    nodes.broken, nodes.ran = "", []
+    play(context, monkeypatch, resume=True)
+    [install, *_] = [number for number, argv in enumerate(nodes.ran) if "install" in argv]
+    before = nodes.ran[:install]
+    etcd_alone, pause = map(before.index, PAUSED_BY)
+    assert before.index(STOP) < etcd_alone < pause < len(before) - 1
+    assert before[-1] == STOP, "stopped once more: watchers and packages may have started some"
+    assert command.read(context) is None
+
+
+def test_a_pause_that_lasts_is_left_alone_and_one_in_sight_of_etcd_needs_no_members(
+    context: Context, nodes: Nodes, etcd: Etcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_at_install(context, nodes, monkeypatch)
+    nodes.broken = next(word for word in upgrade_plan.steps(under_way())[2].argv if "exec" in word)
+    etcd.until = None  # stopped as it was to be, and the record says that the pause lasts
+    with pytest.raises(OpExecError):
+        play(context, monkeypatch, resume=True)
+    assert not {*PAUSED_BY} & {*nodes.ran}
+    nodes.broken, nodes.ran = "", []
+    etcd.until = clock.now() - 1
+    play(context, monkeypatch, resume=True)
+    assert PAUSED_BY[0] not in nodes.ran
+    assert PAUSED_BY[1] in nodes.ran
+
+
+def test_no_agent_starts_in_the_last_hour_of_a_pause(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes, record = Nodes(), under_way()
+    monkeypatch.setattr(command, "_run_on", nodes.run_on)
+    record.ha_paused_until = clock.now() + 3000
+    with pytest.raises(OpExecError, match=r"(?s)ends too soon.*upgrade --resume"):
+        command.carry_out(context, record)
+    assert len(nodes.ran) == 2
+
+
+def test_what_runs_is_stopped_again_and_watchers_pause_anew(
+    context: Context, nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = under_way()
+    record.done = tuple(step.name for step in upgrade_plan.steps(record)[:5])
+    command._write(context, record)
+    play(context, monkeypatch, resume=True)
+    assert [argv[4] for argv in nodes.ran if argv[0] == "sh"] == [context.paths.watcher_pause]
+    assert nodes.ran[1] == STOP
+    assert nodes.ran.count(START) == 2, "also of the others, which were stopped again"
+    record.done = (*record.done, "start the daemons of the master")
+    command._write(context, record)
+    nodes.ran = []
+    play(context, monkeypatch, resume=True)
+    assert not {STOP, START} & {*nodes.ran}
+
+
+def test_a_record_of_the_version_before_can_be_gone_on_with(
+    context: Context, nodes: Nodes, etcd: Etcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = msgspec.to_builtins(under_way())
+    for name in ("package", "wanted", "master", "nodes", "left_out", "began", "done"):
+        assert name in record
+    old = {name: record[name] for name in list(record)[:6]} | {"done": ["stop the daemons"]}
+    Path(context.paths.upgrade_under_way).write_bytes(msgspec.json.encode(old))
+    etcd.until = None
+    play(context, monkeypatch, resume=True)
+    assert nodes.ran.index(PAUSED_BY[1]) < nodes.ran.index(START)
+    assert command.read(context) is None
