@@ -91,6 +91,7 @@ OWNED: Final = (
     *_rows(FILE, 0o644, ROOT, ROOT, "instance_communication"),
     *_rows(FILE, 0o600, MASTERD, MASTERD, "ha_member", "etcd_member"),
     *_rows(FILE, 0o600, MASTERD, MASTERD, "locks_own_data", "tempres_own_data", "ssh_pub_keys"),
+    *_rows(FILE, 0o600, MASTERD, MASTERD, "ssh_revoked_keys"),
     *_rows(FILE, 0o644, MASTERD, MASTERD, "ssh_managed"),
     *_rows(FILE, 0o600, MASTERD, "gnt-luxid", "log_dir/jobs.log"),
     *_rows(FILE, 0o600, RAPI, RAPI, "log_dir/rapi-access.log", "log_dir/rapi-audit.log"),

@@ -54,6 +54,7 @@ _WELL_KNOWN: Final = {
     "cluster_domain_secret": "/var/lib/ganeti/cluster-domain-secret",
     "known_hosts": "/var/lib/ganeti/known_hosts",
     "ssh_pub_keys": "/var/lib/ganeti/ganeti_pub_keys",
+    "ssh_revoked_keys": "/var/lib/ganeti/ganeti_revoked_keys",
     "ssh_managed": "/var/lib/ganeti/ssh-managed",
     "export_dir": "/var/lib/ganeti/export",
     "volume_group_health": "/var/lib/ganeti/volume-groups.health",

@@ -25,7 +25,7 @@ _FILES: Final = (
     *("locks_data", "tempres_data", "locks_own_data", "tempres_own_data"),
     *("server_pem", "client_pem", "rapi_pem", "spice_pem", "spice_ca_pem", "hmac_key"),
     *("cluster_domain_secret", "known_hosts", "ssh_pub_keys", "ssh_managed", "watcher_pause"),
-    *("upgrade_under_way", "renewal_note", "merge_note"),
+    *("ssh_revoked_keys", "upgrade_under_way", "renewal_note", "merge_note"),
     *("queue_serial", "queue_version", "queue_lock", "queue_drain"),
 )
 # Of high availability, whose daemons start where they find their settings.

@@ -46,7 +46,7 @@ _COMPRESSION: Final = 6
 _KEYS: Final = (
     *("server_pem", "client_pem", "rapi_pem", "spice_pem", "spice_ca_pem", "hmac_key"),
     *("cluster_domain_secret", "rapi_users", "rapi_roles", "rapi_tokens", "vnc_password_file"),
-    *("known_hosts", "ssh_pub_keys", "ssh_managed"),
+    *("known_hosts", "ssh_pub_keys", "ssh_revoked_keys", "ssh_managed"),
 )
 _PLACES: Final = {row.place: row.mode for row in OWNED if row.kind == FILE and not row.pattern}
 

@@ -64,7 +64,7 @@ _ALWAYS: Final[Mapping[str, Audience]] = {  # names of well-known paths
     **dict.fromkeys(("hmac_key", "known_hosts", "cluster_domain_secret"), Audience.ALL),
     **dict.fromkeys(("rapi_pem", "spice_pem", "spice_ca_pem"), Audience.ALL),
     "distributed_files_list": Audience.ALL,
-    **dict.fromkeys(("ssh_pub_keys", "rapi_users"), Audience.CANDIDATES),
+    **dict.fromkeys(("ssh_pub_keys", "ssh_revoked_keys", "rapi_users"), Audience.CANDIDATES),
     **dict.fromkeys(("rapi_roles", "rapi_tokens"), Audience.CANDIDATES),
     "ha_authority_key": Audience.CANDIDATES,
 }

@@ -23,7 +23,7 @@ from ganeti.logical_units import lookup
 from ganeti.logical_units.base import SimpleUnit
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive
-from ganeti.logical_units.node.candidates import Keys, read_keys, trust, write_keys
+from ganeti.logical_units.node.candidates import Keys, change_access, read_keys, trust, write_keys
 from ganeti.objects.model import Cluster, Node
 from ganeti.opcodes.cluster import OpClusterRenewCrypto
 from ganeti.protocol.node_calls import NodeCalls
@@ -50,6 +50,7 @@ class SshRenewal:
         self._context = context
         self._cluster = cluster
         self._kind = str(cluster.ssh_key_type)
+        self._nodes = nodes
         self._online = [node for node in nodes if not node.offline]
         self._known = read_keys(context)
         self._owners = [
@@ -138,11 +139,7 @@ class SshRenewal:
         keys = list(old)
         if not keys:
             return []
-        answers = self._context.nodes.call_all(NodeCalls.ssh_authorize, self._online, [], keys)
-        failed = [name for name, result in answers.items() if result.error is not None]
-        for name in failed:
-            self._context.warn(f"node {name} still lets old keys in: {answers[name].error}")
-        return failed
+        return change_access(self._context, self._cluster, self._nodes, remove=keys)
 
     def _write(self, keys: Keys) -> None:
         write_keys(self._context, self._cluster, keys, self._online)

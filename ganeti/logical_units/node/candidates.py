@@ -8,7 +8,8 @@ Root of each candidate may log in by SSH as root of every node.  The daemons do 
 ``gnt-cluster command`` and ``copyfile``, consoles and the set-up of nodes do.  The public keys are
 kept in a file that goes to all candidates, one line ``<node uuid> <key>`` each; while keys are
 being replaced a node has several, the newest last.  A failure is told, and does not keep a node
-from its role.
+from its role.  A second file like that one has what nodes are still to be told: lines ``<uuid of a
+node> <key that it may still let in>``.
 
 Source: design-2.0, "Node flags"; node_rpc.json, "tls" and "node_crypto_tokens"; constants.json,
 "ssh"; config.json, "SSH_PUB_KEYS".
@@ -27,7 +28,7 @@ from ganeti.objects.model import Cluster, Node
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import TokenAction, TokenOptions, TokenRequest
 from ganeti.store import lease
-from ganeti.system import files
+from ganeti.system import files, ssh
 
 _CERTIFICATE: Final = "ssl"  # the type of token on the wire
 
@@ -124,7 +125,7 @@ _BYTES_MAX: Final = 16 << 20
 
 
 def authorize_candidate(context: JobContext, cluster: Cluster, node: Node) -> None:
-    """Let a new candidate log in everywhere."""
+    """Let a new candidate log in everywhere, with the key that it has now and no other."""
     if not cluster.modify_ssh_setup:
         return
     result = context.nodes.call_one(
@@ -134,20 +135,20 @@ def authorize_candidate(context: JobContext, cluster: Cluster, node: Node) -> No
         context.warn(f"node {node.name} did not tell its SSH key: {result.error}; ignoring")
         return
     key = result.payload
-    known = {**read_keys(context), node.uuid: [key]}
-    online = [*_online_without(context, node), node]
-    write_keys(context, cluster, known, online)
-    _authorize(context, online, add=[key])
+    known = read_keys(context)
+    nodes = [*_others(context, node), node]
+    write_keys(context, cluster, {**known, node.uuid: [key]}, nodes)
+    change_access(context, cluster, nodes, add=[key], remove=known.get(node.uuid, ()))
 
 
-def authorize_candidates_on(context: JobContext, cluster: Cluster, node: Node) -> None:
-    """Let all candidates log in on a node that has joined."""
+def let_in_candidates_alone(context: JobContext, cluster: Cluster, node: Node) -> None:
+    """Let all candidates log in on a node that joins or comes back, and nobody who was one."""
     if not cluster.modify_ssh_setup:
         return
     known = read_keys(context)
-    candidates = [other for other in lookup.all_nodes(context.config) if other.master_candidate]
-    keys = [key for candidate in candidates for key in known.get(candidate.uuid, ())]
-    _authorize(context, [node], add=keys)
+    keys = _of_candidates(context, known)
+    others = [key for each in known.values() for key in each]
+    change_access(context, cluster, [node], add=keys, remove=others)
 
 
 def revoke_key(context: JobContext, cluster: Cluster, node: Node) -> None:
@@ -155,39 +156,103 @@ def revoke_key(context: JobContext, cluster: Cluster, node: Node) -> None:
     keys = read_keys(context).get(node.uuid)
     if not cluster.modify_ssh_setup or not keys:
         return
-    _authorize(context, _online_without(context, node), remove=keys)
+    change_access(context, cluster, _others(context, node), remove=keys)
 
 
 def remove_keys_from(context: JobContext, cluster: Cluster, node: Node) -> None:
     """Let no other node log in on a node that leaves, and forget its key."""
     if not cluster.modify_ssh_setup:
         return
-    known = read_keys(context)
+    known, others = read_keys(context), _others(context, node)
     if not node.offline:
-        others = [key for uuid, keys in known.items() if uuid != node.uuid for key in keys]
-        _authorize(context, [node], remove=others)
+        keys = [key for uuid, keys in known.items() if uuid != node.uuid for key in keys]
+        _authorize(context, [node], remove=keys)
     if known.pop(node.uuid, None) is not None:
-        write_keys(context, cluster, known, _online_without(context, node))
+        write_keys(context, cluster, known, others)
+    due = _read(context, context.paths.ssh_revoked_keys)
+    if due.pop(node.uuid, None) is not None:
+        _write(context, cluster, context.paths.ssh_revoked_keys, due, others)
 
 
-def _online_without(context: JobContext, node: Node) -> list[Node]:
-    """Return all other nodes that are online."""
+def change_access(
+    context: JobContext,
+    cluster: Cluster,
+    nodes: Sequence[Node],
+    *,
+    add: Sequence[str] = (),
+    remove: Sequence[str] = (),
+) -> list[str]:
+    """Let keys in on nodes, and others no more.
+
+    What an offline node, or one that fails, is still to let out is kept in a file like that of the
+    public keys: it is told at the next change, and when it comes back.
+
+    Returns:
+        The names of the nodes that failed.
+    """
+    path = context.paths.ssh_revoked_keys
+    added, gone = set(map(ssh.key_of, add)), set(map(ssh.key_of, remove))
+    candidates = set(map(ssh.key_of, _of_candidates(context, read_keys(context))))
+    wanted = added | (candidates - gone)
+    before = _read(context, path)
+    due = {uuid: [*keys] for uuid, keys in before.items()}
+    for node in nodes:
+        due[node.uuid] = list(dict.fromkeys([*due.get(node.uuid, ()), *remove]))
+    due = {
+        uuid: left
+        for uuid, keys in due.items()
+        if (left := [key for key in keys if ssh.key_of(key) not in wanted])
+    }
+    changes = due != before
+    if changes:
+        _write(context, cluster, path, due)  # so that whatever is cut off here is not forgotten
+    online = [node for node in nodes if not node.offline]
+    away = [node.name for node in nodes if node.offline and gone - wanted]
+    told = dict.fromkeys(key for node in online for key in due.get(node.uuid, ()))
+    failed = _authorize(context, online, add, list(told))
+    for node in online:
+        if node.name not in failed:
+            due.pop(node.uuid, None)
+    if away:
+        context.warn(
+            f"offline and not told that SSH keys are let in no more: {', '.join(away)}; they are"
+            " told when they come back"
+        )
+    if due != before:
+        _write(context, cluster, path, due, lookup.all_nodes(context.config))
+    elif changes and due:
+        _write(context, cluster, path, due)
+    elif changes:
+        files.remove_if_exists(path)
+    return failed
+
+
+def _of_candidates(context: JobContext, known: Keys) -> list[str]:
     nodes = lookup.all_nodes(context.config)
-    return [other for other in nodes if not other.offline and other.uuid != node.uuid]
+    return [key for node in nodes if node.master_candidate for key in known.get(node.uuid, ())]
+
+
+def _others(context: JobContext, node: Node) -> list[Node]:
+    return [other for other in lookup.all_nodes(context.config) if other.uuid != node.uuid]
 
 
 def _authorize(
     context: JobContext, nodes: Sequence[Node], add: Sequence[str] = (), remove: Sequence[str] = ()
-) -> None:
+) -> list[str]:
+    """Change the keys that nodes let in; returns the names of those that fail, which are told."""
     results = context.nodes.call_all(NodeCalls.ssh_authorize, nodes, list(add), list(remove))
-    for name, result in results.items():
-        if result.error is not None:
-            context.warn(f"node {name} did not change its SSH keys: {result.error}; ignoring")
+    failed = {name: result.error for name, result in results.items() if result.error is not None}
+    for name, error in failed.items():
+        context.warn(f"node {name} did not change its SSH keys: {error}; ignoring")
+    return list(failed)
 
 
 def read_keys(context: JobContext) -> Keys:
     """Return the keys by the UUIDs of their nodes; an unreadable file is told."""
-    path = context.paths.ssh_pub_keys
+    return _read(context, context.paths.ssh_pub_keys)
+
+
+def _read(context: JobContext, path: str) -> Keys:
     try:
         text = (files.read_bytes_or_none(path, _BYTES_MAX) or b"").decode()
     except (OSError, UnicodeDecodeError, GenericError) as err:
@@ -203,12 +268,18 @@ def read_keys(context: JobContext) -> Keys:
 
 def write_keys(context: JobContext, cluster: Cluster, keys: Keys, nodes: Sequence[Node]) -> None:
     """Write the keys here and on the other candidates among some nodes."""
-    path = context.paths.ssh_pub_keys
+    _write(context, cluster, context.paths.ssh_pub_keys, keys, nodes)
+
+
+def _write(
+    context: JobContext, cluster: Cluster, path: str, keys: Keys, nodes: Sequence[Node] = ()
+) -> None:
     text = "".join(f"{uuid} {key}\n" for uuid in sorted(keys) for key in keys[uuid])
     try:
         files.write_durable(path, text.encode(), _FILE_MODE)
     except OSError as err:
         context.warn(f"cannot write {path}: {err.strerror}; ignoring")
         return
-    others = [node for node in nodes if node.master_candidate and node.uuid != cluster.master_node]
+    candidates = [node for node in nodes if node.master_candidate and not node.offline]
+    others = [node for node in candidates if node.uuid != cluster.master_node]
     node_files.send(context, path, others)

@@ -195,7 +195,7 @@ class LUNodeAdd(SimpleUnit[OpNodeAdd, Joining]):
             if node.master_candidate:
                 candidates.trust(self.context, node)
             undo.forget()
-        candidates.authorize_candidates_on(self.context, cluster, node)
+        candidates.let_in_candidates_alone(self.context, cluster, node)
         if node.master_candidate:
             candidates.authorize_candidate(self.context, cluster, node)
         node_files.distribute(self.context, cluster, [node])

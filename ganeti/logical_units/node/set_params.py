@@ -25,6 +25,7 @@ from ganeti.logical_units.node.candidates import (
     has_room,
     is_capable,
     keeps_rights,
+    let_in_candidates_alone,
     promote,
     refill_pool,
     tell_availability,
@@ -245,6 +246,8 @@ class LUNodeSetParams(NodeUnit[OpNodeSetParams, NodeChange]):
             self._make_switch(node, replace(node, **changes))
         if changes:
             self.config.modify(ObjectKind.NODE, node.uuid, changes)
+        if flags.changes.get("offline") is False:
+            let_in_candidates_alone(self.context, self.cluster, replace(node, **flags.changes))
         self._follow_role(replace(node, **flags.changes), flags.changes.get("master_candidate"))
         if flags.changes or "ndparams" in settings:
             tell_availability(self.context)

@@ -50,6 +50,7 @@ ALLOWED_PATHS: Final = frozenset(
         "/var/lib/ganeti/cluster-domain-secret",
         "/var/lib/ganeti/config.data",
         "/var/lib/ganeti/ganeti_pub_keys",
+        "/var/lib/ganeti/ganeti_revoked_keys",
         "/var/lib/ganeti/high-availability-ca.key",
         "/var/lib/ganeti/hmac.key",
         "/var/lib/ganeti/known_hosts",

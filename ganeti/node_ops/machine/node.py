@@ -101,6 +101,7 @@ class Node(NodeHandler):
             files.remove_if_exists(paths.config_data)
         files.remove_if_exists(paths.config_journal)
         files.remove_if_exists(paths.ssh_pub_keys)
+        files.remove_if_exists(paths.ssh_revoked_keys)
 
     def node_leave_cluster(self, *, modify_ssh_setup: bool) -> None:
         paths = self.paths

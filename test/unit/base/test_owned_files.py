@@ -22,6 +22,7 @@ OURS = {
     "/var/lib/ganeti/config.journal",
     *("/var/lib/ganeti/locks-own.data", "/var/lib/ganeti/tempres-own.data"),
     *("/var/lib/ganeti/ganeti_pub_keys", "/var/lib/ganeti/ssh-managed"),
+    "/var/lib/ganeti/ganeti_revoked_keys",
     *("/var/lib/ganeti/rapi/roles", "/var/lib/ganeti/rapi/tokens"),
     "/var/log/ganeti/wconf-daemon.log",  # 3.0 leaves it as the daemon made it
     *("/var/log/ganeti/maintenance-daemon.log", "/var/log/ganeti/ha-agent.log"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,89 @@ def test_a_node_that_does_not_take_keys_still_changes_its_role(managed: FakeClus
     managed.rpc.fail("ssh_authorize", "node2", "no room")
     managed.execute("OP_NODE_ADD", node_name="node4.example.com")
     assert managed.said("node node2.example.com did not change its SSH keys")
+
+
+def offline(cluster: FakeCluster, name: str, *, offline: bool = True) -> None:
+    cluster.execute("OP_NODE_SET_PARAMS", node_name=name, offline=offline)
+
+
+def come_back(cluster: FakeCluster) -> None:
+    offline(cluster, "node2", offline=False)
+
+
+def readd(cluster: FakeCluster) -> None:
+    cluster.execute("OP_NODE_ADD", node_name="node2", readd=True)
+
+
+def demote(cluster: FakeCluster) -> None:
+    modify(cluster, drained=True)
+
+
+def remove(cluster: FakeCluster) -> None:
+    cluster.execute("OP_NODE_REMOVE", node_name="node3")
+
+
+@pytest.mark.parametrize("revoke", [demote, remove])
+@pytest.mark.parametrize("bring", [come_back, readd])
+def test_a_node_that_comes_back_lets_in_the_candidates_alone(
+    managed: FakeCluster,
+    revoke: Callable[[FakeCluster], None],
+    bring: Callable[[FakeCluster], None],
+) -> None:
+    modify(managed, master_candidate=True)
+    offline(managed, "node2")
+    revoke(managed)
+    assert managed.said("are let in no more: node2.example.com; they are told when they come back")
+    assert let_in(managed)["node2"] == "3"
+    managed.messages.clear()
+    bring(managed)
+    assert let_in(managed)["node2"] == "12"
+    assert not managed.said("not told")
+    assert not Path(managed.context.paths.ssh_revoked_keys).read_text()
+
+
+def test_a_node_that_was_offline_lets_in_who_is_a_candidate_again(managed: FakeCluster) -> None:
+    modify(managed, master_candidate=True)
+    offline(managed, "node2")
+    demote(managed)
+    text = Path(managed.context.paths.ssh_revoked_keys).read_text()
+    assert text == f"{uuid_of('node2')} {KEYS['node3']}\n"
+    modify(managed, master_candidate=True)
+    come_back(managed)
+    assert let_in(managed) == {"node1": "23", "node2": "123", "node3": "23", "node4": ""}
+
+
+def test_a_node_that_failed_is_told_at_the_next_change(managed: FakeCluster) -> None:
+    modify(managed, master_candidate=True)
+    managed.rpc.fail("ssh_authorize", "node2", "no room")
+    demote(managed)
+    assert managed.said("node node2.example.com did not change its SSH keys")
+    assert let_in(managed)["node2"] == "3"
+    managed.rpc.failure = lambda *_args: None
+    managed.execute("OP_NODE_ADD", node_name="node4.example.com")
+    assert let_in(managed)["node2"] == "4"
+
+
+def test_a_key_of_a_machine_before_it_was_installed_again_is_let_in_no_more(
+    managed: FakeCluster,
+) -> None:
+    modify(managed, master_candidate=True)
+    before = KEYS["node3"]
+    managed.rpc.do_ssh_root_key = lambda *_: "ssh-rsa N3"  # type: ignore[attr-defined]
+    for uuid in ("node1", "node2", "node3"):
+        assert before in managed.let_in[uuid]  # type: ignore[attr-defined]
+    managed.config.node(3)["master_candidate"] = False
+    modify(managed, master_candidate=True)
+    for uuid in ("node1", "node2", "node3"):
+        assert managed.let_in[uuid] == {"ssh-rsa N3"}  # type: ignore[attr-defined]
+
+
+def test_what_a_node_was_to_be_told_goes_with_it(managed: FakeCluster) -> None:
+    modify(managed, master_candidate=True)
+    offline(managed, "node2")
+    demote(managed)
+    managed.execute("OP_NODE_REMOVE", node_name="node2")
+    assert not Path(managed.context.paths.ssh_revoked_keys).read_text()
 
 
 def test_without_management_no_node_is_asked(managed: FakeCluster) -> None:

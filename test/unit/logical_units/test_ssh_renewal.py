@@ -193,3 +193,14 @@ def test_an_offline_node_is_named(cluster: FakeCluster, machines: Machines) -> N
     renew(cluster)
     assert cluster.said("node node3.example.com is offline and keeps its SSH key")
     assert machines.key("node1") in machines.let_in("node2")
+
+
+def test_a_node_that_was_offline_lets_the_old_keys_in_no_more(
+    cluster: FakeCluster, machines: Machines
+) -> None:
+    cluster.config.node(3)["offline"] = True
+    old = present_keys(machines)
+    renew(cluster)
+    assert machines.let_in("node3") < old
+    cluster.execute("OP_NODE_SET_PARAMS", node_name="node3", offline=False)
+    assert machines.let_in("node3") == present_keys(machines)
