@@ -141,7 +141,7 @@ def _obstacle(paths: Paths, data_dir: str, options: Options) -> GenericError | N
 def _plan(data: bytes, options: Options, now: float) -> Upgraded:
     config = decode_config(data)
     if options.downgrade:
-        return downgrade_config(config, now=now)
+        return downgrade_config(config)
     return upgrade_config(config, new_uuid=clock.new_uuid, now=now)
 
 

@@ -144,10 +144,11 @@ _NAMED_MAX: Final = 20  # keys in one refusal: as many as fit on a screen
 _VALUE_CHARS_MAX: Final = 40
 
 
-def downgrade_config(config: Mapping[str, object], *, now: float | None = None) -> Upgraded:
+def downgrade_config(config: Mapping[str, object]) -> Upgraded:
     """Return the configuration without the keys that 3.0 does not know; the one given stays.
 
-    If anything changes, the serial number grows by one.
+    Serial number and time stay the same: this may be the copy of a candidate while the master
+    runs, which a newer one would depose.  Copies are compared by their digests.
 
     Raises:
         OpPrereqError: it is of another version, or something would be lost; the text names it.
@@ -168,9 +169,6 @@ def downgrade_config(config: Mapping[str, object], *, now: float | None = None) 
     check_result(draft)
     if not found:
         return Upgraded(config, version, ())
-    draft["serial_no"] = draft["serial_no"] + 1
-    if now is not None:
-        draft["mtime"] = now
     return Upgraded(draft, version, tuple(map(_note, found)))
 
 

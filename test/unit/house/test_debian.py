@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from fakes.old_configs import load_config
 
 from ganeti.base.daemons import ALL_DAEMONS, DAEMONS
 from ganeti.base.owned_files import OWNED
@@ -123,3 +126,52 @@ def test_tools_are_where_scripts_call_them() -> None:
         called |= set(re.findall(r"/usr/lib/ganeti/(?:tools/)?([\w-]+)", script.read_text()))
     assert called
     assert all((ROOT / "tools" / name).exists() for name in called - {"tools"})
+
+
+class Installed:
+    """A machine with the package, below a directory: its scripts are run with other paths."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.config = root / "var/lib/ganeti/config.data"
+        cfgupgrade = root / CFGUPGRADE[1:]
+        programs = {
+            root / "usr/share/ganeti/ganeti.logrotate": "",
+            root / DAEMON_UTIL[1:]: "#!/bin/sh\n",
+            root / "usr/lib/ganeti/ensure-dirs": "#!/bin/sh\n",
+            cfgupgrade: f"#!/bin/sh\nexec {sys.executable} {ROOT}/tools/cfgupgrade"
+            f' "$@" --path={self.config.parent}\n',
+        }
+        for path, text in programs.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            path.chmod(0o755)
+        for name in ("etc/default", "run/lock", "var/lib/ganeti"):
+            (root / name).mkdir(parents=True)
+
+    def run(self, script: str, *args: str) -> None:
+        text = (DEBIAN / f"{OURS}.{script}").read_text()
+        text = re.sub(r"(?<![\w}])/(?=(etc|run|usr|var)/)", f"{self.root}/", text)
+        subprocess.run(["sh", "-c", text, script, *args], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("args", [("abort-remove",), ("configure", "3.0.2+py1")], ids=str)
+def test_a_configuration_that_nobody_used_without_the_package_is_put_back(
+    tmp_path: Path, args: tuple[str, ...]
+) -> None:
+    machine = Installed(tmp_path)
+    of_3_0 = load_config("2.16.upgraded")["config"]
+    ours = of_3_0 | {"maintenance": {"jobs": [1]}}
+    machine.config.write_text(json.dumps(ours))
+    machine.run("prerm", "remove")
+    assert json.loads(machine.config.read_bytes()) == of_3_0, "no newer than the master's"
+    machine.run("postinst", *args)
+    assert json.loads(machine.config.read_bytes()) == ours
+    machine.run("prerm", "remove")
+    machine.config.write_text(json.dumps(of_3_0 | {"serial_no": of_3_0["serial_no"] + 1}))
+    written = machine.config.read_bytes()
+    machine.run("postinst", *args)
+    assert machine.config.read_bytes() == written, "3.0 has changed it meanwhile"
+    machine.run("prerm", "remove")
+    machine.run("postinst", *args)
+    assert machine.config.read_bytes() == written, "there was nothing to be taken out"

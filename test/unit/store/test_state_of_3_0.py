@@ -36,7 +36,7 @@ def test_the_daemon_that_takes_it_over_does_not_write_it_again(tmp_path: Path) -
 
 
 def test_it_can_be_handed_back_as_it_is() -> None:
-    assert downgrade_config(decode_config(CONFIG), now=1.0).notes == ()
+    assert downgrade_config(decode_config(CONFIG)).notes == ()
 
 
 def test_the_simple_configuration_is_what_we_would_write() -> None:
