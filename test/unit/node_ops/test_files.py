@@ -128,7 +128,7 @@ def test_password_files_of_consoles_are_accepted(context: NodeContext) -> None:
 
 
 def test_the_list_holds_no_directory_and_no_program() -> None:
-    assert len(ALLOWED_PATHS) == 20
+    assert len(ALLOWED_PATHS) == 21
     assert all(os.path.normpath(path) == path for path in ALLOWED_PATHS)
 
 
