@@ -3,7 +3,8 @@
 It is read while jobs run: first the jobs that have ended, then keys and certificates, the
 configuration after them, and the number of the last job at the end.  So it has the changes of each
 of its jobs, and no higher job id was given out before it was complete.  Jobs that have not ended
-are left out: they would be carried out a second time.
+are left out: they would be carried out a second time.  The configuration tells whether SSH keys
+belong to the cluster; those that do not are left out, too.
 
 The archive is a compressed tar file with the paths of the files; its first member tells its origin
 and the digests of the others.
@@ -104,6 +105,9 @@ def read_state(paths: Paths, node_name: str, *, now: float) -> State:
             f"the configuration does not trust {paths.client_pem}; try again when the certificates"
             " of this node are replaced, and see 'gnt-cluster verify'"
         )
+    if not cluster.modify_ssh_setup:
+        of_ssh = {inner(paths, path) for path in ssh_files(paths)}
+        contents = {path: content for path, content in contents.items() if path not in of_ssh}
     head = Head(
         cluster_name=cluster.cluster_name,
         cluster_uuid=cluster.uuid,
@@ -120,7 +124,7 @@ def read_state(paths: Paths, node_name: str, *, now: float) -> State:
 def _read_files(paths: Paths) -> tuple[dict[str, bytes], list[int]]:
     """Return the files of an archive, and the jobs that are left out."""
     found, unended = _read_jobs(paths)
-    for path in _key_files(paths):
+    for path in (*(getattr(paths, name) for name in _KEYS), *ssh_files(paths)):
         content = files.read_bytes_or_none(path)
         if content is not None:
             found[path] = content
@@ -145,10 +149,19 @@ def _read_jobs(paths: Paths) -> tuple[dict[str, bytes], list[int]]:
     return ended, unended
 
 
-def _key_files(paths: Paths) -> list[str]:
-    """Return the files with keys and accounts; those for SSH where the cluster manages them."""
-    found: list[str] = [getattr(paths, name) for name in _KEYS]
-    return [*found, *ssh_files(paths)] if os.path.exists(paths.ssh_managed) else found
+def manages_ssh(paths: Paths, state: State) -> bool:
+    """Tell whether it is the state of a cluster that manages the SSH keys of its nodes."""
+    cluster, _ = _read_head(state.contents[inner(paths, paths.config_data)])
+    return cluster.modify_ssh_setup
+
+
+def missing_ssh_keys(paths: Paths, state: State) -> list[str]:
+    """Return the words for those of a machine's SSH keys that are not in an archive."""
+    of_root = ssh.directory_of(paths)
+    found = [path for path in ssh_files(paths) if inner(paths, path) in state.contents]
+    has_roots = any(path.startswith(of_root) for path in found)
+    has_hosts = any(not path.startswith(of_root) for path in found)
+    return [*([] if has_hosts else ["SSH host keys"]), *([] if has_roots else ["root's SSH keys"])]
 
 
 def ssh_files(paths: Paths) -> list[str]:

@@ -49,6 +49,10 @@ def backup(context: Context, options: Options, args: list[str]) -> None:
         f"Cluster {head.cluster_name}: configuration with serial number {head.serial_no},"
         f" {state.job_count} jobs, {len(state.contents)} files in all."
     )
+    if missing := state_archive.missing_ssh_keys(paths, state):
+        is_managed = state_archive.manages_ssh(paths, state)
+        why = "there are none here" if is_managed else "this cluster does not manage them"
+        context.terminal.error(f"Not in it: {' and '.join(missing)}; {why}.")
     context.terminal.error(SECRETS)
 
 

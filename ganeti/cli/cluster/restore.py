@@ -11,7 +11,6 @@ Source: ARCHITECTURE, invariants 8 and 9.
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 import time
@@ -170,7 +169,8 @@ def _write(context: Context, state: state_archive.State) -> None:
     context.write(f"Writing {len(state.contents)} files")
     config = state_archive.inner(paths, paths.config_data)
     others = {path: content for path, content in state.contents.items() if path != config}
-    if os.path.basename(paths.ssh_managed) in map(os.path.basename, others):
+    mark = state_archive.inner(paths, paths.ssh_managed)
+    if state_archive.manages_ssh(paths, state) or mark in others:
         others = _take_ssh_keys(context, others)
     state_archive.write_files(paths, others)
     queue = JobFiles(paths)

@@ -17,12 +17,15 @@ from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.bootstrap import keys, state_archive
 from ganeti.bootstrap.state_archive import pack, read_state, unpack, write_files
+from ganeti.cli.cluster import backup, restore
+from ganeti.cli.declaration.parser import Options
+from ganeti.cli.run.context import Context, Terminal
 from ganeti.jobs import changes
 from ganeti.jobs.record import encode_job
 from ganeti.jobs.submission import make_job
 from ganeti.store import config_file
 from ganeti.store.job_files import JobFiles
-from ganeti.system import certificates, files
+from ganeti.system import certificates, files, ssh
 
 NOW = (1, 2)
 SERVER = keys.make_certificate()
@@ -32,9 +35,12 @@ def mode_of(path: str) -> int:
     return os.stat(path).st_mode & 0o7777
 
 
-def write_config(paths: Paths, *trusted: bytes, serial_no: int = 7) -> None:
+def write_config(
+    paths: Paths, *trusted: bytes, serial_no: int = 7, manages_ssh: bool = False
+) -> None:
     config = copy.deepcopy(CONFIG)
     config["serial_no"] = serial_no
+    config["cluster"]["modify_ssh_setup"] = manages_ssh
     digests = [certificates.facts(pem, "").digest for pem in trusted]
     config["cluster"]["candidate_certs"] = {f"n{i}": each for i, each in enumerate(digests)}
     config_file.write_config(paths, json.dumps(config))
@@ -78,12 +84,51 @@ def test_ssh_keys_are_in_it_where_the_cluster_manages_them(paths: Paths) -> None
     os.makedirs(os.path.dirname(private))
     for path in (private, public):
         Path(path).write_bytes(b"key")
-    assert not any("ssh" in path for path in read_state(paths, "n1", now=5.0).contents)
-    keys.let_keys_be_managed(paths)
+    keys.let_keys_be_managed(paths)  # as of another cluster, before; 3.0 knows no such file
     state = read_state(paths, "n1", now=5.0)
+    assert not any("ssh/" in path for path in state.contents)
+    os.unlink(paths.ssh_managed)
+    write_config(paths, manages_ssh=True)
+    state = read_state(paths, "n1", now=5.0)
+    assert state_archive.manages_ssh(paths, state)
     os.unlink(private)
     write_files(paths, state.contents)
     assert mode_of(private) == 0o600
+
+
+def test_a_backup_tells_which_ssh_keys_are_not_in_it_and_a_restoration_takes_those_that_are(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    host, own = (f"{paths.root}/etc/ssh/ssh_host_rsa_key", f"{ssh.directory_of(paths)}/id_rsa")
+    write_config(paths, manages_ssh=True)
+    for path in (host, f"{host}.pub", own):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        Path(path).write_bytes(b"ssh-rsa key")
+    os.unlink(own)
+    terminal = Terminal(io.StringIO(), errors := io.StringIO(), io.StringIO())
+    context = Context("gnt-cluster", backup.COMMANDS[0], Options({"force": True}), terminal)
+    Path(paths.ssconf_file("master_node")).write_text("n1")
+    monkeypatch.setattr(backup, "own_hostname", lambda: "n1")
+    monkeypatch.setattr(Context, "paths", paths)
+    archive = str(tmp_path / "state")
+    backup.backup(context, context.options, [archive])
+    assert "Not in it: root's SSH keys; there are none here." in errors.getvalue()
+    write_config(paths)
+    backup.backup(context, context.options, [str(tmp_path / "other")])
+    text = "SSH host keys and root's SSH keys; this cluster does not manage them."
+    assert f"Not in it: {text}" in errors.getvalue()
+
+    Path(host).write_bytes(b"of the new machine")
+    taken: list[object] = []
+
+    def take_host_keys(_paths: Paths, found: list[object]) -> list[str]:
+        taken.extend(found)
+        return []
+
+    monkeypatch.setattr(keys, "take_host_keys", take_host_keys)
+    restore._write(context, unpack(Path(archive).read_bytes()))
+    assert taken == [("rsa", "ssh-rsa key", "ssh-rsa key")]
+    assert Path(host).read_bytes() == b"of the new machine", "the server is told of each change"
 
 
 def test_a_certificate_that_is_replaced_just_now(
