@@ -594,8 +594,11 @@ class WConfCalls(Service):
         """Note or remove the digest of a master candidate's certificate."""
 
     @_own("maintainCandidatePool", _CONFIG, Need.BGL)
-    def maintain_candidate_pool(self, exempt: Names) -> dict[str, list[str]]:
-        """Promote or demote nodes; answers {"promoted": [UUID], "demoted": [UUID]}."""
+    def maintain_candidate_pool(self, exempt: Names, unfit: Names = ()) -> dict[str, list[str]]:
+        """Promote or demote nodes; answers {"promoted": [UUID], "demoted": [UUID]}.
+
+        Nodes that are unfit were chosen before, and could not be promoted.
+        """
 
     # Reservations
 

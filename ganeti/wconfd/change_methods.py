@@ -120,10 +120,12 @@ class OwnChanges:
         return await self._change(client, changes.set_candidate_cert, node_uuid, digest)
 
     async def maintain_candidate_pool(
-        self, client: ClientId, exempt: Sequence[str]
+        self, client: ClientId, exempt: Sequence[str], unfit: Sequence[str] = ()
     ) -> dict[str, list[str]]:
         def change(transaction: Transaction) -> dict[str, list[str]]:
-            spared = {transaction.existing(NODES, key)[1] for key in exempt}
+            for key in unfit:
+                changes.modify(transaction, NODES, key, {"master_candidate": False})
+            spared = {transaction.existing(NODES, key)[1] for key in (*exempt, *unfit)}
             nodes = list(self._keeper.durable.tables[NODES])
             return changes.maintain_candidate_pool(transaction, nodes, spared, random.sample)
 

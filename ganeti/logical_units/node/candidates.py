@@ -86,21 +86,35 @@ def tell_availability(context: JobContext) -> None:
 
 
 def refill_pool(context: JobContext, exempt: Sequence[str]) -> None:
-    """Promote and demote nodes until the pool has its size.
+    """Promote and demote nodes until the pool has its size, as far as nodes can be promoted.
 
     Args:
         exempt: UUIDs of nodes that are left as they are.
     """
-    changed = context.config.maintain_candidate_pool(list(exempt))
-    promoted = lookup.present(context.config.get_nodes(changed["promoted"]))
-    if promoted:
-        names = ", ".join(natural_sorted(node.name for node in promoted))
-        context.info(f"promoted nodes to master candidate role: {names}")
-    for node in promoted:
+    failed: list[str] = []
+    is_full = False
+    while not is_full:
+        changed = context.config.maintain_candidate_pool(list(exempt), failed)
+        promoted = lookup.present(context.config.get_nodes(changed["promoted"]))
+        done = [node.name for node in promoted if _is_promoted(context, node)]
+        if done:
+            names = ", ".join(natural_sorted(done))
+            context.info(f"promoted nodes to master candidate role: {names}")
+        for node in lookup.present(context.config.get_nodes(changed["demoted"])):
+            context.info(f"demoted node {node.name}: there are enough master candidates")
+            demote(context, node)
+        failed += [node.uuid for node in promoted if node.name not in done]
+        is_full = len(done) == len(promoted)
+
+
+def _is_promoted(context: JobContext, node: Node) -> bool:
+    """Promote a node that was chosen, and tell a failure, which is of that node alone."""
+    try:
         promote(context, node)
-    for node in lookup.present(context.config.get_nodes(changed["demoted"])):
-        context.info(f"demoted node {node.name}: there are enough master candidates")
-        demote(context, node)
+    except GenericError as err:
+        context.warn(f"node {node.name} does not become a master candidate: {err.message}")
+        return False
+    return True
 
 
 def demote(context: JobContext, node: Node) -> None:

@@ -265,11 +265,12 @@ class LUNodeSetParams(NodeUnit[OpNodeSetParams, NodeChange]):
     def _follow_role(self, node: Node, becomes_candidate: bool | None) -> None:
         """Give the node the files of a candidate, or take them away; fill the pool again.
 
-        What was killed before it had taken everything away is ended by being asked for again.
+        What was cut off before it had given or taken everything is ended by being asked for again.
         """
-        op = self.op
+        op, cluster = self.op, self.cluster
+        is_missing = node.uuid not in (*cluster.candidate_certs, cluster.master_node)
         unwanted = op.offline or op.drained or False in (op.master_candidate, op.master_capable)
-        if becomes_candidate:
+        if becomes_candidate or (op.master_candidate and is_missing):
             promote(self.context, node)
         elif becomes_candidate is False or (unwanted and keeps_rights(self.context, node)):
             demote(self.context, node)

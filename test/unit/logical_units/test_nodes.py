@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -181,6 +182,39 @@ def test_another_node_becomes_candidate_instead(cluster: FakeCluster) -> None:
     remove(cluster)
     assert cluster.config.node(2)["master_candidate"]
     assert cluster.said("promoted nodes to master candidate role: node2.example.com")
+
+
+@pytest.mark.parametrize("leave", ["remove", "offline"])
+def test_a_dead_node_that_is_chosen_as_candidate_is_not_one(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, leave: str
+) -> None:
+    monkeypatch.setattr(random, "sample", lambda found, number: sorted(found)[:number])
+    cluster.config.cluster.update(candidate_pool_size=2, modify_etc_hosts=True)
+    cluster.config.nodes[uuid_of("node4")] = make_node(4, master_candidate=False)
+    cluster.config.node(2)["master_candidate"] = False
+    dead, alive = sorted(("node2", "node4"), key=uuid_of)
+    cluster.rpc.node(dead).is_dead = True
+    if leave == "remove":
+        remove(cluster)
+        assert cluster.rpc.called("etc_hosts_modify")
+    else:
+        modify(cluster, "node3", offline=True, auto_promote=True)
+    assert cluster.config.nodes[uuid_of(alive)]["master_candidate"]
+    assert uuid_of(alive) in cluster.config.cluster["candidate_certs"]
+    assert not cluster.config.nodes[uuid_of(dead)]["master_candidate"]
+    assert cluster.said(f"node {dead}.example.com does not become a master candidate: ")
+    assert cluster.said(f"promoted nodes to master candidate role: {alive}.example.com")
+
+
+def test_a_candidate_without_a_certificate_gets_one_when_it_is_asked_for(
+    cluster: FakeCluster,
+) -> None:
+    assert modify(cluster, master_candidate=True) == []
+    assert uuid_of("node2") in cluster.config.cluster["candidate_certs"]
+    cluster.rpc.calls.clear()
+    modify(cluster, master_candidate=True)
+    modify(cluster, "node1", master_candidate=True)
+    assert not cluster.rpc.called("node_crypto_tokens")
 
 
 @pytest.mark.shows("backend/cluster-node/empty-nodes")
