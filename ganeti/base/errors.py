@@ -116,7 +116,7 @@ class OpExecError(GenericError):
 
 
 class NodeNotReachedError(OpExecError):
-    """A step of work failed because its node daemon did not answer; it may be back soon."""
+    """A step of work got no answer from its node: it may be done, and may work if tried again."""
 
     wire_name = "OpExecError"
 

@@ -83,6 +83,11 @@ class RpcResult(msgspec.Struct, Generic[AnswerT_co], frozen=True):
     call: str = ""
 
     @property
+    def is_open(self) -> bool:
+        """Whether the node may have done as asked although there is an error."""
+        return bool(self.address) or (self.error or "").endswith(rpc.BROKEN_OFF)
+
+    @property
     def failure_text(self) -> str:
         """The failure with the node's name: ``node 'n3' (127.1.2.3:1811): connection refused``."""
         place = f" ({self.address})" if self.address else ""
@@ -198,11 +203,11 @@ class NodeClient(ABC):
         """Return the calls of one node, for a step that reads as ``doing`` after "cannot".
 
         They raise OpExecError if the node is offline or failed, and NodeNotReachedError, which is
-        one, if it was not reached.
+        one, if it was not reached, or the call broke off there.
         """
 
         def failure(result: RpcResult[Any]) -> GenericError:
-            kind = NodeNotReachedError if result.address else OpExecError
+            kind = NodeNotReachedError if result.is_open else OpExecError
             return kind(result.explain(doing))
 
         return _OnNode(self, node, failure)

@@ -37,7 +37,7 @@ from ganeti.base.paths import Paths
 from ganeti.daemon import memory
 from ganeti.daemon.partner import LOOK_S, Patience, look
 from ganeti.noded import child, helper
-from ganeti.protocol.node_rpc import NodeCall, encode_failure
+from ganeti.protocol.node_rpc import NodeCall, encode_broken_off, encode_failure
 from ganeti.system import nursery, process, process_facts
 from ganeti.transport.flow import canceled_by
 
@@ -425,7 +425,7 @@ class Children:
         how = "in an unknown way" if status is None else _describe_status(status)
         logger.error("child %s of %s ended without an answer, %s", running.pid, call.name, how)
         text = f"ended without an answer on node {self._hostname}, {how}"
-        return encode_failure(f"{call.name} {text}; the node daemon's log may say why")
+        return encode_broken_off(f"{call.name} {text}; the node daemon's log may say why")
 
     async def _stop(self, running: _Running, why: str) -> bytes:
         """End a child, and with it the program that it waits for; returns the answer for it."""
@@ -437,7 +437,7 @@ class Children:
         else:
             running.signal_group(signal.SIGKILL)
             await running.wait_end(STOP_GRACE_S)
-        return encode_failure(why)
+        return encode_broken_off(why)
 
     def _watch_control(self) -> None:
         """Begin to read the helper's reports."""

@@ -9,7 +9,7 @@ Source: node_rpc.json (transport, timeout_classes_seconds).
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -108,6 +108,10 @@ def deadline_s(call: NodeCall, args: Sequence[object]) -> float:
     return rules.limit_s
 
 
+# The end of an error that leaves open whether the call has done its work.
+BROKEN_OFF: Final = "; it may have done its work, or a part of it"
+
+
 def encode_arguments(call: NodeCall, args: Sequence[object]) -> bytes:
     """Return the request body for a call.
 
@@ -144,6 +148,11 @@ def encode_result(payload: object) -> bytes:
 def encode_failure(text: str) -> bytes:
     """Return the answer to a call that failed."""
     return dumps([False, text]) + b"\n"
+
+
+def encode_broken_off(text: str) -> bytes:
+    """Return the answer to a call that ended without one: nobody knows how far it came."""
+    return encode_failure(text + BROKEN_OFF)
 
 
 def decode_answer(body: bytes) -> tuple[bool, msgspec.Raw]:

@@ -32,7 +32,9 @@ PARAMETERS_FILE: Final = "parameters.list"
 SCRIPT_TIMEOUT_S: Final = 600.0  # less than the call has that waits for it (NORMAL, 900 s)
 MIB: Final = 1 << 20
 _PARAMETERS_BYTES_MAX: Final = 1 << 20
-_WITHOUT_LOG: Final = frozenset({"attach"})
+_EXISTS: Final = "exists"  # an optional script: it prints one of these answers
+_ANSWERS: Final = {"yes": True, "no": False}
+_WITHOUT_LOG: Final = frozenset({"attach", _EXISTS})
 _PATH: Final = "/sbin:/bin:/usr/sbin:/usr/bin"
 _ACCESS: Final = "access"
 _KVM: Final = "kvm:"
@@ -201,11 +203,33 @@ class ExternalVolume(Volume):
         self._run("remove")
 
     def find(self) -> BlockDevStatus | None:
-        """Attach the volume; None when that cannot be, most likely because there is none."""
+        """Attach the volume; None when the provider says that there is none.
+
+        Raises:
+            BlockDeviceError: it cannot be attached, but may be there all the same.
+        """
         try:
             return BlockDevStatus(self.assemble().dev_path)
-        except BlockDeviceError:
+        except BlockDeviceError as err:
+            if self._exists(err):
+                raise
             return None
+
+    def _exists(self, failure: BlockDeviceError) -> bool:
+        """Ask the provider for a volume that cannot be attached; raises if it does not know."""
+        provider = self._provider
+        if not provider.has_script(_EXISTS):
+            raise BlockDeviceError(
+                f"{failure}; whether volume {self._name} exists is not known: {provider} has no"
+                f" script {_EXISTS!r}, which would tell"
+            ) from failure
+        said = self._run(_EXISTS).strip()
+        if said not in _ANSWERS:
+            raise BlockDeviceError(
+                f"script {_EXISTS!r} of {provider} for volume {self._name} says neither"
+                f" {' nor '.join(map(repr, _ANSWERS))} but {said!r}"
+            )
+        return _ANSWERS[said]
 
     def assemble(self) -> Assembled:
         """Attach the volume, and choose how the hypervisor is to reach it."""

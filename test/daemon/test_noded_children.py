@@ -19,6 +19,7 @@ from ganeti.daemon.partner import LOOK_S, LOOKS_MAX
 from ganeti.noded.child import SPARE_NAME, RequestHead
 from ganeti.noded.children import Children, HelperHandle, start_helper
 from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.node_rpc import BROKEN_OFF
 from ganeti.system import process_facts
 from ganeti.system.process import wait_gone
 
@@ -111,7 +112,9 @@ def test_many_calls_run_side_by_side(handle: HelperHandle) -> None:
         for child in children_at_work(helper):
             child.kill()
         for answer in await asyncio.gather(*calls):
-            assert "ended without an answer" in json.loads(answer)[1]
+            text = json.loads(answer)[1]
+            assert "ended without an answer" in text
+            assert text.endswith(BROKEN_OFF)
 
     run(handle, use)
 
@@ -131,9 +134,8 @@ def test_a_child_past_its_deadline_is_stopped(handle: HelperHandle) -> None:
         child = await the_child_of(handle.pid)
         success, text = json.loads(await call)
         assert not success
-        assert text == (
-            "test_delay did not end within 2 s on node node1.example.com and was stopped"
-        )
+        why = "test_delay did not end within 2 s on node node1.example.com and was stopped"
+        assert text == why + BROKEN_OFF
         await ended(child)
 
     run(handle, use)
@@ -146,7 +148,8 @@ def test_a_child_whose_caller_hangs_up_is_stopped(handle: HelperHandle) -> None:
         child = await the_child_of(handle.pid)
         gone.set_result(None)
         success, text = json.loads(await call)
-        assert (success, text) == (False, "test_delay was stopped, as its caller hung up")
+        assert not success
+        assert text == f"test_delay was stopped, as its caller hung up{BROKEN_OFF}"
         await ended(child)
         gone_before = asyncio.get_running_loop().create_future()
         gone_before.set_result(None)
@@ -165,8 +168,9 @@ def test_a_stopped_child_that_does_not_listen_is_killed(
         call = asyncio.ensure_future(children.call(DELAY, HEAD, b"[3600]", SHORT_S))
         child = await the_child_of(handle.pid)
         child.send_signal(signal.SIGSTOP)
-        success, _text = json.loads(await call)
+        success, text = json.loads(await call)
         assert not success
+        assert text.endswith(BROKEN_OFF)
         await ended(child)
 
     run(handle, use)

@@ -50,6 +50,7 @@ from ganeti.protocol.node_rpc import (
     NodeCall,
     decode_arguments,
     encode_arguments,
+    encode_broken_off,
     encode_failure,
     encode_result,
 )
@@ -535,7 +536,7 @@ class FakeRpc(NodeClient):
             return read_answer(call, target.name, encode_failure(refused))
         answer = self._answer(call, self.node(target.name), body)
         lost = self.lost_answer(target.name, name, args)
-        return read_answer(call, target.name, encode_failure(lost) if lost else answer)
+        return read_answer(call, target.name, encode_broken_off(lost) if lost else answer)
 
     def _answer(self, call: NodeCall, node: FakeNode, body: bytes) -> bytes:
         """Answer as a test wants it, as it is played here, or as the node daemon does."""

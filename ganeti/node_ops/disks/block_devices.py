@@ -49,8 +49,12 @@ class BlockDevices(NodeHandler):
                 if on_primary:
                     driver.open_new()
                 driver.set_info(info)
-            except BaseException:
-                driver.remove()
+            except BaseException as err:
+                try:
+                    driver.shutdown()
+                    driver.remove()
+                except GenericError as left:
+                    raise BlockDeviceError(f"{err}; nor was it removed again: {left}") from err
                 raise
         return logical_id
 

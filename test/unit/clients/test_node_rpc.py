@@ -10,16 +10,18 @@ from typing import Any
 
 import pytest
 
-from ganeti.base.errors import ErrorCode, OpExecError, OpPrereqError
-from ganeti.clients.node_rpc import NodeClient, RpcResult, Target, results, to_be_asked
+from ganeti.base.errors import ErrorCode, NodeNotReachedError, OpExecError, OpPrereqError
+from ganeti.clients.node_rpc import NodeClient, RpcResult, Target, read_answer, results, to_be_asked
 from ganeti.protocol.node_calls import NodeCalls
-from ganeti.protocol.node_rpc import NodeCall
+from ganeti.protocol.node_rpc import NodeCall, encode_broken_off, encode_failure
+from ganeti.protocol.service import call_of
 from ganeti.transport.curl_pool import CurlResponse
 
 NODE1 = Target("node1", "192.0.2.1")
 NODE2 = Target("node2", "2001:db8::2", 1234, offline=True)
 NODE3 = Target("node3", "192.0.2.3")
 INSTANCE: Any = object()
+_ENDS = ((encode_failure, "refuses"), (encode_broken_off, "was killed"))
 
 
 @pytest.mark.shows("backend/masterd/rpc")
@@ -121,3 +123,15 @@ def test_a_result_is_checked() -> None:
         OpExecError, match=r"cannot write: node 'node1' \(192\.0\.2\.1:1811\): no space"
     ):
         failed.check("cannot write")
+
+
+def test_a_call_that_broke_off_may_have_done_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = call_of(NodeCalls.version)
+    answers = [encode(f"it {what}") for encode, what in _ENDS]
+    refused, broken = (read_answer(call, "node1", answer) for answer in answers)
+    assert (refused.is_open, broken.is_open) == (False, True)
+    assert RpcResult("node1", error="connection reset", address="192.0.2.1").is_open
+    calls = Calls()
+    monkeypatch.setattr(calls, "perform", lambda _call, _targets: {"node1": broken})
+    with pytest.raises(NodeNotReachedError, match="it was killed; it may have done its work"):
+        calls.on(NODE1, "ask").version()

@@ -354,6 +354,16 @@ def test_what_is_there_is_never_overwritten(running: FakeCluster) -> None:
     assert len(running.rpc.node("node1").disks) == 2
 
 
+def test_what_a_node_refuses_to_make_anew_is_not_removed(running: FakeCluster) -> None:
+    """It takes the second disk for lost; the first one is made, and removed again."""
+    lose_disks(running, 1)
+    there = running.rpc.node("node1").disks.copy()
+    running.rpc.answers["blockdev_find"] = None
+    with pytest.raises(OpExecError, match=r"create disk 1 .* exists"):
+        recreate(running)
+    assert running.rpc.node("node1").disks == there
+
+
 def test_disks_are_made_anew_elsewhere_when_their_node_is_dead(running: FakeCluster) -> None:
     running.config.node(1)["offline"] = True
     recreate(running, nodes=["node2"])

@@ -120,3 +120,27 @@ def test_a_node_without_drbd_has_no_helper(calls: Mirrors, monkeypatch: pytest.M
     monkeypatch.setattr(mirrors, "usermode_helper", missing)
     with pytest.raises(GenericError, match="not loaded"):
         calls.drbd_helper()
+
+
+def test_a_new_disk_that_cannot_be_used_is_taken_apart_and_removed(
+    context: NodeContext, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_volume: MemoryVolume, _text: str) -> None:
+        raise BlockDeviceError("no room for a note")
+
+    monkeypatch.setattr(MemoryVolume, "set_info", full)
+    monkeypatch.setattr(MemoryVolume, "remove", _remove_unused)
+    create = BlockDevices(context).blockdev_create
+    new = disk(0, "plain")
+    with pytest.raises(BlockDeviceError, match=r"no room for a note$"):
+        create(new, 4, "web1", on_primary=True, info="", exclusive_storage=False)
+    assert not memory.disks
+    monkeypatch.setattr(MemoryVolume, "shutdown", lambda _volume: None)
+    with pytest.raises(BlockDeviceError, match="note; nor was it removed again: it is in use"):
+        create(new, 4, "web1", on_primary=True, info="", exclusive_storage=False)
+
+
+def _remove_unused(volume: MemoryVolume) -> None:
+    if volume._stored().is_assembled:
+        raise BlockDeviceError("it is in use")
+    del volume.memory.disks[volume._name]

@@ -61,7 +61,9 @@ MADE = sorted(DRIVERS.keys() - {"blockdev"})  # by Ganeti itself
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     """A node with the example provider, an adoptable device, and drivers in memory."""
     found = Node(Paths(str(tmp_path)))
-    shutil.copytree(EXAMPLE, Path(found.paths.es_search_path[0]) / "files")
+    provider = Path(found.paths.es_search_path[0]) / "files"
+    shutil.copytree(EXAMPLE, provider)
+    (provider / "volumes").mkdir()
     lvm_programs.install(tmp_path / "programs")
     lvm_programs.make_group(tmp_path, "xenvg", {"/dev/none/sda1": 1000})
     monkeypatch.setenv("PATH", f"{tmp_path / 'programs'}:{os.environ['PATH']}")

@@ -58,7 +58,8 @@ def volume(node: Node) -> Path:
 @pytest.mark.shows("backend/templates/ext")
 def test_a_whole_life(node: Node) -> None:
     disk = ExternalVolume(new_disk(), node)
-    assert disk.find() is None
+    with pytest.raises(BlockDeviceError, match="there is no directory"):
+        disk.find()
     disk.create(4)
     disk.set_info("originstname+web1")
     assert disk.assemble().dev_path == str(volume(node))
@@ -155,6 +156,29 @@ def test_optional_scripts_may_be_missing(node: Node) -> None:
     disk.close()
     with pytest.raises(NotSupportedError, match="no script 'snapshot'"):
         disk.snapshot("s", 1)
+
+
+@pytest.mark.parametrize(
+    ("scripts", "text"),
+    [
+        ({}, "no path.* has no script 'exists'"),
+        ({"exists": "echo yes"}, "script 'attach' .*no path"),
+        ({"exists": "exit 1"}, "script 'exists' of .* failed"),
+        ({"exists": ":"}, "says neither 'yes' nor 'no' but ''"),
+    ],
+    ids=["not told", "yes", "unknown", "nothing"],
+)
+def test_a_volume_that_cannot_be_attached_is_not_taken_for_lost(
+    node: Node, scripts: dict[str, str], text: str
+) -> None:
+    provider_of(node, "san", attach="echo no path; exit 1", **scripts)
+    with pytest.raises(BlockDeviceError, match=f"(?s){text}"):
+        ExternalVolume(new_disk(("san", "v")), node).find()
+
+
+def test_a_volume_is_lost_if_the_provider_says_so(node: Node) -> None:
+    provider_of(node, "san", attach="exit 1", exists="echo no")
+    assert ExternalVolume(new_disk(("san", "v")), node).find() is None
 
 
 def test_providers_are_diagnosed(node: Node) -> None:

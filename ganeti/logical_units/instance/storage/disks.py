@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import GenericError, OpExecError
+from ganeti.base.errors import GenericError, NodeNotReachedError, OpExecError
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.storage.files import own_directories
 from ganeti.logical_units.instance.storage.lvm_disks import has_exclusive_storage
@@ -22,6 +22,7 @@ from ganeti.logical_units.instance.view import InstanceView
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.disk_templates import MACHINE_DISKS
 from ganeti.objects.model import Disk, Node
+from ganeti.objects.rpc_instance import RpcDisk
 from ganeti.protocol.node_calls import NodeCalls
 
 DISK_INFO: Final = "originstname+"  # the note beside a disk, before the instance's name
@@ -287,34 +288,49 @@ def make_on(
 ) -> Disk:
     """Make a disk on one node, its children first; returns it as it is now.
 
+    A part that the node refuses to make stays as it is: another disk may have its place.
+
     Args:
         on_primary: the node is to write to it at once.
 
     Raises:
         OpExecError: it was not made.
     """
-    name, made = view.name, [disk]
+    name, wire = view.name, view.disk_wire(disk, node)
+    left: list[RpcDisk] = []
     what = f"remove disk {index} of instance {name!r}"
     if disk.children:
         what += f" from node {node.name!r}{left_behind(disk, node)}"
-    # Pushed first: an answer that is lost on its way must not leave the disk behind.
-    undo.push(
-        what, lambda: context.nodes.on(node, what).blockdev_remove(view.disk_wire(made[0], node))
-    )
-    wire, answer = view.disk_wire(disk, node), None
+    undo.push(what, lambda: _remove_parts(context, node, what, left))
     for part in (*wire.children, wire):
+        # Named first: an answer that is lost on its way must not leave the disk behind.
+        left[:] = [wire] if part is wire else [*left, part]  # it takes its children along
         doing = f"create disk {index} ({part.dev_type}, {part.size} MiB) of instance {name!r}"
-        answer = context.nodes.on(node, doing).blockdev_create(
-            part,
-            part.size,
-            name,
-            on_primary=on_primary and part is wire,
-            info=DISK_INFO + name,
-            exclusive_storage=has_exclusive_storage(context, node),
-        )
+        try:
+            answer = context.nodes.on(node, doing).blockdev_create(
+                part,
+                part.size,
+                name,
+                on_primary=on_primary and part is wire,
+                info=DISK_INFO + name,
+                exclusive_storage=has_exclusive_storage(context, node),
+            )
+        except NodeNotReachedError:
+            raise
+        except GenericError:
+            if not part.children:  # else all that it consists of is new
+                left.pop()
+            raise
     if isinstance(answer, list) and answer:
-        made[0] = replace(disk, logical_id=answer)
-    return made[0]
+        disk = replace(disk, logical_id=answer)
+        left[:] = [view.disk_wire(disk, node)]
+    return disk
+
+
+def _remove_parts(context: JobContext, node: Node, what: str, parts: Sequence[RpcDisk]) -> None:
+    """Remove what was made of a disk, the last part first."""
+    for part in reversed(parts):
+        context.nodes.on(node, what).blockdev_remove(part)
 
 
 def note_owner(context: JobContext, view: InstanceView) -> None:
