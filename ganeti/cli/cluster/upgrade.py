@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import msgspec
@@ -31,6 +33,7 @@ from ganeti.cli.cluster import upgrade_plan
 from ganeti.cli.cluster.remote import RECEIVE, Destination, on_each, read_file
 from ganeti.cli.cluster.upgrade_plan import STEP_TIMEOUT_S, Member, Step, Target, Upgrade, Where
 from ganeti.cli.command import Context, Options, command, opt
+from ganeti.cli.run.context import CannotWrite
 from ganeti.cli.run.listing import rows_of_nodes
 from ganeti.clients.etcd import EtcdClient
 from ganeti.store import availability, lease, ssconf
@@ -41,6 +44,7 @@ from ganeti.system.process import CommandResult
 JOBS_TIMEOUT_S: Final = 129600.0  # UPGRADE_QUEUE_DRAIN_TIMEOUT
 JOBS_PAUSE_S: Final = 5.0
 _RECORD_MODE: Final = 0o600
+_ENDINGS: Final = (signal.SIGTERM, signal.SIGHUP)  # the end of the session, for example
 
 
 def upgrade(context: Context, options: Options, _args: list[str]) -> None:
@@ -49,7 +53,7 @@ def upgrade(context: Context, options: Options, _args: list[str]) -> None:
         raise OpPrereqError("give either --to with a version, or --resume")
     if context.paths.root:
         raise OpPrereqError("a virtual cluster has no packages of its own that could be changed")
-    for ending in (signal.SIGTERM, signal.SIGHUP):  # the end of the session, for example
+    for ending in _ENDINGS:
         signal.signal(ending, signal.default_int_handler)
     record = read(context)
     if record is not None:
@@ -266,9 +270,9 @@ def _close(context: Context, target: Target, own_name: str) -> Upgrade:
     """
     record = _record(context, target, own_name)
     (drain, pause), (undrain, go_on) = upgrade_plan.CLOSE, upgrade_plan.OPEN
-    _do(context, drain, record)
     taken_back = [undrain]
     try:
+        _do(context, drain, record)
         _wait_for_jobs(context)
         record = _record(context, target, own_name)
         record.ha_paused_until = _check_pause(context)
@@ -278,10 +282,41 @@ def _close(context: Context, target: Target, own_name: str) -> Upgrade:
         taken_back.append(go_on)
         _write(context, record)
     except BaseException:
-        for step in taken_back:
-            _do(context, step, record)
+        with _undisturbed():
+            _take_back(context, taken_back, record)
         raise
     return record
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let no end of a session cut this off: one comes from the terminal, and one from the shell."""
+    before = {ending: signal.signal(ending, signal.SIG_IGN) for ending in _ENDINGS}
+    try:
+        yield
+    finally:
+        for ending, handler in before.items():
+            signal.signal(ending, handler)
+
+
+def _take_back(context: Context, steps: Sequence[Step], record: Upgrade) -> None:
+    """Leave the cluster as it was: do each step, also if one fails, or nobody can be told."""
+    for step in steps:
+        _tell(context.write, f"On {step.where}: {step.name}")
+        try:
+            _carry_out(context, step, record)
+        except (GenericError, OSError, KeyboardInterrupt) as err:
+            line = shlex.join(step.argv)
+            _tell(
+                context.terminal.error, f"{str(err) or 'Interrupted.'}\nType that yourself: {line}"
+            )
+    files.remove_if_exists(context.paths.upgrade_under_way)
+
+
+def _tell(say: Callable[[str], None], text: str) -> None:
+    """Say something if there is somebody to hear it: the terminal may have gone."""
+    with suppress(CannotWrite, BrokenPipeError):
+        say(text)
 
 
 def _wait_for_jobs(context: Context) -> None:
@@ -357,10 +392,14 @@ def _do(context: Context, step: Step, record: Upgrade, stdin: bytes = b"") -> No
     Raises:
         OpExecError: it failed on some; the text has the end of what was said there.
     """
+    if upgrade_plan.nodes_of(step, record):
+        context.write(f"On {step.where}: {step.name}")
+        _carry_out(context, step, record, stdin)
+
+
+def _carry_out(context: Context, step: Step, record: Upgrade, stdin: bytes = b"") -> None:
+    """Do the same without a word."""
     nodes = upgrade_plan.nodes_of(step, record)
-    if not nodes:
-        return
-    context.write(f"On {step.where}: {step.name}")
     problems = [
         f"node {node.name}: {outcome.message}"
         for node, outcome in _run_on(context, nodes, record.master, step.argv, stdin)

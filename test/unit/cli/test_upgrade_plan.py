@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import signal
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -224,6 +226,67 @@ def test_a_queue_that_was_closed_is_opened_again_after_a_refusal(
         play(context, monkeypatch, to="3.0.2+py2")
     assert nodes.ran[-1] == upgrade_plan.OPEN[0].argv
     assert command.read(context) is None
+
+
+class Gone(io.StringIO):
+    """A terminal whose session has ended once it is told so."""
+
+    has_gone = False
+
+    def write(self, text: str) -> int:
+        if self.has_gone:
+            raise self.error
+        return super().write(text)
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__()
+        self.error = error
+
+
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), BrokenPipeError()], ids=repr)
+def test_what_was_closed_is_opened_although_nobody_can_be_told(
+    context: Context, nodes: Nodes, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    gone = Gone(error)
+    context.terminal = Terminal(gone, gone, io.StringIO())
+    write, ends = command._write, []
+
+    def end_of_session(context: Context, record: Upgrade) -> None:
+        write(context, record)
+        gone.has_gone = True
+        ends.append(signal.getsignal(signal.SIGHUP))
+        raise KeyboardInterrupt
+
+    def undrain_fails(*args: Any) -> list[tuple[Destination, object]]:
+        if gone.has_gone:
+            ends.append(signal.getsignal(signal.SIGHUP))
+            nodes.broken = "undrain"
+        return nodes.run_on(*args)
+
+    monkeypatch.setattr(command, "_write", end_of_session)
+    monkeypatch.setattr(command, "_run_on", undrain_fails)
+    with pytest.raises(KeyboardInterrupt):
+        play(context, monkeypatch, to="3.0.2+py2")
+    assert nodes.ran[-2:] == [step.argv for step in upgrade_plan.OPEN], "the second one, too"
+    assert command.read(context) is None
+    assert ends[1:] == [signal.SIG_IGN] * 2, "the second signal cuts nothing off"
+    assert signal.getsignal(signal.SIGHUP) == ends[0]
+
+
+def test_a_queue_that_stays_closed_is_told(
+    context: Context, nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes.broken = "undrain"
+    said = io.StringIO()
+    context.terminal = Terminal(io.StringIO(), said, io.StringIO())
+
+    def interrupted() -> list[str]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "_statuses", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        play(context, monkeypatch, to="3.0.2+py2")
+    assert "Type that yourself: gnt-cluster queue undrain" in said.getvalue()
 
 
 def test_a_lost_node_is_left_out_and_another_version_may_be_taken_after_all(
