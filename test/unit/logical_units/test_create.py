@@ -440,3 +440,11 @@ def test_disks_are_wiped_in_pieces_when_the_cluster_says_so(cluster: FakeCluster
     offsets = [tuple(args[1:]) for _, args in cluster.rpc.called("blockdev_wipe")]
     assert offsets[0] == (0, 2)
     assert offsets[-1] == (24, 1)
+
+
+def test_a_new_disk_is_wiped_to_the_end_of_its_device(cluster: FakeCluster) -> None:
+    cluster.config.cluster["prealloc_wipe_disks"] = True
+    cluster.rpc.do_blockdev_getdimensions = lambda _node, _disks: [[32 << 20, None]]  # type: ignore[method-assign]
+    create(cluster, disks=[{"size": 25}])
+    offsets = [tuple(args[1:]) for _, args in cluster.rpc.called("blockdev_wipe")]
+    assert (offsets[0][0], sum(offsets[-1])) == (0, 32)

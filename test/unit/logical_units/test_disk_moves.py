@@ -320,6 +320,18 @@ def test_what_is_new_is_wiped_if_the_cluster_wants_that(cluster: FakeCluster) ->
     assert sum(length for _, length in pieces) == 36
 
 
+def test_what_the_guest_has_beyond_the_recorded_size_is_not_wiped(cluster: FakeCluster) -> None:
+    cluster.config.cluster["prealloc_wipe_disks"] = True
+    cluster.add_instance(disk_template="file", disks=[{"size": 70}])
+    node = cluster.rpc.node("node1")
+    [name] = node.disks
+    node.sizes[name] = 96  # of extents of 32 MiB
+    cluster.rpc.calls.clear()
+    grow(cluster, amount=32)
+    pieces = [args[1:] for _, args in cluster.rpc.called("blockdev_wipe")]
+    assert (pieces[0][0], pieces[-1][0] + pieces[-1][1]) == (96, 128)
+
+
 def test_sizes_are_counted_once() -> None:
     assert grown_size("it", 10, 5, absolute=False) == 15
     assert grown_size("it", 10, 15, absolute=True) == 15

@@ -342,6 +342,15 @@ def note_owner(context: JobContext, view: InstanceView) -> None:
             context.attempt(doing, call, node, wire, DISK_INFO + view.name)
 
 
+def device_bytes(calls: NodeCalls, wire: RpcDisk) -> int:
+    """Return the size of a disk's device: a volume has whole extents, whatever is recorded.
+
+    One that does not tell has the recorded size.
+    """
+    [found] = calls.blockdev_getdimensions([wire])
+    return wire.size << 20 if found is None else found[0]
+
+
 def wipe(
     context: JobContext,
     view: InstanceView,
@@ -352,21 +361,22 @@ def wipe(
     *,
     can_stop: bool = True,
 ) -> None:
-    """Overwrite a disk from a place on, piece by piece.
+    """Overwrite a disk from a place on to the end of its device, piece by piece.
 
     Args:
         can_stop: the job can be canceled between pieces.
     """
     doing = f"wipe disk {index} of instance {view.name!r}"
-    chunk_mib = max(1, min(WIPE_CHUNK_MIB_MAX, int(disk.size * WIPE_CHUNK_PERCENT / 100)))
     wire = view.disk_wire(disk, node)
+    end_mib = device_bytes(context.nodes.on(node, doing), wire) >> 20
+    chunk_mib = max(1, min(WIPE_CHUNK_MIB_MAX, int(end_mib * WIPE_CHUNK_PERCENT / 100)))
     with sync_paused(context, view, node, [disk], "wiping it"):
-        for offset_mib in range(start_mib, disk.size, chunk_mib):
+        for offset_mib in range(start_mib, end_mib, chunk_mib):
             if can_stop:
                 context.check_canceled()
-            length_mib = min(chunk_mib, disk.size - offset_mib)
+            length_mib = min(chunk_mib, end_mib - offset_mib)
             context.nodes.on(node, doing).blockdev_wipe(wire, offset_mib, length_mib)
-            done = 100 * (offset_mib + length_mib) / disk.size
+            done = 100 * (offset_mib + length_mib) / end_mib
             context.feedback(f" - INFO: * wiping disk {index}: done {done:.1f}%")
 
 

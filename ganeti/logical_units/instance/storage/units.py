@@ -181,8 +181,7 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, Growth]):
             wire = plan.view.disk_wire(plan.disk, node)
             amount_mib = plan.size_mib - plan.disk.size
             if wire.children:
-                [found] = calls.blockdev_getdimensions(wire.children[:1])
-                has_mib = plan.disk.size if found is None else found[0] >> 20
+                has_mib = disks.device_bytes(calls, wire.children[0]) >> 20
                 amount_mib = min(amount_mib, plan.size_mib - has_mib)
             if amount_mib > 0:
                 calls.blockdev_grow(
@@ -203,31 +202,46 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, Growth]):
 
     def execute(self, plan: Growth) -> None:
         """Grow it on the node, record the size, tell the guest."""
-        view, old_mib, new_mib = plan.view, plan.disk.size, plan.size_mib
+        view, added_mib, new_mib = plan.view, plan.size_mib - plan.disk.size, plan.size_mib
         self.context.feedback(
-            f"Growing disk {plan.index} of instance '{view.name}' by"
-            f" {new_mib - old_mib} MiB to {new_mib} MiB"
+            f"Growing disk {plan.index} of instance '{view.name}' by {added_mib} MiB to"
+            f" {new_mib} MiB"
         )
+        wiped_mib = None
         if plan.guest_runs and plan.is_image:
             self._let_guest_grow(plan)
         elif plan.disk.traits.mirrored:
-            self._grow_pair(plan)
+            wiped_mib = self._grow_pair(plan)
         else:
+            wiped_mib = self._wiped_from(plan)
             self._grow(plan, dry_run=False)
         fields = changed_fields(plan.disk, plan.grown)
         self.config.modify(ObjectKind.DISK, plan.disk.uuid, fields)
-        if view.cluster.prealloc_wipe_disks and not plan.is_image:
+        if wiped_mib is not None:
             # It cannot be made smaller again, and must not show old data of others.
-            wipe(self.context, view, view.primary, plan.index, plan.grown, old_mib, can_stop=False)
+            disk = plan.grown
+            wipe(self.context, view, view.primary, plan.index, disk, wiped_mib, can_stop=False)
         if plan.guest_runs and not plan.is_image:
             self._tell_guest(plan)
         if plan.disk.traits.mirrored:
             self._end_pair(plan)
 
-    def _grow_pair(self, plan: Growth) -> None:
-        """Grow the volumes on both nodes, then the disk that they are below."""
+    def _wiped_from(self, plan: Growth) -> int | None:
+        """Return where a disk that is to grow is to be wiped from, None if it is not wiped.
+
+        That is the end of its device, which the guest uses, however much of it is recorded.
+        """
+        view = plan.view
+        if plan.is_image or not view.cluster.prealloc_wipe_disks:
+            return None
+        calls = self.context.nodes.on(view.primary, f"grow {plan.what}")
+        return -(-disks.device_bytes(calls, view.disk_wire(plan.disk, view.primary)) >> 20)
+
+    def _grow_pair(self, plan: Growth) -> int | None:
+        """Grow the volumes on both nodes, then the disk; returns where to wipe it from."""
         try:
             disks.activate(self.context, plan.view, plan.view.primary)
+            wiped_mib = self._wiped_from(plan)
             self._grow(plan, dry_run=False)
             self._resize(plan)
         except GenericError as err:
@@ -236,6 +250,7 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, Growth]):
                 f" 'gnt-instance grow-disk --absolute {plan.view.name} {plan.index}"
                 f" {plan.size_mib}m'"
             ) from err
+        return wiped_mib
 
     def _end_pair(self, plan: Growth) -> None:
         """Wait for the copy of the new part; close the disks again if they were closed."""
