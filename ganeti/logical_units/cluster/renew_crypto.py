@@ -23,7 +23,14 @@ from ganeti.logical_units import lookup
 from ganeti.logical_units.base import SimpleUnit
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive
-from ganeti.logical_units.node.candidates import Keys, change_access, read_keys, trust, write_keys
+from ganeti.logical_units.node.candidates import (
+    Keys,
+    change_access,
+    keys_alone,
+    read_keys,
+    trust,
+    write_keys,
+)
 from ganeti.objects.model import Cluster, Node
 from ganeti.opcodes.cluster import OpClusterRenewCrypto
 from ganeti.protocol.node_calls import NodeCalls
@@ -40,7 +47,7 @@ _AGAIN: Final = (
 
 
 class SshRenewal:
-    """One renewal; the caller holds the locks of all nodes.
+    """One renewal; the caller holds the locks of all nodes, and keeps other jobs from the keys.
 
     Args:
         cluster: with the kind and length of the new keys.
@@ -223,11 +230,11 @@ class LUClusterRenewCrypto(SimpleUnit[OpClusterRenewCrypto, RenewalNodes]):
         kind = self.op.ssh_key_type or before.ssh_key_type
         bits = self.op.ssh_key_bits or before.ssh_key_bits
         after = replace(before, ssh_key_type=kind, ssh_key_bits=bits)
-        SshRenewal(self.context, after, nodes).run()
-        if (kind, bits) != (before.ssh_key_type, before.ssh_key_bits):
-            self.config.modify(
-                ObjectKind.CLUSTER, "", {"ssh_key_type": str(kind), "ssh_key_bits": bits}
-            )
+        with keys_alone(self.context):
+            SshRenewal(self.context, after, nodes).run()
+            if (kind, bits) != (before.ssh_key_type, before.ssh_key_bits):
+                fields = {"ssh_key_type": str(kind), "ssh_key_bits": bits}
+                self.config.modify(ObjectKind.CLUSTER, "", fields)
 
     def _renew_certificates(self, candidates: Sequence[Node]) -> None:
         """Replace them one after the other; failures are named at the end.

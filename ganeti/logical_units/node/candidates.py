@@ -17,10 +17,11 @@ Source: design-2.0, "Node flags"; node_rpc.json, "tls" and "node_crypto_tokens";
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
-from ganeti.base.errors import GenericError, OpExecError
+from ganeti.base.errors import GenericError, LockError, OpExecError
 from ganeti.base.text import natural_sorted
 from ganeti.logical_units import lookup, node_files
 from ganeti.logical_units.context import JobContext
@@ -29,6 +30,7 @@ from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import TokenAction, TokenOptions, TokenRequest
 from ganeti.store import lease
 from ganeti.system import files, ssh
+from ganeti.system.filelock import FileLock
 
 _CERTIFICATE: Final = "ssl"  # the type of token on the wire
 
@@ -136,12 +138,39 @@ Keys = dict[str, list[str]]
 
 _FILE_MODE: Final = 0o600
 _BYTES_MAX: Final = 16 << 20
+_LOCK_S: Final = 300.0
+_READD: Final = "; 'gnt-node add --readd' does that"
+
+
+@contextmanager
+def keys_alone(context: JobContext) -> Iterator[None]:
+    """Keep two jobs from changing SSH keys at the same time; never to be entered twice.
+
+    Raises:
+        LockError: another job has still not ended after some minutes.
+    """
+    lock = FileLock(f"{context.paths.lock_dir}/ganeti-ssh-keys.lock")
+    try:
+        lock.acquire()
+    except LockError:
+        context.info("another job changes SSH keys; waiting for its end")
+        lock.acquire(timeout_s=_LOCK_S)
+    with lock:
+        yield
 
 
 def authorize_candidate(context: JobContext, cluster: Cluster, node: Node) -> None:
     """Let a new candidate log in everywhere, with the key that it has now and no other."""
     if not cluster.modify_ssh_setup:
         return
+    try:
+        with keys_alone(context):
+            _authorize_candidate(context, cluster, node)
+    except LockError as err:
+        context.warn(f"node {node.name} is not let in by the others: {err.message}{_READD}")
+
+
+def _authorize_candidate(context: JobContext, cluster: Cluster, node: Node) -> None:
     result = context.nodes.call_one(
         NodeCalls.ssh_root_key, node, str(cluster.ssh_key_type), cluster.ssh_key_bits
     )
@@ -159,33 +188,49 @@ def let_in_candidates_alone(context: JobContext, cluster: Cluster, node: Node) -
     """Let all candidates log in on a node that joins or comes back, and nobody who was one."""
     if not cluster.modify_ssh_setup:
         return
-    known = read_keys(context)
-    keys = _of_candidates(context, known)
-    others = [key for each in known.values() for key in each]
-    change_access(context, cluster, [node], add=keys, remove=others)
+    try:
+        with keys_alone(context):
+            known = read_keys(context)
+            keys = _of_candidates(context, known)
+            others = [key for each in known.values() for key in each]
+            change_access(context, cluster, [node], add=keys, remove=others)
+    except LockError as err:
+        context.warn(f"node {node.name} did not change whom it lets in: {err.message}{_READD}")
 
 
-def revoke_key(context: JobContext, cluster: Cluster, node: Node) -> None:
-    """Let a node log in nowhere any more: it is no candidate any more, or is about to leave."""
-    keys = read_keys(context).get(node.uuid)
-    if not cluster.modify_ssh_setup or not keys:
+def revoke_key(context: JobContext, cluster: Cluster, node: Node, *, has_key: bool = True) -> None:
+    """Let a node log in nowhere any more: it is no candidate any more, or is about to leave.
+
+    Args:
+        has_key: it was a candidate, so it is told if no key of it is known.
+    """
+    if not cluster.modify_ssh_setup:
         return
-    change_access(context, cluster, _others(context, node), remove=keys)
+    with keys_alone(context):
+        keys = read_keys(context).get(node.uuid)
+        if keys:
+            change_access(context, cluster, _others(context, node), remove=keys)
+        elif has_key:
+            context.warn(
+                f"{context.paths.ssh_pub_keys} has no key of node {node.name}: whoever lets it in"
+                " still does; look into the authorized_keys of root on the other nodes"
+            )
 
 
 def remove_keys_from(context: JobContext, cluster: Cluster, node: Node) -> None:
     """Let no other node log in on a node that leaves, and forget its key."""
     if not cluster.modify_ssh_setup:
         return
-    known, others = read_keys(context), _others(context, node)
-    if not node.offline:
-        keys = [key for uuid, keys in known.items() if uuid != node.uuid for key in keys]
-        _authorize(context, [node], remove=keys)
-    if known.pop(node.uuid, None) is not None:
-        write_keys(context, cluster, known, others)
-    due = _read(context, context.paths.ssh_revoked_keys)
-    if due.pop(node.uuid, None) is not None:
-        _write(context, cluster, context.paths.ssh_revoked_keys, due, others)
+    with keys_alone(context):
+        known, others = read_keys(context), _others(context, node)
+        if not node.offline:
+            keys = [key for uuid, keys in known.items() if uuid != node.uuid for key in keys]
+            _authorize(context, [node], remove=keys)
+        if known.pop(node.uuid, None) is not None:
+            write_keys(context, cluster, known, others)
+        due = _read(context, context.paths.ssh_revoked_keys)
+        if due.pop(node.uuid, None) is not None:
+            _write(context, cluster, context.paths.ssh_revoked_keys, due, others)
 
 
 def change_access(
@@ -196,7 +241,7 @@ def change_access(
     add: Sequence[str] = (),
     remove: Sequence[str] = (),
 ) -> list[str]:
-    """Let keys in on nodes, and others no more.
+    """Let keys in on nodes, and others no more; other jobs are kept away by the caller.
 
     What an offline node, or one that fails, is still to let out is kept in a file like that of the
     public keys: it is told at the next change, and when it comes back.

@@ -266,7 +266,7 @@ class LUNodeRemove(NodeUnit[OpNodeRemove, Node]):
         """Remove the node, and let another one become candidate if it was one."""
         context, cluster = self.context, self.cluster
         context.info(f"stopping the node daemon and removing configs from node {plan.name}")
-        candidates.revoke_key(context, cluster, plan)
+        candidates.revoke_key(context, cluster, plan, has_key=plan.master_candidate)
         candidates.remove_keys_from(context, cluster, plan)
         self.config.delete(ObjectKind.NODE, plan.uuid)  # its certificate goes off the list with it
         self._clean_up(plan)

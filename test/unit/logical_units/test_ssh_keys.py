@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from fakes.fake_cluster import FakeCluster, make_node, uuid_of
 
-from ganeti.base.errors import GenericError
+from ganeti.base.errors import GenericError, LockError
+from ganeti.logical_units.node import candidates
+from ganeti.system.filelock import FileLock
 
 KEYS = {f"node{n}": f"ssh-rsa K{n}" for n in (1, 2, 3, 4)}
 
@@ -189,6 +191,52 @@ def test_what_a_node_was_to_be_told_goes_with_it(managed: FakeCluster) -> None:
     demote(managed)
     managed.execute("OP_NODE_REMOVE", node_name="node2")
     assert not Path(managed.context.paths.ssh_revoked_keys).read_text()
+
+
+def test_a_candidate_whose_key_is_not_known_is_told_when_it_goes(managed: FakeCluster) -> None:
+    Path(managed.context.paths.ssh_pub_keys).write_text("")
+    managed.execute("OP_NODE_REMOVE", node_name="node3")
+    assert not managed.said("has no key of node")
+    managed.execute("OP_NODE_REMOVE", node_name="node2")
+    assert managed.said("ganeti_pub_keys has no key of node node2.example.com: whoever lets it in")
+
+
+def lock_of(cluster: FakeCluster) -> FileLock:
+    return FileLock(f"{cluster.context.paths.lock_dir}/ganeti-ssh-keys.lock")
+
+
+def test_two_jobs_do_not_change_keys_at_the_same_time(
+    managed: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(candidates, "_LOCK_S", 0.0)
+    waiting = "another job changes SSH keys; waiting for its end"
+    with lock_of(managed):
+        modify(managed, master_candidate=True)
+        assert managed.said(waiting)
+        assert managed.said("node node3.example.com is not let in by the others: ")
+        managed.execute("OP_NODE_ADD", node_name="node4.example.com")
+        assert managed.said("node node4.example.com did not change whom it lets in: ")
+        with pytest.raises(LockError, match=r"ganeti-ssh-keys.lock is locked by another process"):
+            managed.execute("OP_NODE_REMOVE", node_name="node2")
+    assert uuid_of("node2") in managed.config.nodes
+    assert not managed.rpc.called("ssh_authorize")
+    managed.messages.clear()
+    readd(managed)
+    assert not managed.said(waiting)
+
+
+def test_nobody_writes_keys_between_a_question_and_its_answer(managed: FakeCluster) -> None:
+    asked = []
+
+    def tell(node: Any, *_: object) -> str:
+        asked.append(node.name)
+        with pytest.raises(LockError):
+            lock_of(managed).acquire()
+        return KEYS[node.name.partition(".")[0]]
+
+    managed.rpc.do_ssh_root_key = tell  # type: ignore[attr-defined]
+    modify(managed, master_candidate=True)
+    assert asked == ["node3.example.com"]
 
 
 def test_without_management_no_node_is_asked(managed: FakeCluster) -> None:

@@ -11,11 +11,12 @@ import pytest
 from fakes.cuts import CUTS_MAX, Killed, killed_at
 from fakes.fake_cluster import FakeCluster, uuid_of
 
-from ganeti.base.errors import OpExecError, OpPrereqError
+from ganeti.base.errors import LockError, OpExecError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.machine.keys import Keys
 from ganeti.system import files, ssh
+from ganeti.system.filelock import FileLock
 
 NAMES = ("node1", "node2", "node3")
 
@@ -186,6 +187,24 @@ def test_what_cannot_be_is_refused(cluster: FakeCluster, machines: Machines) -> 
     with pytest.raises(OpPrereqError, match="managed by hand"):
         renew(cluster)
     assert not cluster.rpc.called("ssh_next_key")
+
+
+def test_other_jobs_are_kept_from_the_keys_all_the_while(
+    cluster: FakeCluster, machines: Machines
+) -> None:
+    path = f"{cluster.context.paths.lock_dir}/ganeti-ssh-keys.lock"
+    asked = []
+
+    def look(_node: str, call: str, _args: object) -> None:
+        if call.startswith("ssh_"):
+            asked.append(call)
+            with pytest.raises(LockError):
+                FileLock(path).acquire()
+
+    cluster.rpc.failure = look
+    renew(cluster)
+    assert {"ssh_next_key", "ssh_authorize", "ssh_take_key"} == set(asked)
+    FileLock(path).acquire()
 
 
 def test_an_offline_node_is_named(cluster: FakeCluster, machines: Machines) -> None:
