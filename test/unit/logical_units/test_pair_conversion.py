@@ -94,6 +94,28 @@ def test_conversions_that_cannot_be(
     assert sides(plain) == {}
 
 
+@pytest.mark.parametrize("more", [1 << 20, 1 << 19])
+def test_what_a_guest_has_beyond_the_recorded_size_is_not_cut_off(
+    plain: FakeCluster, more: int
+) -> None:
+    [disk] = plain.config.disks.values()
+    real = (disk["size"] << 20) + more
+    plain.rpc.do_blockdev_getdimensions = lambda _node, wires: [[real, None] for _ in wires]  # type: ignore[method-assign]
+    says = (
+        rf"disk 0 of .* has {real / 2**20:g} MiB.* first: '.*gnt-cluster repair-disk-sizes {NAME}'"
+    )
+    with pytest.raises(OpPrereqError, match=says) as refused:
+        to_drbd(plain)
+    is_odd = more < 1 << 20
+    assert (f"'lvextend --size={disk['size'] + 1}m xenvg/" in refused.value.message) == is_odd
+    assert sides(plain) == {}
+    if not is_odd:
+        plain.execute("OP_CLUSTER_REPAIR_DISK_SIZES", instances=[NAME])
+        to_drbd(plain)
+        assert nodes_of(plain) == ["node1", "node2"]
+        assert [each["size"] for each in plain.config.disks.values()] == [real >> 20]
+
+
 def test_files_become_copies_by_way_of_volumes_and_back(pairs: FakeCluster) -> None:
     pairs.add_instance(disk_template="file", start=False)
     answer = modify(pairs, disk_template="drbd", remote_node="node2")

@@ -244,6 +244,7 @@ def plan_pair(work: Work, secondary: Node | None, there: Sequence[Disk]) -> Pair
             f"disk {lost[0]} of instance {view.name!r} does not exist on node"
             f" {view.primary.name!r}; see 'gnt-instance recreate-disks'"
         )
+    _check_recorded(context, view, there)
     planned = {
         index: planning.settle(context, _with_copy(work, index, disk, nodes))
         for index, disk in enumerate(view.disks)
@@ -252,6 +253,28 @@ def plan_pair(work: Work, secondary: Node | None, there: Sequence[Disk]) -> Pair
     check_room(context, view.primary, [disk.children[1] for disk in planned.values()])
     check_room(context, nodes[1], [child for disk in planned.values() for child in disk.children])
     return ToCopies(work, both, [planned.get(i, disk) for i, disk in enumerate(view.disks)])
+
+
+def _check_recorded(context: JobContext, view: InstanceView, there: Sequence[Disk]) -> None:
+    """Refuse volumes that are larger than recorded: a copy, and so its guest, has that size only.
+
+    Raises:
+        OpPrereqError: names the disk, and the command that records its real size.
+    """
+    calls = context.nodes.check(view.primary, f"look at the disks of instance {view.name!r}")
+    for disk in there:
+        real = node_disks.device_bytes(calls, view.disk_wire(disk, view.primary))
+        if real <= disk.size << 20:
+            continue
+        hint = f"'gnt-cluster repair-disk-sizes {view.name}'"
+        if real % (1 << 20):  # which records whole MiB
+            volume = "/".join(map(str, disk.logical_id))
+            hint = f"'lvextend --size={(real >> 20) + 1}m {volume}' on its node, then {hint}"
+        raise OpPrereqError(
+            f"disk {view.disks.index(disk)} of instance {view.name!r} has {real / (1 << 20):.10g}"
+            f" MiB, all of which its guest uses, and {disk.size} MiB are recorded, which is all"
+            f" that it would have with a copy; record the real size first: {hint}"
+        )
 
 
 def _with_copy(work: Work, index: int, old: Disk, nodes: Sequence[Node]) -> Disk:
