@@ -21,14 +21,27 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ganeti.base.daemons import NODED
-from ganeti.base.errors import ConfigurationError, GenericError, LockError, OpExecError, wrong_state
+from ganeti.base.errors import (
+    ConfigurationError,
+    GenericError,
+    LockError,
+    OpExecError,
+    X509CertError,
+    wrong_state,
+)
 from ganeti.base.paths import Paths
 from ganeti.base.text import natural_sorted
 from ganeti.bootstrap.queue_merge import describe, merge_queue, raise_serial
 from ganeti.clients import master_poll
 from ganeti.clients.luxi import LuxiClient
 from ganeti.clients.node_rpc import NodeRpcClient, RpcResult, Target
-from ganeti.config.config_data import split_config, with_master
+from ganeti.config.config_data import (
+    find_node,
+    nodes_of,
+    split_config,
+    with_candidate_certs,
+    with_master,
+)
 from ganeti.config.overlay import decode_record
 from ganeti.config.ssconf_values import ssconf_values
 from ganeti.config.state import ConfigState
@@ -38,10 +51,11 @@ from ganeti.node_ops.machine.node import Node
 from ganeti.objects.model import Cluster, master_network_parameters
 from ganeti.protocol.luxi import DrainedBy
 from ganeti.protocol.node_calls import NodeCalls
-from ganeti.store import config_file, lease, master_facts
+from ganeti.store import config_file, lease, master_facts, ssconf
 from ganeti.store.job_files import JobFiles
 from ganeti.store.master_facts import Claim
 from ganeti.system import clock, daemon_control
+from ganeti.transport.tls import digest_of_file
 
 logger = logging.getLogger(__name__)
 
@@ -409,7 +423,10 @@ class Failover:
             f" {', '.join(plan.queue_from)}"
         )
         config = with_master(
-            outlook.config, master_name=self._own_name, serial_no=plan.serial_no, now=clock.now()
+            self._with_trusted(outlook.config),
+            master_name=self._own_name,
+            serial_no=plan.serial_no,
+            now=clock.now(),
         )
         first = [name for name in plan.queue_from if name in plan.hand_over]
         names = [*first, *(name for name in plan.queue_from if name not in first)]
@@ -430,6 +447,28 @@ class Failover:
             ) from err
         self._feedback(f"Taken from other nodes: {describe(merged)}")
         return config
+
+    def _with_trusted(self, config: bytes) -> bytes:
+        """Return a configuration that trusts this node, by which the others know it.
+
+        It does already, unless the old master was lost while it replaced certificates: the lists of
+        the nodes that it had told are newer then than the configuration.
+        """
+        try:
+            digest = digest_of_file(self._paths.client_pem)
+        except X509CertError as err:
+            self._feedback(f"Warning: {err.message}; going on")
+            return config
+        split = split_config(config)
+        listed = ssconf.candidate_certs(self._paths)
+        candidates = [node for node in nodes_of(split) if node.master_candidate]
+        newer = {node.uuid: listed[node.uuid] for node in candidates if node.uuid in listed}
+        own = find_node(split, self._own_name).uuid
+        known = decode_record(split.cluster, Cluster).candidate_certs
+        if newer.get(own) != digest or known.get(own) == digest:
+            return config
+        self._feedback("Trusting the certificates that the old master was giving to the nodes")
+        return with_candidate_certs(config, newer, now=clock.now())
 
     def _last_job_id(self, outlook: Outlook) -> int:
         """Return the last job id that may have been given out."""

@@ -7,8 +7,9 @@ the machine answers node RPC, and the job that adds it to the configuration can 
 Secrets and certificates for clients are replaced as files: new ones are put on the master, and
 sent from there like all others.  The certificates by which nodes know each other cannot be replaced
 while they talk: the daemons are stopped, every node is told on another way, and then all start
-again.  From then on only the master is trusted; a job lets the other candidates make certificates
-of their own.
+again.  The master issues those of the other candidates too, so that every node is told at once whom
+to trust, and another candidate can take over whenever the master is lost.  In the end a job lets
+the candidates make certificates whose keys nobody else has had.
 
 The steps of a renewal follow from the cluster's certificate on the master, which is replaced at
 once.  So a renewal that was cut off, by a power failure too, goes on from there: it is done once
@@ -23,7 +24,7 @@ from __future__ import annotations
 import logging
 import shutil
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
@@ -36,7 +37,7 @@ from ganeti.base.errors import CommandError, GenericError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap import cluster_files, keys
 from ganeti.bootstrap.node_transport import NodeTransport
-from ganeti.config.config_data import with_only_candidate_cert
+from ganeti.config.config_data import find_node, nodes_of, split_config, with_candidate_certs
 from ganeti.config.ssconf_values import ssconf_values
 from ganeti.config.state import ConfigState
 from ganeti.store import config_file, ssconf
@@ -62,6 +63,7 @@ class NodeSetup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     hmac_key: str | None = None
     manage_ssh: bool = False
     ssh_host_key: list[tuple[str, str, str]] = []  # (kind, private, public); SSHS_SSH_HOST_KEY
+    client_certificate: str | None = None  # ours: of a candidate, with its key
     start_node_daemon: bool = True
     force_join: bool = False
 
@@ -79,11 +81,17 @@ def decode_setup(data: bytes) -> NodeSetup:
 
 
 def compose_setup(
-    paths: Paths, node_name: str, *, force_join: bool = False, with_ssh: bool = False
+    paths: Paths,
+    node_name: str,
+    *,
+    client_certificate: bytes | None = None,
+    force_join: bool = False,
+    with_ssh: bool = False,
 ) -> NodeSetup:
     """Compose the message for a new node on the master.
 
     Args:
+        client_certificate: the one that it is to have, with its key.
         with_ssh: the node is to have the host keys that all nodes share, and to let the master
             change the keys that may log in.
 
@@ -97,6 +105,7 @@ def compose_setup(
         ssconf=ssconf.read_all(paths),
         manage_ssh=with_ssh,
         ssh_host_key=ssh.read_host_keys(paths) if with_ssh else [],
+        client_certificate=None if client_certificate is None else client_certificate.decode(),
         force_join=force_join,
     )
 
@@ -161,6 +170,9 @@ def set_up_here(paths: Paths, setup: NodeSetup) -> list[str]:
     _check(paths, setup)
     pem = setup.node_daemon_certificate.encode()
     certificates.check_key_fits(pem, "the cluster certificate that was sent")
+    client = None if setup.client_certificate is None else setup.client_certificate.encode()
+    if client is not None:
+        certificates.check_key_fits(client, "the client certificate that was sent")
     before = ssconf.read_key_or_none(paths, "cluster_name")
     with ExitStack() as undo:
         if before is None:
@@ -173,6 +185,8 @@ def set_up_here(paths: Paths, setup: NodeSetup) -> list[str]:
             # Issued by another cluster's certificate, so nobody would trust it.
             files.remove_if_exists(paths.client_pem)
         files.write_durable(paths.server_pem, pem, cluster_files.SECRET_MODE)
+        if client is not None:
+            files.write_durable(paths.client_pem, client, cluster_files.SECRET_MODE)
         if setup.hmac_key is not None:
             files.write_durable(paths.hmac_key, setup.hmac_key.encode(), cluster_files.SECRET_MODE)
         ssconf.write_values(paths, setup.ssconf)
@@ -354,25 +368,35 @@ def replace_identity(
     try:
         daemon_control.stop_all(paths, EVERYWHERE, logger.info)
         try:
-            _write_identity(paths, own_name, server_pem)
+            issued = _write_identity(paths, own_name, [peer.name for peer in peers], server_pem)
         except GenericError:
             if not was_cut_off:
                 note.end(paths)  # nothing has changed
             raise
-        return _tell(paths, peers, say)
+        return _tell(paths, peers, issued, say)
     finally:
         say(f"Starting the daemons on {own_name}")
         daemon_control.start_wanted(paths, EVERYWHERE, logger.info)
 
 
-def _write_identity(paths: Paths, own_name: str, server_pem: bytes | None) -> None:
-    """Write the certificates of this node, and make it the only one that is trusted."""
+def _write_identity(
+    paths: Paths, own_name: str, others: Collection[str], server_pem: bytes | None
+) -> dict[str, bytes]:
+    """Write the certificates of this node, and trust new ones only.
+
+    Returns:
+        Those of the other nodes that are candidates, by name.
+    """
     server = server_pem or files.read_bytes(paths.server_pem)
-    client = keys.make_client_certificate(own_name, server)
-    digest = certificates.facts(client, paths.client_pem).digest
-    config = with_only_candidate_cert(
-        config_file.read_config(paths), node_name=own_name, digest=digest, now=clock.now()
-    )
+    before = config_file.read_config(paths)
+    split = split_config(before)
+    candidates = [node for node in nodes_of(split) if node.name in others and node.master_candidate]
+    digests, issued = {}, {}
+    for node in (find_node(split, own_name), *candidates):
+        issued[node.name] = keys.make_client_certificate(node.name, server)
+        digests[node.uuid] = certificates.facts(issued[node.name], paths.client_pem).digest
+    client = issued.pop(own_name)
+    config = with_candidate_certs(before, digests, now=clock.now())
     with ExitStack() as undo:
         _replace(undo, paths.server_pem, server, cluster_files.SECRET_MODE)
         _replace(undo, paths.client_pem, client, cluster_files.SECRET_MODE)
@@ -382,15 +406,20 @@ def _write_identity(paths: Paths, own_name: str, server_pem: bytes | None) -> No
         except OSError as err:
             raise GenericError(f"cannot write {err.filename}: {err.strerror}") from err
         undo.pop_all()
+    return issued
 
 
-def _tell(paths: Paths, peers: Sequence[Peer], say: Feedback) -> list[str]:
-    """Send each node the certificate and the trusted digests; returns the nodes that failed."""
+def _tell(
+    paths: Paths, peers: Sequence[Peer], issued: Mapping[str, bytes], say: Feedback
+) -> list[str]:
+    """Send each node its certificates and the trusted digests; returns the nodes that failed."""
     missed = []
     for peer in peers:
         say(f"Setting up node {peer.name}")
+        client = issued.get(peer.name)
         try:
-            set_up_remotely(peer.transport, compose_setup(paths, peer.name))
+            setup = compose_setup(paths, peer.name, client_certificate=client)
+            set_up_remotely(peer.transport, setup)
         except GenericError as err:
             missed.append(peer.name)
             say(f"{err.message}; going on")

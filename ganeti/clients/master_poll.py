@@ -9,10 +9,8 @@ from ganeti.base.errors import ConfigurationError, X509CertError
 from ganeti.base.paths import Paths
 from ganeti.clients.async_node_rpc import AsyncNodeRpcClient
 from ganeti.clients.node_rpc import NodeRpcClient, RpcResult, Target, target_of
-from ganeti.config.config_data import split_config
-from ganeti.config.overlay import decode_record
+from ganeti.config import config_data
 from ganeti.jobs.votes import Answer
-from ganeti.objects.model import Node
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import NodeFacts
 from ganeti.store import config_file, ssconf
@@ -40,7 +38,7 @@ def other_nodes(paths: Paths, own_name: str) -> list[Target]:
 
 def nodes_of(config: bytes, own_name: str) -> list[Target]:
     """Return all nodes but this one, as a configuration has them; raises ConfigurationError."""
-    nodes = [decode_record(raw, Node) for raw in split_config(config).tables["nodes"].values()]
+    nodes = config_data.nodes_of(config_data.split_config(config))
     return [target_of(node) for node in nodes if node.name != own_name]
 
 

@@ -151,22 +151,24 @@ def with_master(data: bytes, *, master_name: str, serial_no: int, now: float) ->
         ConfigurationError: it is not a configuration, or that node cannot be its master.
     """
     split = split_config(data)
-    master = _find_node(split, master_name)
+    master = find_node(split, master_name)
     if not master.master_candidate:
         raise ConfigurationError(f"node {master_name} is not a master candidate")
     return _with_cluster(split, {"master_node": master.uuid}, serial_no, now)
 
 
-def with_only_candidate_cert(data: bytes, *, node_name: str, digest: str, now: float) -> bytes:
-    """Return a configuration in which one node's client certificate alone is trusted.
+def with_candidate_certs(data: bytes, digests: Mapping[NodeUuid, str], *, now: float) -> bytes:
+    """Return a configuration in which these client certificates alone are trusted.
+
+    Args:
+        digests: by the UUIDs of their nodes.
 
     Raises:
-        ConfigurationError: it is not a configuration, or there is no such node.
+        ConfigurationError: it is not a configuration.
     """
     split = split_config(data)
-    node = _find_node(split, node_name)
     serial_no = loads_as(int, bytes(split.top["serial_no"])) + 1
-    return _with_cluster(split, {"candidate_certs": {node.uuid: digest}}, serial_no, now)
+    return _with_cluster(split, {"candidate_certs": digests}, serial_no, now)
 
 
 def _with_cluster(
@@ -182,9 +184,18 @@ def _with_cluster(
     )
 
 
-def _find_node(split: SplitConfig, name: str) -> Node:
-    for raw in split.tables["nodes"].values():
-        node = decode_record(raw, Node)
+def nodes_of(split: SplitConfig) -> list[Node]:
+    """Return all nodes of a configuration."""
+    return [decode_record(raw, Node) for raw in split.tables["nodes"].values()]
+
+
+def find_node(split: SplitConfig, name: str) -> Node:
+    """Return the node of that name.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    for node in nodes_of(split):
         if node.name == name:
             return node
     raise ConfigurationError(f"node {name} is not in the configuration")

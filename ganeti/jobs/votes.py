@@ -38,6 +38,8 @@ SERIAL_LEAP: Final = 10_000
 JOB_ID_LEAP: Final = 1000
 
 OVERRIDE: Final = "--no-voting --yes-do-it"
+UNTRUSTED: Final = ("is not that of a master candidate", "is not one of this cluster")
+"""Words by which a node refuses the certificate of another one, or is refused."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -327,7 +329,7 @@ def _check_votes(poll: Poll) -> None:
         f"{len(poll.answers)} of {len(poll.nodes)} nodes answer, {needed} are needed:"
         f" {shown(poll.answers)} answered;"
         f" {_not_answering(poll, set(poll.nodes) - set(poll.answers))}."
-        f" {_remedy()}",
+        f" {_remedy(poll)}",
         ErrorCode.ENVIRON,
     )
 
@@ -349,7 +351,7 @@ def _check_candidates(
             f"the newest configuration and job queue may be on nodes that do not answer: of the"
             f" master candidates {shown(view)} {needed} must answer, and only"
             f" {shown(reached) or 'none'} did;"
-            f" {_not_answering(poll, view - reached)}. {_remedy()}",
+            f" {_not_answering(poll, view - reached)}. {_remedy(poll)}",
             ErrorCode.ENVIRON,
         )
 
@@ -387,10 +389,17 @@ def _not_answering(poll: Poll, names: Iterable[str]) -> str:
     return f"missing: {shown(texts)}"
 
 
-def _remedy() -> str:
-    return (
+def _remedy(poll: Poll) -> str:
+    remedy = (
         "Start the node daemons there; or, if you are sure that no master runs there and can do"
         f" without the changes that only they know, use {OVERRIDE}"
+    )
+    if not any(words in reason for reason in poll.silent.values() for words in UNTRUSTED):
+        return remedy
+    return (
+        "Some have other certificates than this node, as when the master is lost while it replaces"
+        " them; another master candidate may be trusted by more nodes."
+        f" {remedy}, and take them in again by 'gnt-node add --readd NODE'"
     )
 
 

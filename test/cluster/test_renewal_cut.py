@@ -14,6 +14,7 @@ from ganeti.store.job_files import JobFiles
 from ganeti.system import files
 
 RENEW = ["gnt-cluster", "renew-crypto", "--force", "--new-cluster-certificate"]
+OPTIONS = ["--new-node-certificates", "--new-cluster-certificate"]
 POWER_CUT = 9
 # The command, in a process that ends without another word after so many calls of a function.
 CUT = """
@@ -102,3 +103,48 @@ def test_another_master_makes_do_without_the_node_that_was_cut_off(three: Failin
     three.gnt(f"node add --readd {old}")
     assert not renewal.is_cut_off(three.paths_of(old))
     assert "ERROR" not in three.gnt("cluster verify").out
+
+
+def cut_after(cluster: FailingCluster, told: int, option: str) -> None:
+    """Lose the machine of the master once it has told so many nodes; the others are up."""
+    renew = [*RENEW[1:-1], option]
+    cut = cluster.run(
+        [sys.executable, "-c", CUT, "node_setup", "set_up_remotely", str(told), *renew]
+    )
+    assert cut.status == POWER_CUT, cut
+    for node in cluster.nodes:
+        cluster.kill_node(node)
+    cluster.start_noded(*cluster.others)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_another_master_takes_over_when_the_nodes_have_been_told(
+    three: FailingCluster, option: str
+) -> None:
+    """The master is lost before the job that has candidates make certificates of their own."""
+    old, new, third = three.master, *three.others
+    cut_after(three, 2, option)
+    assert "Trusting the certificates" in three.fail_over(new).out
+    three.gnt("cluster queue undrain")
+    three.fail_over(third)  # which is trusted as well
+    three.start_noded(old)
+    three.gnt(f"node add --readd {old}")
+    assert "ERROR" not in three.gnt("cluster verify").out
+
+
+@pytest.mark.parametrize(("option", "was_told"), [(OPTIONS[0], True), (OPTIONS[1], False)])
+def test_one_of_two_that_do_not_trust_each_other_takes_the_other_in_again(
+    three: FailingCluster, option: str, was_told: bool
+) -> None:
+    """As the page on troubleshooting says."""
+    old = three.master
+    cut_after(three, 1, option)
+    new, other = three.others if was_told else reversed(three.others)
+    three.refused_failover(new, "Some have other certificates", "gnt-node add --readd NODE")
+    three.fail_over(new, "--no-voting", "--yes-do-it")
+    three.gnt("cluster queue undrain")
+    three.start_noded(old)
+    for node in (other, old):
+        three.gnt(f"node add --readd {node}")
+    assert "ERROR" not in three.gnt("cluster verify").out
+    three.gnt(f"cluster renew-crypto --force {option}")

@@ -15,7 +15,7 @@ import pytest
 from ganeti.base.daemons import AGENT, MEMBER, Place, daemon_of
 from ganeti.base.errors import OpExecError, OpPrereqError
 from ganeti.base.paths import Paths
-from ganeti.bootstrap import cluster_files, node_setup
+from ganeti.bootstrap import cluster_files, keys, node_setup
 from ganeti.bootstrap.node_setup import NodeSetup
 from ganeti.bootstrap.node_transport import SshTransport, VirtualTransport
 from ganeti.store import ssconf
@@ -53,6 +53,15 @@ def test_virtual_node_is_set_up_in_its_place(paths: Paths) -> None:
     assert ssconf.master_node(paths) == "node1.example.com"
 
 
+def test_a_candidate_gets_its_certificate_with_that_of_the_cluster(paths: Paths) -> None:
+    server = keys.make_certificate()
+    client = keys.make_client_certificate(NAME, server)
+    setup = make_setup(node_daemon_certificate=server.decode(), client_certificate=client.decode())
+    node_setup.set_up_remotely(VirtualTransport(NAME, paths), setup)
+    assert Path(paths.client_pem).read_bytes() == client
+    assert stat.S_IMODE(os.stat(paths.client_pem).st_mode) == 0o440
+
+
 @pytest.mark.shows("backend/certificates/new-nodes")
 def test_set_up_by_ssh_sends_the_data_to_the_program(paths: Paths, tmp_path: Path) -> None:
     fake = tmp_path / "ssh"
@@ -87,6 +96,7 @@ def test_machine_that_is_not_reached_is_named(paths: Paths, tmp_path: Path) -> N
         ({"node_name": "node9.example.com"}, "came to 'node2.example.com'"),
         ({"ssconf": {"nonsense": "1"}}, "nonsense"),
         ({"node_daemon_certificate": "no certificate"}, "certificate"),
+        ({"client_certificate": "no certificate"}, "client certificate"),
     ],
 )
 def test_wrong_data_changes_nothing(paths: Paths, changes: dict[str, object], text: str) -> None:

@@ -9,7 +9,8 @@ import pytest
 from fakes.large_config import large_config_bytes, uuid_of
 
 from ganeti.base.errors import ConfigurationError
-from ganeti.config.config_data import with_master, with_only_candidate_cert
+from ganeti.base.ids import NodeUuid
+from ganeti.config.config_data import with_candidate_certs, with_master
 from ganeti.config.ssconf_values import ssconf_values
 from ganeti.config.state import ConfigState
 
@@ -55,12 +56,10 @@ def test_a_broken_configuration_is_refused() -> None:
         with_master(DATA[:-5], master_name="node2.example.com", serial_no=70, now=9.5)
 
 
-def test_one_certificate_is_trusted_alone() -> None:
+def test_certificates_are_trusted_alone() -> None:
     before = json.loads(DATA)
-    name = "node1.example.com"
-    changed = json.loads(with_only_candidate_cert(DATA, node_name=name, digest="AA:BB", now=9.5))
-    assert changed["cluster"]["candidate_certs"] == {uuid_of("node", 1): "AA:BB"}
+    digests = {NodeUuid(uuid_of("node", 1)): "AA:BB", NodeUuid(uuid_of("node", 2)): "CC:DD"}
+    changed = json.loads(with_candidate_certs(DATA, digests, now=9.5))
+    assert changed["cluster"]["candidate_certs"] == digests
     assert changed["serial_no"] == before["serial_no"] + 1
     assert changed["nodes"] == before["nodes"]
-    with pytest.raises(ConfigurationError, match="nix"):
-        with_only_candidate_cert(DATA, node_name="nix", digest="AA", now=9.5)

@@ -246,6 +246,19 @@ REFUSALS = [
         ),
     ),
     (
+        "where another node has other certificates",
+        replace(
+            poll("n2", 3, {"n2": facts(candidates=THREE)}),
+            silent={"n3": "the certificate of 'n2' is not that of a master candidate"},
+        ),
+        (
+            "another master candidate may be trusted by more nodes. Start the node daemons there;"
+            " or, if you are sure that no master runs there and can do without the changes that"
+            " only they know, use --no-voting --yes-do-it, and take them in again by 'gnt-node add"
+            " --readd NODE'"
+        ),
+    ),
+    (
         "the second of two nodes",
         poll("n2", 2, {"n2": facts(candidates=("n1", "n2"))}),
         "missing: n1 (no connection)",
