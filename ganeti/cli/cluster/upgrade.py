@@ -35,6 +35,7 @@ from ganeti.cli.cluster.upgrade_plan import STEP_TIMEOUT_S, Member, Step, Target
 from ganeti.cli.command import Context, Options, command, opt
 from ganeti.cli.run.context import CannotWrite
 from ganeti.cli.run.listing import rows_of_nodes
+from ganeti.cli.run.table import format_time
 from ganeti.clients.etcd import EtcdClient
 from ganeti.store import availability, lease, ssconf
 from ganeti.system import clock, files, process
@@ -119,7 +120,7 @@ def _pause_watchers(context: Context, record: Upgrade) -> None:
     """Pause them anew without the master's daemons, which do not run."""
     path = context.paths.watcher_pause
     argv = ("sh", "-c", RECEIVE, "sh", path, "644")
-    until = clock.now() + upgrade_plan.PAUSE_S
+    until = max(clock.now() + upgrade_plan.PAUSE_S, record.watcher_paused_until)
     _do(context, Step("pause the watcher anew", Where.ALL, argv), record, b"%d\n" % until)
 
 
@@ -269,23 +270,36 @@ def _close(context: Context, target: Target, own_name: str) -> Upgrade:
         GenericError: they did not end, or a node cannot go on; the cluster is as it was.
     """
     record = _record(context, target, own_name)
-    (drain, pause), (undrain, go_on) = upgrade_plan.CLOSE, upgrade_plan.OPEN
-    taken_back = [undrain]
+    drained = bool(_value(context, "drain_flag"))
+    drain, pause = upgrade_plan.CLOSE
+    taken_back = [] if drained else [upgrade_plan.OPEN[0]]
     try:
-        _do(context, drain, record)
+        if not drained:
+            _do(context, drain, record)
         _wait_for_jobs(context)
         record = _record(context, target, own_name)
         record.ha_paused_until = _check_pause(context)
+        record.drained = drained
         _prepare(context, target, record)
         _tell_left_out(context, record)
-        _do(context, pause, record)
-        taken_back.append(go_on)
+        paused_until = _value(context, "watcher_pause")
+        if isinstance(paused_until, int | float):
+            record.watcher_paused_until = float(paused_until)
+        if record.watcher_paused_until < clock.now() + upgrade_plan.PAUSE_S:
+            taken_back.append(upgrade_plan.watcher_as_before(record))
+            _do(context, pause, record)
         _write(context, record)
     except BaseException:
         with _undisturbed():
             _take_back(context, taken_back, record)
         raise
     return record
+
+
+def _value(context: Context, name: str) -> object:
+    """Return a value of the cluster, as LuxiD of this version and that of 3.0 know it."""
+    [value] = context.client.query_config_values([name])
+    return value
 
 
 @contextmanager
@@ -353,6 +367,15 @@ def carry_out(context: Context, record: Upgrade) -> None:
         _write(context, record)
     files.remove_if_exists(context.paths.upgrade_under_way)
     context.write(f"All nodes have {record.wanted}.")
+    if record.drained:
+        context.write(
+            "The queue accepts no jobs, as before.  Once it does: gnt-cluster redist-conf, and"
+            " gnt-cluster verify."
+        )
+    if record.watcher_paused_until > clock.now():
+        context.write(
+            f"The watcher is paused until {format_time(record.watcher_paused_until)}, as before."
+        )
 
 
 def _refuse_unpaused(record: Upgrade) -> None:

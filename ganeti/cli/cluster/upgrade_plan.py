@@ -88,6 +88,8 @@ class Upgrade(msgspec.Struct):
     Attributes:
         ha_paused_until: in seconds since the epoch; 0 where high availability is off, or if that
             is not known.
+        drained: the queue accepted no jobs before, and is not to be opened.
+        watcher_paused_until: how long the watcher was to pause anyhow; 0 if it did not.
     """
 
     package: str
@@ -98,6 +100,8 @@ class Upgrade(msgspec.Struct):
     began: int
     done: tuple[str, ...] = ()
     ha_paused_until: float = 0.0
+    drained: bool = False
+    watcher_paused_until: float = 0.0
 
 
 class Target(NamedTuple):
@@ -224,14 +228,34 @@ OPEN: Final = (
     Step("accept jobs", Where.MASTER, ("gnt-cluster", "queue", "undrain")),
     Step("let the watcher go on", Where.MASTER, ("gnt-cluster", "watcher", "continue")),
 )
+# The pause of before, if it is not over.
+_PAUSE_UNTIL: Final = (
+    "left=$(($1 - $(date +%s))); if [ $left -gt 0 ];"
+    " then exec gnt-cluster watcher pause $left; fi; exec gnt-cluster watcher continue"
+)
+
+
+def watcher_as_before(upgrade: Upgrade) -> Step:
+    """Return the step that ends our pause of the watcher, and no other one."""
+    if not upgrade.watcher_paused_until:
+        return OPEN[1]
+    argv = ("sh", "-c", _PAUSE_UNTIL, "sh", f"{upgrade.watcher_paused_until:.0f}")
+    return Step("let the watcher pause as before", Where.MASTER, argv)
+
+
 STATUSES: Final = ("gnt-job", "list", "--no-headers", "--output=status")
 
 
 def arranged(upgrade: Upgrade) -> tuple[Step, ...]:
-    """Return all steps that change something once no job runs, in their order."""
-    *changes, verify = steps(upgrade)
-    *begin, redistribute = changes
-    return (*begin, OPEN[0], redistribute, OPEN[1], verify)
+    """Return all steps that change something once no job runs, in their order.
+
+    A queue that was drained before stays so, without jobs of ours either.
+    """
+    *begin, redistribute, verify = steps(upgrade)
+    watcher = watcher_as_before(upgrade)
+    if upgrade.drained:
+        return (*begin, watcher)
+    return (*begin, OPEN[0], redistribute, watcher, verify)
 
 
 def has_started(upgrade: Upgrade) -> bool:

@@ -20,7 +20,7 @@ from ganeti.cli.cluster.upgrade_plan import Member, Target, Upgrade, Where
 from ganeti.cli.declaration.parser import Options
 from ganeti.cli.run.context import Context, Terminal
 from ganeti.store.availability import State, write_state
-from ganeti.system import clock
+from ganeti.system import clock, process
 
 MADISON = """\
 ganeti-python | 3.0.2+py2 | https://example.com bookworm/main amd64 Packages
@@ -118,6 +118,7 @@ class Nodes:
         self.ran: list[tuple[str, ...]] = []
         self.asked: list[list[str]] = []  # for each of these
         self.rows: list[list[object]] = []  # of the nodes: name, whether offline, address, port
+        self.values: dict[str, object] = {"drain_flag": False, "watcher_pause": None}
 
     def run_on(
         self,
@@ -178,6 +179,7 @@ def nodes(context: Context, monkeypatch: pytest.MonkeyPatch) -> Nodes:
     monkeypatch.setattr(command, "own_hostname", lambda: "node2")
     monkeypatch.setattr(command, "rows_of_nodes", lambda *_args: [list(row) for row in rows])
     monkeypatch.setattr(command, "_statuses", lambda: ["success"])
+    monkeypatch.setattr(command, "_value", lambda _context, name: made.values[name])
     monkeypatch.setattr(
         command, "_target", lambda options: upgrade_plan.target_of(options.to, KNOWN)
     )
@@ -287,6 +289,93 @@ def test_a_queue_that_stays_closed_is_told(
     with pytest.raises(KeyboardInterrupt):
         play(context, monkeypatch, to="3.0.2+py2")
     assert "Type that yourself: gnt-cluster queue undrain" in said.getvalue()
+
+
+def said_by(context: Context) -> io.StringIO:
+    said = io.StringIO()
+    context.terminal = Terminal(said, io.StringIO(), io.StringIO())
+    return said
+
+
+WEEK_S = 7 * 86400.0
+
+
+def test_a_queue_that_was_drained_and_a_long_pause_of_the_watcher_stay(
+    context: Context, nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    until = clock.now() + WEEK_S
+    nodes.values = {"drain_flag": True, "watcher_pause": until}
+    said = said_by(context)
+    play(context, monkeypatch, to="3.0.2+py2")
+    ours = {step.argv for step in (*upgrade_plan.CLOSE, *upgrade_plan.OPEN)}
+    assert not ours & {*nodes.ran}
+    assert not {"redist-conf", "verify"} & {argv[1] for argv in nodes.ran}, "jobs of ours"
+    assert nodes.ran[-1][-1] == f"{until:.0f}"
+    assert "accepts no jobs, as before" in said.getvalue()
+    assert "The watcher is paused until" in said.getvalue()
+
+
+def test_a_short_pause_of_the_watcher_is_made_longer_and_then_what_it_was(
+    context: Context, nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    until = clock.now() + 600
+    nodes.values["watcher_pause"] = until
+    nodes.broken = "stop-all"
+    with pytest.raises(OpExecError):
+        play(context, monkeypatch, to="3.0.2+py2")
+    assert upgrade_plan.CLOSE[1].argv in nodes.ran
+    nodes.broken = ""
+    nodes.values = {"drain_flag": True, "watcher_pause": clock.now() + 14400}  # ours by now
+    play(context, monkeypatch, resume=True)
+    assert upgrade_plan.OPEN[0].argv in nodes.ran
+    assert upgrade_plan.OPEN[1].argv not in nodes.ran
+    assert any(argv[-1] == f"{until:.0f}" for argv in nodes.ran)
+
+
+def test_a_refused_upgrade_leaves_both_as_they_were(
+    context: Context, nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    until = clock.now() + 600
+    nodes.values = {"drain_flag": True, "watcher_pause": until}
+
+    def disk_is_full(_context: Context, _record: Upgrade) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(command, "_write", disk_is_full)
+    with pytest.raises(OSError, match="No space"):
+        play(context, monkeypatch, to="3.0.2+py2")
+    assert nodes.ran[-1][-1] == f"{until:.0f}"
+    assert upgrade_plan.OPEN[0].argv not in nodes.ran
+
+
+def test_a_pause_that_is_set_anew_is_never_shorter(
+    context: Context, nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = under_way()
+    record.watcher_paused_until = clock.now() + WEEK_S
+    given: list[bytes] = []
+
+    def run_on(*args: Any) -> list[tuple[Destination, object]]:
+        given.append(args[-1])
+        return nodes.run_on(*args)
+
+    monkeypatch.setattr(command, "_run_on", run_on)
+    command._write(context, record)
+    play(context, monkeypatch, resume=True)
+    assert given[0] == b"%d\n" % record.watcher_paused_until
+
+
+def test_the_watcher_pauses_for_the_rest_of_its_time() -> None:
+    said = []
+    for left_s in (100, -1):
+        record = under_way()
+        record.watcher_paused_until = clock.now() + left_s
+        argv = upgrade_plan.watcher_as_before(record).argv
+        shown = [word.replace("exec gnt-cluster", "exec echo") for word in argv]
+        said.append(process.run(shown, timeout_s=10.0).stdout.decode().split())
+    assert said[0][:2] == ["watcher", "pause"]
+    assert 90 <= int(said[0][2]) <= 101
+    assert said[1] == ["watcher", "continue"]
 
 
 def test_a_lost_node_is_left_out_and_another_version_may_be_taken_after_all(
