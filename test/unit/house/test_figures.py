@@ -39,9 +39,9 @@ CODE_LINES_MAX = {
     # with certificates that the master issues when it replaces them, and a fail-over that takes them
     "bootstrap": 1_960,
     # with the look for out-of-band helpers before nodes are marked offline, and merges without nodes
-    # that are lost, with names of selections that are looked up, values that stand at their flags, and
-    # submissions that were interrupted
-    "cli": 16_400,
+    # that are lost, with names of selections that are looked up, values that stand at their flags,
+    # submissions that were interrupted, and machines that may have become nodes
+    "cli": 16_600,
     "clients": 1_850,
     "collectors": 1_315,
     # with what has changed since a merge, and ports and disks that jobs would have had twice
@@ -60,8 +60,9 @@ CODE_LINES_MAX = {
     "jobs": 1_156,
     "locking": 747,
     # with questions for guests on the nodes of the copies, departures that are over, names that can
-    # be, warnings of operating systems that no node has, and clusters that are not destroyed yet
-    "logical_units": 16_500,
+    # be, warnings of operating systems that no node has, clusters that are not destroyed yet, and keys
+    # that nodes are still to let in no more
+    "logical_units": 16_700,
     # with the look for writers of a former master, jobs that start with their first record, ids that
     # candidates know, refused jobs that are taken back whatever the disk does, and changes of jobs
     # that are answered while these end
