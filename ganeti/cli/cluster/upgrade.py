@@ -85,17 +85,22 @@ def _go_on(context: Context, options: Options, record: Upgrade) -> None:
             " --instead, beside --to, changes all nodes to another version"
         )
     target = _target(options) if options.to else None
-    if not upgrade_plan.has_started(record):
-        record = upgrade_plan.stopped_again(record)
-        _keep_quiet(context, record)
-    elif target is not None:
-        record.ha_paused_until = _check_pause(context)
-    if target is not None:
-        record = msgspec.structs.replace(
-            record, package=target.package, wanted=target.wanted, began=int(clock.now()), done=()
-        )
-        _do(context, upgrade_plan.MEND, record)
-        _prepare(context, target, record)
+    with _resumable(context, record):
+        if not upgrade_plan.has_started(record):
+            record = upgrade_plan.stopped_again(record)
+            _keep_quiet(context, record)
+        elif target is not None:
+            record.ha_paused_until = _check_pause(context)
+        if target is not None:
+            record = msgspec.structs.replace(
+                record,
+                package=target.package,
+                wanted=target.wanted,
+                began=int(clock.now()),
+                done=(),
+            )
+            _do(context, upgrade_plan.MEND, record)
+            _prepare(context, target, record)
     context.write(f"Going on with the upgrade to {record.wanted}.")
     _tell_left_out(context, record)
     _write(context, record)
@@ -108,12 +113,9 @@ def _keep_quiet(context: Context, record: Upgrade) -> None:
     Raises:
         OpExecError: high availability cannot be paused, or a node does not answer.
     """
-    try:
-        _pause_watchers(context, record)
-        if lease.is_on(context.paths):
-            record.ha_paused_until = _pause_agents(context, record)
-    except OpExecError as err:
-        raise OpExecError(f"{err.message}\n{upgrade_plan.hint(record)}") from err
+    _pause_watchers(context, record)
+    if lease.is_on(context.paths):
+        record.ha_paused_until = _pause_agents(context, record)
 
 
 def _pause_watchers(context: Context, record: Upgrade) -> None:
@@ -355,16 +357,13 @@ def carry_out(context: Context, record: Upgrade) -> None:
     Raises:
         OpExecError: one failed; the upgrade can be resumed.
     """
-    for step in upgrade_plan.to_do(record):
-        try:
+    with _resumable(context, record):
+        for step in upgrade_plan.to_do(record):
             if step.starts:
                 _refuse_unpaused(record)
-            if not _try(context, step, record):
-                continue
-        except OpExecError as err:
-            raise OpExecError(f"{err.message}\n{upgrade_plan.hint(record)}") from err
-        record.done = (*record.done, step.name)
-        _write(context, record)
+            if _try(context, step, record):
+                record.done = (*record.done, step.name)
+                _write(context, record)
     files.remove_if_exists(context.paths.upgrade_under_way)
     context.write(f"All nodes have {record.wanted}.")
     if record.drained:
@@ -376,6 +375,23 @@ def carry_out(context: Context, record: Upgrade) -> None:
         context.write(
             f"The watcher is paused until {format_time(record.watcher_paused_until)}, as before."
         )
+
+
+@contextmanager
+def _resumable(context: Context, record: Upgrade) -> Iterator[None]:
+    """Say how to go on, whatever ends this: a failure, a person, or a full disk.
+
+    Raises:
+        OpExecError: a step failed; the text says it, too.
+    """
+    try:
+        yield
+    except OpExecError as err:
+        raise OpExecError(f"{err.message}\n{upgrade_plan.hint(record)}") from err
+    except (KeyboardInterrupt, OSError, CannotWrite):
+        text = f"The upgrade to {record.wanted} is not complete: {upgrade_plan.hint(record)}"
+        _tell(context.terminal.error, text)
+        raise
 
 
 def _refuse_unpaused(record: Upgrade) -> None:

@@ -110,6 +110,21 @@ def test_jobs_that_have_ended_hold_nothing_up(statuses: list[str], idle: bool) -
     assert upgrade_plan.is_idle(statuses) == idle
 
 
+class Gone(io.StringIO):
+    """A terminal whose session has ended once it is told so."""
+
+    has_gone = False
+
+    def write(self, text: str) -> int:
+        if self.has_gone:
+            raise self.error
+        return super().write(text)
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__()
+        self.error = error
+
+
 class Nodes:
     """Takes the place of the machines; ``broken`` is a step that fails on node1."""
 
@@ -158,6 +173,29 @@ def test_a_failed_step_is_told_and_resumed_and_what_was_done_is_left_alone(
     assert "install" in nodes.ran[0]
     assert nodes.ran[-1] == ("gnt-cluster", "verify")
     assert command.read(context) is None
+
+
+@pytest.mark.parametrize(
+    "reason", [KeyboardInterrupt(), OSError(28, "No space left on device")], ids=repr
+)
+def test_whatever_cuts_an_upgrade_off_how_to_go_on_is_said(
+    context: Context, monkeypatch: pytest.MonkeyPatch, reason: BaseException
+) -> None:
+    said = Gone(BrokenPipeError())
+    context.terminal = Terminal(io.StringIO(), said, io.StringIO())
+
+    def cut_off(*_args: object) -> None:
+        raise reason
+
+    monkeypatch.setattr(command, "_run_on", cut_off)
+    with pytest.raises(type(reason)):
+        command.carry_out(context, under_way())
+    assert "is not complete" in said.getvalue()
+    assert "'gnt-cluster upgrade --resume'" in said.getvalue()
+    said.has_gone = True
+    with pytest.raises(type(reason)) as raised:
+        command.carry_out(context, under_way())
+    assert raised.value is reason, "also if nobody can be told"
 
 
 def test_a_verification_with_findings_is_told_and_the_upgrade_is_over(
@@ -228,21 +266,6 @@ def test_a_queue_that_was_closed_is_opened_again_after_a_refusal(
         play(context, monkeypatch, to="3.0.2+py2")
     assert nodes.ran[-1] == upgrade_plan.OPEN[0].argv
     assert command.read(context) is None
-
-
-class Gone(io.StringIO):
-    """A terminal whose session has ended once it is told so."""
-
-    has_gone = False
-
-    def write(self, text: str) -> int:
-        if self.has_gone:
-            raise self.error
-        return super().write(text)
-
-    def __init__(self, error: OSError) -> None:
-        super().__init__()
-        self.error = error
 
 
 @pytest.mark.parametrize("error", [OSError(5, "Input/output error"), BrokenPipeError()], ids=repr)
