@@ -184,6 +184,15 @@ class StreamReader:
         return data
 
 
+def streamed_bytes(path: str) -> int:
+    """Return the size of the disk whose stream is in a file; 0 if there is no stream in it."""
+    with open(path, "rb") as file:
+        try:
+            return StreamReader(file).size
+        except StorageError:
+            return 0
+
+
 class DiskReader:
     """Reads a disk as a stream; `done_bytes` of `data_bytes` have been read so far."""
 

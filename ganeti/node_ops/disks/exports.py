@@ -30,6 +30,7 @@ from ganeti.protocol.export_description import (
     sums_name,
 )
 from ganeti.protocol.node_rpc_values import ChainPoint
+from ganeti.storage.stream import streamed_bytes
 from ganeti.system import clock, files
 
 # Of the files beside a dump, until the export is complete:
@@ -191,7 +192,9 @@ def _dumped(disk: RpcDisk, directory: str) -> DumpedDisk:
         dump = name(disk.uuid)
         if (checksum := _beside(directory, dump, CHECKSUM_SUFFIX)) is not None:
             root = _beside(directory, dump, ROOT_SUFFIX) or ""
-            found = DumpedDisk(size_mib=disk.size, name=disk.name, iv_name=disk.iv_name)
+            # All extents of a volume are dumped, whatever is recorded: so much has to be made.
+            size_mib = max(disk.size, -(-streamed_bytes(os.path.join(directory, dump)) >> 20))
+            found = DumpedDisk(size_mib=size_mib, name=disk.name, iv_name=disk.iv_name)
             return replace(found, dump=dump, sha256=checksum, root=root)
     raise GenericError(f"the dump of {disk.iv_name} is not complete")
 

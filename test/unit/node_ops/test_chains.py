@@ -133,6 +133,17 @@ def test_each_point_comes_back(chain: Chain) -> None:
     assert noted in (chain.final / "config.ini").read_text(), "as other versions read it"
 
 
+def test_the_description_has_the_size_that_was_dumped(chain: Chain) -> None:
+    """The device of a disk may be larger than recorded, by extents or parts of a MiB."""
+    sizes = []
+    for number, more in enumerate([0, MIB, MIB + 512, -MIB]):
+        os.truncate(chain.disk, SIZE + more)
+        chain.export(number)
+        [point] = [p for p in chains.points_of(str(chain.final)) if p.number == number]
+        sizes.append(point.description.disks[0].size_mib)
+    assert sizes == [2, 3, 4, 2]
+
+
 def test_an_export_of_another_version_is_a_chain_of_one(chain: Chain) -> None:
     chain.grow(1)
     config = chain.final / "config.ini"
