@@ -1,4 +1,4 @@
-"""From an export to an OVF or OVA for other programs."""
+"""From an export to an OVF or OVA for other programs; of a chain the newest point is taken."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ import os
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ganeti.base.errors import ErrorCode, OpExecError, OpPrereqError, ProtocolError, wrong_state
 from ganeti.cli.ovf import envelope, images
 from ganeti.cli.ovf.envelope import OvfDisk, OvfMachine
+from ganeti.node_ops.disks import chains
+from ganeti.node_ops.disks.chains import Point
 from ganeti.protocol.export_description import (
     CONFIG_NAME,
+    DumpedDisk,
     ExportDescription,
     is_difference,
     parse_description,
 )
+from ganeti.storage.stream import streamed_bytes
 from ganeti.system import files
 
 _MIB: Final = 1 << 20
@@ -50,8 +54,8 @@ def export_ovf(path: str, target: Target, say: Callable[[str], None]) -> str:
         OSError: something cannot be read or written.
     """
     source = path if os.path.isdir(path) else os.path.dirname(os.path.abspath(path))
-    found = _read(source)
-    name = target.name or found.name
+    points = _read(source)
+    name = target.name or points[-1].description.name
     final = os.path.join(target.directory, f"{name}.ova" if target.is_archive else name)
     if "/" in name or os.path.lexists(final):
         raise wrong_state(f"there is {final} already, or its name has a slash")
@@ -60,7 +64,7 @@ def export_ovf(path: str, target: Target, say: Callable[[str], None]) -> str:
     try:
         made = os.path.join(work, name)
         files.ensure_directory(made, _DIRECTORY_MODE)
-        names = _write(source, found, made, name, target.format, say)
+        names = _write(points, made, name, target.format, say)
         if target.is_archive:
             archive = os.path.join(work, "archive")
             _pack(made, names, archive)
@@ -72,7 +76,8 @@ def export_ovf(path: str, target: Target, say: Callable[[str], None]) -> str:
     return final
 
 
-def _read(directory: str) -> ExportDescription:
+def _read(directory: str) -> list[Point]:
+    """Return the points of an export; the files of the newest one, which are written, are there."""
     path = os.path.join(directory, CONFIG_NAME)
     data = files.read_bytes_or_none(path, _CONFIG_BYTES_MAX)
     if data is None:
@@ -81,40 +86,62 @@ def _read(directory: str) -> ExportDescription:
         found = parse_description(data.decode("utf-8", "replace"))
     except ProtocolError as err:
         raise OpPrereqError(f"{path}: {err.message}") from err
-    for disk in found.disks:
-        if is_difference(disk.dump):
-            raise OpPrereqError("the export has only what changed; take the whole one of its chain")
-        if not os.path.isfile(os.path.join(directory, disk.dump or "?")):
+    if any(is_difference(disk.dump) for disk in found.disks):
+        raise OpPrereqError("the export has only what changed; take the whole one of its chain")
+    points = chains.points_of(directory)
+    for disk in points[-1].description.disks:
+        path = os.path.join(points[-1].directory, disk.dump or "?")
+        if not os.path.isfile(path):
             raise OpPrereqError(f"the dump {disk.dump!r} is missing", ErrorCode.NOENT)
-        if disk.sha256 and images.digest_of(os.path.join(directory, disk.dump)) != disk.sha256:
+        if disk.sha256 and images.digest_of(path) != disk.sha256:
             raise OpPrereqError(f"the dump {disk.dump} is damaged: its checksum is another one")
-    return found
+    return points
+
+
+def _raw(points: Sequence[Point], disk: DumpedDisk, scratch: str) -> tuple[str, int]:
+    """Return a raw image of a disk at the newest point, and its size.
+
+    Args:
+        scratch: where the image is made if the dump is none.
+
+    Raises:
+        OpExecError: the dump is no whole disk.
+        GenericError: something of the export is missing or damaged.
+    """
+    path = os.path.join(points[-1].directory, disk.dump)
+    size = os.path.getsize(path)
+    if disk.root:
+        layers, root = chains.layers_of(points, points[-1].number, disk.dump)
+    else:
+        layers, root = [path], ""
+    if disk.root or streamed_bytes(path):
+        path = scratch
+        size = images.expand(layers, root, path)
+    if -(-size // _MIB) < disk.size_mib:
+        raise OpExecError(
+            f"the dump {disk.dump} has {size} bytes, and the disk {disk.size_mib} MiB: it is not"
+            " the whole disk, but what the export script of its operating system made of it"
+        )
+    return path, size
 
 
 def _write(
-    source: str,
-    found: ExportDescription,
-    made: str,
-    name: str,
-    kind: str,
-    say: Callable[[str], None],
+    points: Sequence[Point], made: str, name: str, kind: str, say: Callable[[str], None]
 ) -> list[str]:
     """Write all files; returns their names in the order of an archive."""
+    found, scratch = points[-1].description, os.path.join(made, ".disk")
     vcpus, memory_mib = _count(found, "vcpus", "1"), _count(found, "maxmem", "128")
     disks, digests = list[OvfDisk](), dict[str, str]()
     for index, disk in enumerate(found.disks):
         file = f"{name}-disk{index}{images.ENDINGS[kind]}"
         written = os.path.join(made, file)
         say(f"Disk {index}: {disk.size_mib} MiB, as {kind}")
-        images.from_raw(os.path.join(source, disk.dump), kind, written)
+        raw, size = _raw(points, disk, scratch)
+        images.from_raw(raw, kind, written)
+        files.remove_if_exists(scratch)
         os.chmod(written, _FILE_MODE)
         disks.append(
-            OvfDisk(
-                file=file,
-                size_bytes=disk.size_mib * _MIB,
-                format=kind,
-                file_bytes=os.path.getsize(written),
-            )
+            OvfDisk(file=file, size_bytes=size, format=kind, file_bytes=os.path.getsize(written))
         )
         digests[file] = images.digest_of(written)
     machine = OvfMachine(

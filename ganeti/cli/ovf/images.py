@@ -1,4 +1,4 @@
-"""Disks of other programs: what they are, and their conversion by ``qemu-img``.
+"""Disks of other programs: what they are, and their conversion by ``qemu-img``; disks of exports.
 
 A file is opened as what its first bytes say.  Without any such bytes it is a raw disk, unless its
 description says otherwise: every file can be read as a raw disk.  One that refers to other files of
@@ -13,11 +13,13 @@ import hashlib
 import os
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ganeti.base import json
 from ganeti.base.errors import CommandError, OpExecError, OpPrereqError
+from ganeti.storage.chains.layers import LayerFile, RootCounter, merged
+from ganeti.storage.data import write_at
 from ganeti.system import process
 
 QEMU_IMG: Final = "qemu-img"
@@ -132,6 +134,29 @@ def to_raw(path: str, kind: str, target: str) -> None:
 def from_raw(path: str, kind: str, target: str) -> None:
     """Convert a raw image to a format that OVF names; errors as of `_convert`."""
     _convert(["-f", "raw", *_WRITTEN[kind], path, target])
+
+
+def expand(paths: Sequence[str], root: str, target: str) -> int:
+    """Write the disk that the streams of an export make as a raw image; returns its size.
+
+    Args:
+        paths: the whole disk, then what changed, if that is in files of its own.
+        root: the checksum of its blocks; empty if there is none.
+
+    Raises:
+        StorageError: the export is damaged.
+    """
+    layers = [LayerFile(path).layer() for path in paths]
+    size = layers[-1].size
+    runs = merged(layers)
+    if root:
+        runs = RootCounter(size).compared(runs, root)
+    with open(target, "xb") as file:
+        file.truncate(size)
+        for offset, length, data in runs:
+            if data is not None and data != bytes(length):  # the file is full of zeroes
+                write_at(file.fileno(), data, offset)
+    return size
 
 
 def _convert(words: list[str]) -> None:

@@ -23,7 +23,15 @@ from ganeti.cli.ovf import envelope, importing
 from ganeti.cli.ovf.exporting import Target, export_ovf
 from ganeti.cli.ovf.images import QEMU_IMG
 from ganeti.cli.ovf.importing import Wish, import_ovf
-from ganeti.protocol.export_description import CONFIG_NAME, parse_description
+from ganeti.protocol.export_description import (
+    CONFIG_NAME,
+    DumpedDisk,
+    ExportDescription,
+    format_description,
+    parse_description,
+)
+from ganeti.storage.chains.layers import RootCounter
+from ganeti.storage.stream import DiskReader, LocalImage, Run, encoded
 
 if shutil.which(QEMU_IMG) is None:
     pytest.skip("qemu-img is not installed", allow_module_level=True)
@@ -126,6 +134,83 @@ def test_an_export_goes_out_and_comes_back(
     assert (tmp_path / "back" / "copy" / found.disks[0].dump).read_bytes() == content
     with pytest.raises(GenericError, match="already"):
         export_ovf(str(tmp_path / name), target, lambda _text: None)
+
+
+def described(directory: Path, disk: DumpedDisk, number: int = 0) -> None:
+    """Write the description of an export."""
+    found = ExportDescription(
+        name="web1",
+        os="cloud",
+        source_node="",
+        timestamp=1,
+        hypervisor="kvm",
+        disk_template="plain",
+        disks=[disk],
+        nics=[],
+        beparams={"vcpus": f"{number + 1}"},
+        instance_uuid="u",
+        point=f"p{number}",
+        number=number,
+    )
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / CONFIG_NAME).write_text(format_description(found))
+
+
+def converted(export: Path, target: Path) -> bytes:
+    """Write an export as raw disks; returns the disk."""
+    path = export_ovf(str(export), Target(str(target), None, "raw", False), lambda _text: None)
+    assert sorted(os.listdir(path)) == ["web1-disk0.raw", "web1.mf", "web1.ovf"]
+    data = (Path(path) / "web1-disk0.raw").read_bytes()
+    assert f'capacity="{len(data)}"' in (Path(path) / "web1.ovf").read_text()
+    return data
+
+
+@pytest.mark.parametrize("tail", [b"", b"beyond the recorded size".ljust(MIB)])
+def test_a_dump_in_the_form_of_streams_goes_out_as_a_disk(
+    tmp_path: Path, content: bytes, tail: bytes
+) -> None:
+    """As running instances, and those without a system, are dumped."""
+    described(tmp_path / "e", DumpedDisk(size_mib=2, dump="d.dump"))
+    (tmp_path / "raw").write_bytes(content + tail)
+    (tmp_path / "e/d.dump").write_bytes(
+        b"".join(DiskReader(LocalImage(str(tmp_path / "raw"))).pieces())
+    )
+    assert converted(tmp_path / "e", tmp_path / "out") == content + tail
+
+
+def test_of_a_chain_the_newest_point_goes_out(tmp_path: Path, content: bytes) -> None:
+    size = len(content)
+    new = b"new" * 21845 + b"!"
+    changed: list[Run] = [(0, len(new), new), (3 << 16, 1 << 16, None)]
+    newest = new + content[1 << 16 : 3 << 16] + bytes(1 << 16) + content[4 << 16 :]
+
+    def root_of(data: bytes) -> str:
+        counter = RootCounter(size)
+        list(counter.passing(iter([(0, MIB, data[:MIB]), (MIB, MIB, data[MIB:])])))
+        return counter.root()
+
+    first, second = tmp_path / "e", tmp_path / "e" / "increments" / "0001"
+    described(first, DumpedDisk(size_mib=2, dump="d.dump", root=root_of(content)))
+    whole: list[Run] = [(0, MIB, content[:MIB])]
+    (first / "d.dump").write_bytes(b"".join(encoded(whole, size)))
+    described(second, DumpedDisk(size_mib=2, dump="d.diff", root=root_of(newest)), 1)
+    (second / "d.diff").write_bytes(b"".join(encoded(changed, size, is_difference=True)))
+    assert converted(first, tmp_path / "out") == newest
+    assert ">2<" in (tmp_path / "out/web1/web1.ovf").read_text(), "the processors of that point"
+    with pytest.raises(GenericError, match="only what changed"):
+        converted(second, tmp_path / "other")
+    (first / "d.dump").write_bytes(b"".join(encoded([(5, 1, b"?")], size)))
+    with pytest.raises(GenericError, match="differs from the one exported"):
+        converted(first, tmp_path / "other")
+    assert os.listdir(tmp_path / "other") == []
+
+
+def test_what_a_script_made_of_a_disk_does_not_go_out_as_a_disk(tmp_path: Path) -> None:
+    described(tmp_path / "e", DumpedDisk(size_mib=2, dump="d.dump"))
+    (tmp_path / "e/d.dump").write_bytes(b"an archive".ljust(MIB, b"x"))
+    with pytest.raises(GenericError, match=r"has 1048576 bytes, and the disk 2 MiB: it is not"):
+        converted(tmp_path / "e", tmp_path / "out")
+    assert os.listdir(tmp_path / "out") == []
 
 
 def test_what_other_programs_write_is_read(tmp_path: Path, content: bytes) -> None:
