@@ -42,7 +42,10 @@ FORMATS: Final[Mapping[str, str]] = {
 
 
 class OvfDisk(msgspec.Struct, frozen=True, kw_only=True):
-    """A disk: the name of its file, and the bytes that the machine sees."""
+    """A disk: the name of its file, the bytes that the machine sees, and those of the file.
+
+    The latter are those of the file as it lies there, perhaps compressed; 0 if nobody says.
+    """
 
     file: str
     size_bytes: int
@@ -189,6 +192,7 @@ def _disks(root: ET.Element, items: Sequence[Mapping[str, str]]) -> Iterator[Ovf
             size_bytes=_size_bytes(capacity, disk.get(_q("ovf:capacityAllocationUnits"), "")),
             format=disk.get(_q("ovf:format"), ""),
             is_gzip=compression == "gzip",
+            file_bytes=quantity(file.get(_q("ovf:size"), "0"), f"the size of file {identity!r}"),
         )
 
 
@@ -209,7 +213,9 @@ def write_machine(machine: OvfMachine) -> bytes:
     references = ET.SubElement(root, _q("ovf:References"))
     section = _section(root, "ovf:DiskSection", "The disks")
     for index, disk in enumerate(machine.disks):
-        attributes = {"id": f"file{index}", "href": disk.file, "size": str(disk.file_bytes)}
+        attributes = {"id": f"file{index}", "href": disk.file}
+        if disk.file_bytes:
+            attributes["size"] = str(disk.file_bytes)
         if disk.is_gzip:
             attributes["compression"] = "gzip"
         _add(references, "ovf:File", attributes)

@@ -104,7 +104,7 @@ def _open(path: str, work: str) -> Source:
     else:
         directory, document = os.path.split(os.path.abspath(path))
         machine = _described(document, directory)
-    _check_names(machine, directory)
+    _check_files(machine, directory)
     _check_manifest(document, machine, directory)
     return Source(directory, machine)
 
@@ -184,7 +184,8 @@ def _is_plain(name: str) -> bool:
     return bool(_PLAIN_NAME.fullmatch(name)) and name not in (".", "..")
 
 
-def _check_names(machine: OvfMachine, directory: str) -> None:
+def _check_files(machine: OvfMachine, directory: str) -> None:
+    """Refuse disks whose files lie elsewhere, are missing, or have another size than described."""
     for disk in machine.disks:
         if not _is_plain(disk.file):
             raise OpPrereqError(
@@ -193,6 +194,11 @@ def _check_names(machine: OvfMachine, directory: str) -> None:
         path = os.path.join(directory, disk.file)
         if os.path.islink(path) or not os.path.isfile(path):
             raise OpPrereqError(f"the disk {disk.file!r} is missing", ErrorCode.NOENT)
+        if disk.file_bytes and (size := os.path.getsize(path)) != disk.file_bytes:
+            raise OpPrereqError(
+                f"the file {disk.file!r} has {size} bytes, and its description says"
+                f" {disk.file_bytes}: it is not complete, or another one"
+            )
 
 
 def _check_manifest(document: str, machine: OvfMachine, directory: str) -> None:
@@ -264,4 +270,9 @@ def _looked_at(source: Source, disk: OvfDisk, made: str, index: int) -> tuple[st
         )
     if size == 0:
         raise GenericError(f"{disk.file} is empty")
+    if kind == "raw" and size < disk.size_bytes:
+        raise OpPrereqError(
+            f"{disk.file} is not complete: as a raw disk it has {size} bytes, and the description"
+            f" says {disk.size_bytes}"
+        )
     return path, kind, max(size, disk.size_bytes)

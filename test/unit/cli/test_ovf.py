@@ -43,7 +43,7 @@ MACHINE = envelope.OvfMachine(
     name="web1.example.com",
     vcpus=3,
     memory_mib=384,
-    disks=[envelope.OvfDisk(file="web1-0.vmdk", size_bytes=2 * MIB, format="vmdk", file_bytes=1)],
+    disks=[envelope.OvfDisk(file="web1-0.vmdk", size_bytes=2 * MIB, format="vmdk")],
     nics=[{"network": "bridged", "mac": "aa:00:00:00:00:01"}],
 )
 # As another program writes it: other units, another order, things that nobody knows.
@@ -281,6 +281,14 @@ BAD: dict[str, tuple[Callable[[Files], Files], str]] = {
         lambda f: other_disk(f, b"\xff" * 4 + f["web1-0.vmdk"][4:]),
         "web1-0.vmdk is damaged: it does not begin as a disk of the format that is declared",
     ),
+    "size of a file": (
+        lambda f: replaced(f, b"<ovf:File ", b'<ovf:File ovf:size="99999999" '),
+        " bytes, and its description says 99999999: it is not complete",
+    ),
+    "no size of a file": (
+        lambda f: replaced(f, b"<ovf:File ", b'<ovf:File ovf:size="all" '),
+        "the size of file 'disk0' is 'all'",
+    ),
     "sparse disk of ESX": (lambda f: other_disk(f, b"COWD" + b"\0" * 600), "(COWD), which is not"),
     "compressed disk": (
         lambda f: other_disk(f, gzip.compress(f["web1-0.vmdk"])),
@@ -368,6 +376,27 @@ def test_raw_disks_have_no_magic(
     made = tmp_path / "out" / take(path, tmp_path / "out")
     [disk] = parse_description((made / CONFIG_NAME).read_text()).disks
     assert (made / disk.dump).read_bytes() == content
+
+
+@pytest.mark.parametrize("is_gzip", [False, True])
+def test_a_raw_disk_that_was_cut_off_is_refused(
+    tmp_path: Path, content: bytes, *, is_gzip: bool
+) -> None:
+    text = FOREIGN if is_gzip else FOREIGN.replace('o:compression="gzip"', "")
+    form: Callable[[bytes], bytes] = gzip.compress if is_gzip else bytes
+    (tmp_path / "x.ovf").write_text(text)
+    (tmp_path / "a disk.img").write_bytes(form(content[:-512]))
+    with pytest.raises(GenericError, match="img is not complete: as a raw disk it has 2096640 by"):
+        take(tmp_path / "x.ovf", tmp_path / "out")
+    data = form(content)
+    (tmp_path / "a disk.img").write_bytes(data)
+    for size in (len(data) - 1, len(data)):  # of the file as it lies there
+        sized = text.replace("<File ", f'<File o:size="{size}" ')
+        (tmp_path / "x.ovf").write_text(sized)
+        if size < len(data):
+            with pytest.raises(GenericError, match=f"description says {size}"):
+                take(tmp_path / "x.ovf", tmp_path / "out")
+    assert take(tmp_path / "x.ovf", tmp_path / "out") == "guest9"
 
 
 def test_a_disk_that_refers_to_files_of_this_machine_is_refused(
