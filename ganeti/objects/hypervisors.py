@@ -23,6 +23,7 @@ from ganeti.objects.parameters import (
     Form,
     ParamTable,
     choice,
+    defaults_of,
     flag,
     integer,
     maybe_text,
@@ -460,4 +461,15 @@ class Hypervisor(Row):
 HVPARAMS: Final[Mapping[str, ParamTable]] = {
     str(hypervisor): hypervisor.traits.parameters for hypervisor in Hypervisor
 }
+LENT: Final = ("floppy_image_path", "pci_pass", "shared_dirs", "usb_devices")
+"""Parameters that lend a guest what the node has, and other guests may use at the same time."""
+_BY_HAND: Final = ("devices", "extra_config", "kvm_extra")  # they may lend it anything
+
+
+def lending_nothing(hypervisor: Hypervisor) -> dict[str, object]:
+    """Return parameters for a guest that runs beside another one of the same settings."""
+    defaults = defaults_of(HVPARAMS[hypervisor])
+    return {name: defaults[name] for name in (*LENT, *_BY_HAND) if name in defaults}
+
+
 USUAL_HYPERVISOR: Final = Hypervisor.KVM

@@ -30,6 +30,7 @@ from ganeti.logical_units.instance.view import InstanceView
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.disk_templates import Adoption, DiskTemplate
 from ganeti.objects.fill import fill_hvparams
+from ganeti.objects.hypervisors import LENT
 from ganeti.objects.model import Cluster, Disk, Node
 from ganeti.objects.nic import communicates_by
 from ganeti.protocol.node_calls import NodeCalls
@@ -38,15 +39,13 @@ LOOK_S: Final = 1.0
 _MIB: Final = 1 << 20
 # It boots from its first disk, whatever the instance boots from.
 _BOOTS: Final = {
+    **dict.fromkeys(LENT, ""),
     "boot_order": "disk",
     "kernel_path": "",
     "initrd_path": "",
     "cdrom_image_path": "",
     "cdrom2_image_path": "",
     "firmware": "",
-    "floppy_image_path": "",
-    "pci_pass": "",
-    "shared_dirs": "",
     "tpm": False,
 }
 

@@ -57,6 +57,21 @@ def test_nothing_is_held_while_it_is_looked_at_and_nothing_is_left(exported: Fak
     assert cluster.said("on node2.example.com, as")
 
 
+LENT = {"shared_dirs": "data=/srv/data", "pci_pass": "0000:01:00.0", "usb_devices": "host:1:2"}
+
+
+def test_it_gets_nothing_of_the_node_that_the_original_uses(cluster: FakeCluster) -> None:
+    cluster.config.cluster["hvparams"]["kvm"]["shared_dirs"] = "all=/srv/all"
+    hvparams = {**LENT, "kvm_extra": "-drive file=/dev/sdx", "cpu_type": "host"}
+    export = structs.replace(EXPORT, hypervisor="kvm", hvparams=hvparams)
+    cluster.rpc.node("node2").add_export(NAME, format_description(export))
+    rehearse(cluster)
+    rehearse(cluster, hvparams={"kvm_extra": "-S"})
+    first, second = (args[0]["hvparams"] for _, args in cluster.rpc.called("instance_start"))
+    assert {first[name] for name in (*LENT, "kvm_extra")} == {""}
+    assert (first["cpu_type"], second["kvm_extra"], second["pci_pass"]) == ("host", "-S", "")
+
+
 def test_one_that_stops_or_says_nothing_has_failed(exported: FakeCluster) -> None:
     before = exported.leftovers()
     with pytest.raises(OpExecError, match=r"has not answered within 10 s; its console"):

@@ -36,12 +36,12 @@ from ganeti.logical_units.instance.storage.planner import DEV_TYPE, SIZE_AUTO
 from ganeti.logical_units.instance.storage.planning import on_nodes, planner_of
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.objects.disk_templates import DiskTemplate, binding_template
-from ganeti.objects.hypervisors import HVPARAMS, Hypervisor
+from ganeti.objects.hypervisors import HVPARAMS, Hypervisor, lending_nothing
 from ganeti.objects.model import AdminState, Disk, Instance, Node
 from ganeti.objects.nic import NIC
 from ganeti.objects.parameters import cluster_wide_only
 from ganeti.objects.record import PrivateParams
-from ganeti.objects.tags import inherited
+from ganeti.objects.tags import REHEARSAL_TAG, inherited
 from ganeti.opcodes.instance import InstanceCreateMode, OpInstanceCreate
 from ganeti.protocol.export_description import DumpedDisk, ExportDescription, point_directory
 
@@ -102,15 +102,19 @@ def _filled(
     disk_template: DiskTemplate,
     **others: object,
 ) -> OpInstanceCreate:
-    """Return the opcode; parameters that it leaves out, and others given, come from elsewhere."""
+    """Return the opcode; parameters that it leaves out, and others given, come from elsewhere.
+
+    A rehearsal gets nothing from the node that the original may be using.
+    """
     hvparams = old.hvparams if hypervisor == old.hypervisor else {}
     shared = cluster_wide_only(hvparams, HVPARAMS[hypervisor])
+    own = lending_nothing(hypervisor) if REHEARSAL_TAG in op.tags else {}
     limits = ("minmem", "maxmem") if "memory" in op.beparams else ()  # "memory" means both
     private = PrivateParams().merged(old.osparams_private)
     return replace(
         op,
         hypervisor=hypervisor,
-        hvparams={**_without(hvparams, shared), **op.hvparams},
+        hvparams={**_without(hvparams, shared), **own, **op.hvparams},
         beparams={**_without(old.beparams, limits), **op.beparams},
         os_type=op.os_type or old.os or None,
         osparams={**old.osparams, **op.osparams},
