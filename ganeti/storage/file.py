@@ -203,7 +203,7 @@ class Qcow2Volume(FileVolume):
     @property
     def raw_view(self) -> qcow2.RawView:
         """A file of the disk's bytes; who shows them needs FUSE."""
-        place = os.path.join(self._env.paths.run_dir, "raw-disks", str(self._disk.uuid))
+        place = qcow2.place_of_view(self._env.paths, self._disk.uuid, self._path)
         return qcow2.RawView(self._path, place)
 
     def snapshots(self) -> list[KeptSnapshot]:

@@ -14,6 +14,7 @@ Source: QEMU, docs/interop/qcow2.txt, qemu-img(1), qemu-nbd(8), qemu-storage-dae
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import struct
 import tempfile
@@ -25,6 +26,7 @@ import msgspec
 
 from ganeti.base.errors import BlockDeviceError, failing_as
 from ganeti.base.json import dumps, loads
+from ganeti.base.paths import Paths
 from ganeti.protocol.node_rpc_values import KeptSnapshot
 from ganeti.protocol.qmp import kept_snapshots
 from ganeti.system import clock, process
@@ -36,6 +38,7 @@ _FEATURES: Final = struct.Struct(">Q")  # incompatible ones, from version 3 on
 _FEATURES_AT: Final = 72
 _EXTERNAL_DATA: Final = 1 << 2
 _MODE: Final = 0o660
+_OF_IMAGE_LENGTH: Final = 12
 _ENV: Final = {"LC_ALL": "C", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 _COMMAND_S: Final = 600.0  # an image of terabytes has tables of gigabytes
 _SHOWN_S: Final = 30.0
@@ -142,6 +145,15 @@ def snapshot_served(image: str, name: str, socket_path: str) -> Iterator[None]:
     finally:
         for path in (pid_file, socket_path):
             remove_if_exists(path)
+
+
+def place_of_view(paths: Paths, uuid: object, image: str) -> str:
+    """Return where the bytes of a disk are shown.
+
+    The image belongs to it: a disk that is converted has two for a while.
+    """
+    of_image = hashlib.sha256(image.encode("utf-8", "surrogateescape")).hexdigest()
+    return os.path.join(paths.run_dir, "raw-disks", f"{uuid}-{of_image[:_OF_IMAGE_LENGTH]}")
 
 
 class RawView(msgspec.Struct, frozen=True):

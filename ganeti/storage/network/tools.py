@@ -9,7 +9,7 @@ from typing import Final
 from ganeti.base.errors import CommandError, StorageError
 from ganeti.protocol.qemu.images import image_from_uri
 from ganeti.storage.interface import DiskLike, StorageEnv
-from ganeti.storage.qcow2 import RawView
+from ganeti.storage.qcow2 import RawView, place_of_view
 from ganeti.system import process
 
 _SYSTEM_PATH: Final = "/usr/sbin:/sbin:/usr/bin:/bin"
@@ -37,10 +37,6 @@ def run_tool(argv: Sequence[str], *, package: str, timeout_s: float) -> process.
 
 
 def raw_view_of(uri: str, disk: DiskLike, env: StorageEnv, *, read_only: bool = False) -> RawView:
-    """Return how the bytes of a disk are shown that QEMU reaches at an address.
-
-    Those of a snapshot, which is read only, have a place of their own: QEMU may have the disk open.
-    """
-    name = f"{disk.uuid}.snapshot" if read_only else str(disk.uuid)
-    place = os.path.join(env.paths.run_dir, "raw-disks", name)
+    """Return how the bytes of a disk or snapshot are shown that QEMU reaches at an address."""
+    place = place_of_view(env.paths, disk.uuid, uri)
     return RawView(uri, place, image_from_uri(uri), read_only)

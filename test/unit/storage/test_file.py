@@ -15,6 +15,7 @@ from ganeti.objects.disk_templates import StorageType
 from ganeti.storage.file import (
     FileStorage,
     FileVolume,
+    Qcow2Volume,
     create_directory,
     remove_directory,
     rename_directory,
@@ -222,3 +223,13 @@ def test_a_directory_that_is_missing_is_a_unit_with_its_status(node: Node) -> No
     (Path(node.paths.file_storage_dir) / "file").touch()
     [unit] = storage.units([f"{BASE}/file"])
     assert unit.status == f"storage directory {BASE}/file is not a directory"
+
+
+def test_the_bytes_of_each_image_of_a_disk_are_shown_at_a_place_of_their_own(node: Node) -> None:
+    """A disk that is converted keeps its identity, and its bytes go from one view to the other."""
+    old, again, new = (
+        Qcow2Volume(new_disk(["loop", f"{BASE}/inst1/{name}"]), node).raw_view
+        for name in ("disk0", "disk0", "b.disk0")
+    )
+    assert old.path == again.path != new.path
+    assert old.path.startswith(f"{node.paths.run_dir}/raw-disks/d1-")
