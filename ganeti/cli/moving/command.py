@@ -115,7 +115,7 @@ def _prepare(context: Context, options: Options, args: Sequence[str]) -> tuple[i
     _check_options(options, names)
     source = _cluster(options, "source cluster", "src", source_address)
     destination = _cluster(options, "destination cluster", "dest", destination_address)
-    preflight = Preflight(source, destination)
+    preflight = Preflight(source, destination, keeps_source=options.keep_source)
     ready = preflight.run(
         dict.fromkeys(names, options.dest_instance_name or ""), _overrides(options)
     )

@@ -15,12 +15,13 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from ganeti.base.errors import GenericError, OpPrereqError
+from ganeti.base.text import shown
 from ganeti.cli.moving.clusters import Cluster, is_not_found, run_job
 from ganeti.cli.moving.wish import Overrides, Source, Wish, plan
 from ganeti.clients.rapi import JobFailedError, RapiClient, failure_reason
 from ganeti.objects.disk_templates import traits_of
 from ganeti.opcodes.backup import ExportMode, OpBackupPrepare
-from ganeti.opcodes.instance import OpInstanceCreate
+from ganeti.opcodes.instance import OpInstanceCreate, OpInstanceListSnapshots
 
 _UNSIGNED: Final = "not signed"  # told even if something else is wrong
 _PLAIN: Final = "none"
@@ -54,8 +55,11 @@ class Ready:
 class Preflight:
     """Collects problems."""
 
-    def __init__(self, source: Cluster, destination: Cluster) -> None:
+    def __init__(
+        self, source: Cluster, destination: Cluster, *, keeps_source: bool = False
+    ) -> None:
         self.problems: list[str] = []
+        self._keeps_source = keeps_source
         self._clusters = (source, destination)
         self._of_3_0: set[str] = set()
 
@@ -138,6 +142,7 @@ class Preflight:
                 found += problems_of_3_0(source)
             prepare = OpBackupPrepare(instance_name=source.name, mode=ExportMode.REMOTE)
             ready = Ready(wish, run_job(here, here.submit(prepare)), not self._of_3_0)
+            found += snapshot_problems(source, self._lost_snapshots(here, source))
         except GenericError as err:
             self.problems.append(err.message)
             return None
@@ -146,6 +151,13 @@ class Preflight:
             found.append(refusal)
         self.problems += found
         return ready
+
+    def _lost_snapshots(self, here: RapiClient, source: Source) -> list[str]:
+        """Return the snapshots that go with the source; in a cluster of 3.0 there are none."""
+        if self._keeps_source or self._clusters[0].what in self._of_3_0:
+            return []
+        found = run_job(here, here.submit(OpInstanceListSnapshots(instance_name=source.name)))
+        return [name for name, *_ in found]
 
     def _rehearse(self, client: RapiClient, ready: Ready) -> str:
         """Ask the destination cluster whether it would make the instance; returns why not."""
@@ -233,6 +245,16 @@ def source_problems(source: Source, nodes: Sequence[Mapping[str, Any]]) -> Itera
     primary = source.facts["pnode"]
     if any(node["name"] == primary and node["offline"] for node in nodes):
         yield f"node {primary!r}, which has instance {source.name!r}, is marked offline"
+
+
+def snapshot_problems(source: Source, names: Sequence[str]) -> Iterator[str]:
+    """Yield why an instance with snapshots is not to be removed: they are not sent along."""
+    if names:
+        yield (
+            f"the snapshots of instance {source.name!r} ({shown(names)}) would be lost with it:"
+            f" remove them there with 'gnt-instance snapshot remove {source.name} NAME', or leave"
+            " the instance in the source cluster with --keep-source"
+        )
 
 
 def problems_of_3_0(source: Source) -> Iterator[str]:

@@ -71,7 +71,11 @@ from ganeti.logical_units.instance.storage.copying import (
     forget_transfers,
     kept_disk,
 )
-from ganeti.logical_units.instance.storage.snapshots import read_snapshots, require_whole
+from ganeti.logical_units.instance.storage.snapshots import (
+    check_without_snapshots,
+    read_snapshots,
+    require_whole,
+)
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.logical_units.locks import LockLevel, LockNeed, shared
 from ganeti.logical_units.undo import Undo
@@ -95,6 +99,9 @@ class AnyExport(AnyInstanceUnit[OpBackupExport, FoundOnInstance, PlanOnInstance]
         """Refuse options that contradict, or that the cluster cannot obey."""
         check_compression(self.op.compress)
         zeroing.check_options(self.context, view, self.op)
+        if self.op.remove_instance:
+            doing = f"remove instance {view.name!r} after its export"
+            check_without_snapshots(self.context, view, doing)
 
     def target_name(self, plan: PlanOnInstance) -> str:
         """Return the node that the export goes to; "" if it is none of this cluster."""

@@ -25,7 +25,7 @@ from ganeti.cli.command import Context, Options
 from ganeti.cli.moving import clusters, command, preflight
 from ganeti.cli.moving.clusters import Cluster
 from ganeti.cli.moving.move import Manner, Move
-from ganeti.cli.moving.preflight import Destination, Ready
+from ganeti.cli.moving.preflight import Destination, Preflight, Ready
 from ganeti.cli.moving.wish import Overrides, Source, Wish, plan
 from ganeti.cli.run.context import Terminal
 from ganeti.clients.rapi import EndedJob, JobFailedError, LogEntry, RapiRefusedError
@@ -199,6 +199,38 @@ def test_clusters_and_users_that_do_not_fit() -> None:
     assert "has no disks" in problem
     [problem] = preflight.source_problems(RUNNING, [node(FACTS["pnode"], offline=True)])
     assert "is marked offline" in problem
+
+
+class Asked:
+    """A source that has snapshots, and says what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[OpCode] = []
+
+    def submit(self, opcode: OpCode) -> int:
+        self.asked.append(opcode)
+        return 7
+
+    def wait_for_job(self, job_id: int, **_options: Any) -> EndedJob:
+        result = [["monday", 1.0, [0, 1]], ["tuesday", 2.0, [0, 1]]]
+        return EndedJob(job_id, "success", [], [result])
+
+
+@pytest.mark.parametrize(
+    ("keeps_source", "is_3_0", "lost"),
+    [(False, False, ["monday", "tuesday"]), (True, False, []), (False, True, [])],
+    ids=["removed", "kept", "3.0"],
+)
+def test_snapshots_are_not_lost_with_the_source(
+    lost: list[str], *, keeps_source: bool, is_3_0: bool
+) -> None:
+    looks, here = Preflight(cluster(), cluster(), keeps_source=keeps_source), Asked()
+    looks._of_3_0 = {"source cluster"} if is_3_0 else set()
+    assert looks._lost_snapshots(cast("Any", here), RUNNING) == lost
+    assert bool(here.asked) is bool(lost)
+    problems = list(preflight.snapshot_problems(RUNNING, lost))
+    assert bool(problems) is bool(lost)
+    assert all("(monday, tuesday) would be lost with it" in each for each in problems)
 
 
 # The recipe, with servers that do what the test says.

@@ -10,6 +10,8 @@ from fakes.fake_cluster import FakeCluster
 from fakes.fake_config import OPEN
 from fakes.pairs import add_pair, pair_cluster
 
+from ganeti.logical_units.instance.storage import snapshots
+
 
 def _write_hosts(root: Path) -> None:
     (root / "etc").mkdir()
@@ -48,3 +50,11 @@ def cluster(tmp_path: Path) -> Iterator[FakeCluster]:
     made = FakeCluster(str(tmp_path))
     yield made
     assert not made.config.held, "locks were left"
+
+
+@pytest.fixture
+def kept(running: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    """A running instance whose disk has a snapshot."""
+    monkeypatch.setattr(snapshots, "keeps_snapshots", lambda _template, _format: True)
+    running.rpc.answers["kept_snapshots"] = [[("a", 1.0)]]
+    return running

@@ -140,6 +140,13 @@ def test_an_instance_that_does_not_start_again_is_exported(running: FakeCluster)
     assert "finalize_export" in running.rpc.names()
 
 
+def test_an_instance_with_snapshots_is_not_removed(kept: FakeCluster) -> None:
+    with pytest.raises(OpPrereqError, match=r"cannot remove .*its snapshots \(a\) would be lost"):
+        export(kept, remove_instance=True)
+    assert kept.rpc.node("node1").running
+    assert export(kept) == (True, [True])
+
+
 def test_an_instance_is_removed_once_it_is_exported(running: FakeCluster) -> None:
     running.rpc.fail("finalize_export")
     with pytest.raises(OpExecError, match="finish the export"):

@@ -90,6 +90,13 @@ def test_the_receiver_chooses_the_form(running: FakeCluster) -> None:
     assert [args[0]["form"] for _, args in running.rpc.called("export_start")] == [*StreamForm]
 
 
+def test_a_source_with_snapshots_is_not_removed(kept: FakeCluster) -> None:
+    with pytest.raises(OpPrereqError, match=r"cannot remove .*its snapshots \(a\) would be lost"):
+        export(kept, remove_instance=True)
+    export(kept)
+    assert kept.config.instance(NAME)
+
+
 def test_the_source_is_removed_only_after_everything_was_sent(running: FakeCluster) -> None:
     running.rpc.transfer_error = "the receiving node could not write everything"
     with pytest.raises(OpExecError, match=r"disk 0: node 'node1\S*': the receiving node could not"):
