@@ -112,7 +112,7 @@ def plan_point(
     points = points_of(context, target, name) if target in found else []
     if not points:
         elsewhere = ", ".join(node.name for node in found)
-        rest = f"; the one on {elsewhere} is removed after it" if elsewhere else ""
+        rest = f"; it takes the place of the one on {elsewhere}" if elsewhere else ""
         return _full(context, f"node {target.name} has no export of {name}{rest}")
     last = points[-1]
     path = point_directory(f"{EXPORT_DIR}/{name}", last.number, points[0].number)

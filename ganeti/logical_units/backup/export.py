@@ -46,8 +46,14 @@ from ganeti.base.errors import (
 )
 from ganeti.logical_units import lookup
 from ganeti.logical_units.backup import remote, volume_snapshots, zeroing
-from ganeti.logical_units.backup.chains import NO_POINT, NewPoint, disk_changes, plan_point
-from ganeti.logical_units.backup.exports import EXPORT_DIR, nodes_with_export
+from ganeti.logical_units.backup.chains import (
+    NO_POINT,
+    NewPoint,
+    disk_changes,
+    plan_point,
+    points_of,
+)
+from ganeti.logical_units.backup.exports import EXPORT_DIR, nodes_with_export, policy_of
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance import guest
 from ganeti.logical_units.instance.base import (
@@ -389,11 +395,26 @@ class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
         self.context.nodes.on(goal, doing).finalize_export(view.wire(goal), wires)
 
     def _remove_older(self, plan: ExportPlan) -> None:
-        """Remove exports of the instance that other nodes have: there is one, the newest."""
-        name, doing = plan.view.name, "remove the older export of instance"
-        others = [n for n in lookup.all_nodes(self.config) if n.uuid != plan.goal.uuid]
-        for node in nodes_with_export(self.context, others, name):
-            self.context.attempt(f"{doing} {name!r}", NodeCalls.export_remove, node, name)
+        """Remove exports of the instance that other nodes have: there is one, the newest.
+
+        They stay until it has as many points as the policy of backups wants to be kept.
+        """
+        name, goal, context = plan.view.name, plan.goal, self.context
+        others = [n for n in lookup.all_nodes(self.config) if n.uuid != goal.uuid]
+        having = nodes_with_export(context, others, name)
+        policy = policy_of(plan.view)
+        if having and policy is not None and policy.keep:
+            count = len(points_of(context, goal, name))
+            if count < policy.keep:
+                older = ", ".join(node.name for node in having)
+                context.info(
+                    f"the older export on {older} stays until the one on {goal.name} has"
+                    f" {policy.keep} points, as the policy of backups wants; it has {count}"
+                )
+                return
+        for node in having:
+            doing = f"remove the older export of instance {name!r}"
+            context.attempt(doing, NodeCalls.export_remove, node, name)
 
 
 _CONNECT_TIMEOUT_S: Final = 60  # the other side listens already

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from ganeti.backups.policy import Policy, choose
 from ganeti.base.errors import ErrorCode, OpPrereqError, ProtocolError, refusing
 from ganeti.base.text import shown
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import LogicalUnit
 from ganeti.logical_units.context import JobContext
+from ganeti.logical_units.instance.view import InstanceView
 from ganeti.objects.model import Instance, Node
 from ganeti.opcodes.backup import OpBackupPrepare
 from ganeti.protocol.export_description import ExportDescription, parse_description
@@ -65,6 +67,17 @@ def read_description(context: JobContext, node: Node, path: str) -> ExportDescri
     prefix = f"export {path!r} on node {node.name!r}: "
     with refusing(ProtocolError, prefix=prefix, ecode=ErrorCode.ENVIRON):
         return parse_description(str(text))
+
+
+def policy_of(view: InstanceView) -> Policy | None:
+    """Return the policy of backups of an instance."""
+    groups = (each.tags for each in view.groups if each.uuid == view.primary.group)
+    tags = {
+        "instance": view.instance.tags,
+        "nodegroup": next(groups, []),
+        "cluster": view.cluster.tags,
+    }
+    return choose(tags).policy
 
 
 class LUBackupPrepare(LogicalUnit[OpBackupPrepare, Instance, None]):

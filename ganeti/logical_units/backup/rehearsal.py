@@ -13,12 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ganeti.backups.policy import choose
 from ganeti.base.errors import ErrorCode, GenericError, JobCanceled, OpExecError, OpPrereqError
 from ganeti.base.text import meant_by, utc
 from ganeti.logical_units import lookup
 from ganeti.logical_units.backup.chains import points_of, require_point
-from ganeti.logical_units.backup.exports import exports_on
+from ganeti.logical_units.backup.exports import exports_on, policy_of
 from ganeti.logical_units.base import SimpleUnit
 from ganeti.logical_units.instance.guest import runs
 from ganeti.logical_units.instance.view import InstanceView
@@ -148,13 +147,7 @@ class LUBackupRehearse(SimpleUnit[OpBackupRehearse, Found]):
         if not lookup.present(self.config.get_instances([name])):
             return False
         view = InstanceView.of(lookup.require_instance_context(self.config, name, None))
-        groups = (each.tags for each in view.groups if each.uuid == view.primary.group)
-        tags = {
-            "instance": view.instance.tags,
-            "nodegroup": next(groups, []),
-            "cluster": view.cluster.tags,
-        }
-        policy = choose(tags).policy
+        policy = policy_of(view)
         return policy is not None and bool(policy.rehearse_s)
 
     def _copy(self, plan: Found) -> InstanceView | None:

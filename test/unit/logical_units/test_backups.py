@@ -226,10 +226,26 @@ def test_records_are_kept_until_the_next_point_is_there(running: FakeCluster) ->
     assert newer != known
 
 
+@pytest.mark.parametrize("tagged", ["instance", "cluster"])
+def test_an_older_chain_stays_until_the_new_one_has_the_points_to_be_kept(
+    running: FakeCluster, tagged: str
+) -> None:
+    """A backup by schedule goes to another node once the instance is on that of its export."""
+    owner = running.config.cluster if tagged == "cluster" else running.config.instance(NAME)
+    owner["tags"] = ["ganeti:backup:every:1d:keep:3"]
+    for node, count in (("node3", 3), ("node2", 2)):
+        for _ in range(count):
+            export(running, incremental=True, target_node=node)
+            assert not running.rpc.called("export_remove")
+    assert running.said("on node3.example.com stays until the one on node2.example.com has 3 poin")
+    export(running, incremental=True, target_node="node2")
+    assert running.rpc.called("export_remove") == [("node3", [NAME])]
+
+
 def test_a_chain_elsewhere_or_of_another_instance_is_not_continued(running: FakeCluster) -> None:
     export(running, incremental=True)
     export(running, incremental=True, target_node="node2")
-    assert running.said("; the one on node3.example.com is removed after it")
+    assert running.said("; it takes the place of the one on node3.example.com")
     assert running.rpc.called("export_remove") == [("node3", [NAME])]
     running.execute("OP_INSTANCE_REMOVE", instance_name="web1")
     running.add_instance()
