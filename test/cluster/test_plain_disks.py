@@ -84,6 +84,26 @@ def test_the_life_of_an_instance(cluster: TestCluster) -> None:
     cluster.gnt("cluster verify")
 
 
+def test_what_a_guest_has_beyond_the_recorded_size_stays(cluster: TestCluster) -> None:
+    first, second, _ = cluster.nodes
+    cluster.gnt(f"{ADD} -n {first} --disk 0:size=40,vg=fastvg web.example.com")
+    assert device(cluster, first).stat().st_size == 64 << 20
+    with device(cluster, first).open("r+b") as file:
+        file.seek(-7, os.SEEK_END)
+        file.write(b"the end")
+    cluster.gnt(f"instance move -f -n {second} web.example.com")
+    assert device(cluster, second).read_bytes().endswith(b"the end")
+    cluster.refused(
+        "instance modify -t file web.example.com",
+        "the disk has 40 MiB here, 64 MiB are to be written; if the one that is read is a volume",
+    )
+    cluster.gnt("cluster repair-disk-sizes web.example.com")
+    assert cluster.instance_field("web.example.com", "disk.sizes") == "64"
+    cluster.gnt("instance modify -t file web.example.com")
+    cluster.gnt("instance modify -t plain web.example.com")
+    assert device(cluster, second).read_bytes().endswith(b"the end")
+
+
 def test_what_a_node_has_no_room_for_is_refused_with_numbers(cluster: TestCluster) -> None:
     node = cluster.nodes[0]
     add = f"{ADD} -n {node} --disk 0:size="
