@@ -1,7 +1,8 @@
-"""Text: times, natural order, short names, lists of paths."""
+"""Text: times, natural order, short names, lists of paths, public keys."""
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 import re
 from collections.abc import Iterable, Mapping
@@ -106,6 +107,15 @@ def meant_by(key: str, by_name: Mapping[str, T]) -> T | None:
     """Return the value whose name is meant by a full or short name, as `match_name_component`."""
     name = match_name_component(key, by_name)
     return None if name is None else by_name[name]
+
+
+def ssh_key_of(line: str) -> tuple[str, str] | str:
+    """Return the kind and the data of a public SSH key; a line without one stands for itself."""
+    words = line.split()
+    for kind, key in itertools.pairwise(words):
+        if kind.startswith(("ssh-", "ecdsa-", "sk-")):
+            return kind, key
+    return line
 
 
 def parse_duration(text: str) -> int:

@@ -8,7 +8,6 @@ Source: constants.json, "ssh"; config.json, "well_known_paths".
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import shlex
 import tempfile
@@ -17,6 +16,7 @@ from typing import Final
 
 from ganeti.base.errors import CommandError, LockError, OpExecError
 from ganeti.base.paths import Paths
+from ganeti.base.text import ssh_key_of
 from ganeti.system import files, process
 from ganeti.system.filelock import FileLock
 
@@ -177,7 +177,7 @@ def take_next_key(directory: str, kind: str, public_key: str) -> None:
 
 def _is_key(path: str, public_key: str) -> bool:
     found = files.read_bytes_or_none(path, _BYTES_MAX)
-    return found is not None and key_of(found.decode()) == key_of(public_key)
+    return found is not None and ssh_key_of(found.decode()) == ssh_key_of(public_key)
 
 
 def _finish_taking(directory: str, kind: str) -> str:
@@ -225,7 +225,7 @@ def _changing_keys(directory: str) -> FileLock:
 def lets_in(directory: str, key: str) -> bool:
     """Tell whether the owner of a public key may log in as root."""
     _path, text = _authorized_keys(directory)
-    return key_of(key) in map(key_of, text.splitlines())
+    return ssh_key_of(key) in map(ssh_key_of, text.splitlines())
 
 
 def _authorized_keys(directory: str) -> tuple[str, str]:
@@ -243,21 +243,12 @@ def with_keys(text: str, *, add: Collection[str] = (), remove: Collection[str] =
     >>> with_keys("ssh-rsa AA me", add=["ssh-rsa AA you", "ssh-rsa BB"], remove=["ssh-rsa CC"])
     'ssh-rsa AA me\\nssh-rsa BB\\n'
     """
-    gone = {key_of(line) for line in remove}
-    lines = [line for line in text.splitlines() if not line.strip() or key_of(line) not in gone]
+    gone = {ssh_key_of(line) for line in remove}
+    lines = [line for line in text.splitlines() if not line.strip() or ssh_key_of(line) not in gone]
     for line in add:
-        if key_of(line) not in {key_of(known) for known in lines}:
+        if ssh_key_of(line) not in {ssh_key_of(known) for known in lines}:
             lines.append(line.strip())
     return "".join(f"{line}\n" for line in lines)
-
-
-def key_of(line: str) -> tuple[str, str] | str:
-    """Return the kind and the data of a key; a line without one stands for itself."""
-    words = line.split()
-    for kind, key in itertools.pairwise(words):
-        if kind.startswith(("ssh-", "ecdsa-", "sk-")):
-            return kind, key
-    return line
 
 
 def read_host_keys(paths: Paths) -> list[tuple[str, str, str]]:

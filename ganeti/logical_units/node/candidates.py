@@ -22,14 +22,14 @@ from contextlib import contextmanager
 from typing import Final
 
 from ganeti.base.errors import GenericError, LockError, OpExecError
-from ganeti.base.text import natural_sorted
+from ganeti.base.text import natural_sorted, ssh_key_of
 from ganeti.logical_units import lookup, node_files
 from ganeti.logical_units.context import JobContext
 from ganeti.objects.model import Cluster, Node
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import TokenAction, TokenOptions, TokenRequest
 from ganeti.store import lease
-from ganeti.system import files, ssh
+from ganeti.system import files
 from ganeti.system.filelock import FileLock
 
 _CERTIFICATE: Final = "ssl"  # the type of token on the wire
@@ -250,8 +250,8 @@ def change_access(
         The names of the nodes that failed.
     """
     path = context.paths.ssh_revoked_keys
-    added, gone = set(map(ssh.key_of, add)), set(map(ssh.key_of, remove))
-    candidates = set(map(ssh.key_of, _of_candidates(context, read_keys(context))))
+    added, gone = set(map(ssh_key_of, add)), set(map(ssh_key_of, remove))
+    candidates = set(map(ssh_key_of, _of_candidates(context, read_keys(context))))
     wanted = added | (candidates - gone)
     before = _read(context, path)
     due = {uuid: [*keys] for uuid, keys in before.items()}
@@ -260,7 +260,7 @@ def change_access(
     due = {
         uuid: left
         for uuid, keys in due.items()
-        if (left := [key for key in keys if ssh.key_of(key) not in wanted])
+        if (left := [key for key in keys if ssh_key_of(key) not in wanted])
     }
     changes = due != before
     if changes:

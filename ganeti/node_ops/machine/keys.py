@@ -16,6 +16,7 @@ from typing import Final
 
 from ganeti.base.errors import GenericError, NotSupportedError, X509CertError
 from ganeti.base.paths import Paths
+from ganeti.base.text import ssh_key_of
 from ganeti.node_ops.context import NodeContext, NodeHandler
 from ganeti.protocol.node_rpc_values import TokenAction, TokenOptions, TokenRequest
 from ganeti.system import clock, files, ssh
@@ -75,7 +76,7 @@ class Keys(NodeHandler):
     def ssh_authorize(self, add: Sequence[str], remove: Sequence[str]) -> bool:
         self._check_managed()
         for line in (*add, *remove):
-            if "\n" in line or not isinstance(ssh.key_of(line), tuple):
+            if "\n" in line or not isinstance(ssh_key_of(line), tuple):
                 raise GenericError(f"{line[:80]!r} is not a public SSH key")
         return ssh.change_authorized_keys(ssh.directory_of(self.paths), add=add, remove=remove)
 

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from ganeti.base.errors import CommandError
+from ganeti.base.text import ssh_key_of
 from ganeti.node_ops.context import NodeContext
 from ganeti.protocol.node_rpc import DEFAULT_PORT
 from ganeti.store import ssconf
@@ -148,8 +149,8 @@ def set_up(context: NodeContext, nodes: Sequence[NodeInfo], kind: str) -> list[s
     public_key = _text(os.path.join(directory, f"id_{kind}.pub")).strip()
     found = [] if public_key else [f"root has no public key {directory}/id_{kind}.pub"]
     rows = (line.partition(" ") for line in _text(paths.ssh_pub_keys).splitlines())
-    known = {uuid: ssh.key_of(key) for uuid, _, key in rows}
-    let_in = {ssh.key_of(line) for line in _authorized(directory)}
+    known = {uuid: ssh_key_of(key) for uuid, _, key in rows}
+    let_in = {ssh_key_of(line) for line in _authorized(directory)}
     for node in nodes:
         if not node.is_candidate:
             continue
@@ -157,7 +158,7 @@ def set_up(context: NodeContext, nodes: Sequence[NodeInfo], kind: str) -> list[s
             found.append(f"{paths.ssh_pub_keys} has no key of candidate {node.name}")
         elif known[node.uuid] not in let_in:
             found.append(f"root of candidate {node.name} is not let in")
-    if public_key and own.uuid in known and known[own.uuid] != ssh.key_of(public_key):
+    if public_key and own.uuid in known and known[own.uuid] != ssh_key_of(public_key):
         found.append(f"root's key is not the one in {paths.ssh_pub_keys}")
     return found
 
@@ -176,7 +177,7 @@ def clutter(context: NodeContext) -> list[str]:
 def _authorized(directory: str) -> list[str]:
     """Return the lines of authorized_keys that let somebody in."""
     lines = _text(os.path.join(directory, "authorized_keys")).splitlines()
-    return [line for line in lines if isinstance(ssh.key_of(line), tuple)]
+    return [line for line in lines if isinstance(ssh_key_of(line), tuple)]
 
 
 def _text(path: str) -> str:

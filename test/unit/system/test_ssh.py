@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ganeti.base.errors import OpExecError
+from ganeti.base.text import ssh_key_of
 from ganeti.system import files, ssh
 from ganeti.system.filelock import FileLock
 
@@ -86,7 +87,7 @@ def test_keys_that_somebody_keeps_changing_are_not_waited_for_forever(
     ],
 )
 def test_what_tells_a_key_from_others(line: str, key: object) -> None:
-    assert ssh.key_of(line) == key
+    assert ssh_key_of(line) == key
 
 
 def test_keys_are_added_once_and_removed_whatever_their_comment() -> None:
