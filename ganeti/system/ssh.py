@@ -18,7 +18,7 @@ from ganeti.base.errors import CommandError, LockError, OpExecError
 from ganeti.base.paths import Paths
 from ganeti.base.text import ssh_key_of
 from ganeti.system import files, process
-from ganeti.system.filelock import FileLock
+from ganeti.system.filelock import DirectoryLock
 
 SSH_PORT: Final = 22
 SSH_USER: Final = "root"  # SSH_LOGIN_USER
@@ -209,9 +209,12 @@ def change_authorized_keys(
     return after != before
 
 
-def _changing_keys(directory: str) -> FileLock:
-    """Return the lock that keeps changes of the keys that may log in apart; it is taken."""
-    lock = FileLock(os.path.join(directory, "authorized_keys.ganeti-lock"), _SECRET_MODE)
+def _changing_keys(directory: str) -> DirectoryLock:
+    """Return the lock that keeps changes of the keys that may log in apart; it is taken.
+
+    It is on the directory itself: a file for it would stay there when the package is gone.
+    """
+    lock = DirectoryLock(directory)
     try:
         lock.acquire(timeout_s=_LOCK_TIMEOUT_S)
     except LockError as err:

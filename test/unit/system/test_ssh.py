@@ -11,7 +11,7 @@ import pytest
 from ganeti.base.errors import OpExecError
 from ganeti.base.text import ssh_key_of
 from ganeti.system import files, ssh
-from ganeti.system.filelock import FileLock
+from ganeti.system.filelock import DirectoryLock
 
 
 def test_a_machine_that_is_no_node_yet_is_known_as_the_user_knows_it() -> None:
@@ -69,7 +69,7 @@ def test_keys_that_somebody_keeps_changing_are_not_waited_for_forever(
 ) -> None:
     monkeypatch.setattr(ssh, "_LOCK_TIMEOUT_S", 0.05)
     with (
-        FileLock(str(tmp_path / "authorized_keys.ganeti-lock")),
+        DirectoryLock(str(tmp_path)),
         pytest.raises(OpExecError, match=r"are being changed .* try again later"),
     ):
         ssh.change_authorized_keys(str(tmp_path), add=["ssh-rsa AA"])
