@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import quote
 
-from ganeti.base.errors import GenericError, LockError
+from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
 from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.transfers.status import TransferFiles
@@ -37,15 +37,11 @@ def alone(context: NodeContext, instance_name: str) -> Iterator[None]:
         GenericError: a process of an earlier job cannot be ended, or is a start that goes on.
     """
     end_leftovers(context, instance_name)
-    lock = FileLock(_file(context.paths, instance_name, "lock"))
-    try:
-        lock.acquire(timeout_s=_LOCK_TIMEOUT_S)
-    except LockError as err:
-        raise GenericError(
-            f"an earlier job's call still works on instance {instance_name!r} on node"
-            f" {context.hostname}; try again when it has ended"
-        ) from err
-    with lock:
+    otherwise = (
+        f"an earlier job's call still works on instance {instance_name!r} on node"
+        f" {context.hostname}; try again when it has ended"
+    )
+    with FileLock(_file(context.paths, instance_name, "lock")).taken(_LOCK_TIMEOUT_S, otherwise):
         yield
 
 

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from typing import Final, Self
 
-from ganeti.base.errors import LockError, PidFileLockError
+from ganeti.base.errors import GenericError, LockError, PidFileLockError
 from ganeti.system import files
 
 # fcntl(2): not in the fcntl module before Python 3.13
@@ -166,6 +166,18 @@ class FileLock(_Held):
                 raise LockError(f"{self.path} is locked by another process")
             undo.pop_all()
         self._descriptor = descriptor
+
+    def taken(self, timeout_s: float, otherwise: str) -> Self:
+        """Take the lock and return it.
+
+        Raises:
+            GenericError: somebody else holds it still when the time is over; with that text.
+        """
+        try:
+            self.acquire(timeout_s=timeout_s)
+        except LockError as err:
+            raise GenericError(otherwise) from err
+        return self
 
     def __enter__(self) -> Self:
         if self._descriptor < 0:

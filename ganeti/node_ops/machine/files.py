@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from ganeti.base.errors import GenericError, LockError
+from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
 from ganeti.base.text import listed_paths
 from ganeti.node_ops.context import NodeContext, NodeHandler
@@ -172,14 +172,10 @@ class Files(NodeHandler):
 
 def _changing_hosts(context: NodeContext) -> FileLock:
     """Return the lock that keeps changes of the hosts file apart, of threads too; it is taken."""
-    lock = FileLock(f"{context.paths.lock_dir}/ganeti-etc-hosts.lock")
-    try:
-        lock.acquire(timeout_s=_HOSTS_LOCK_S)
-    except LockError as err:
-        raise GenericError(
-            f"the hosts file of node {context.hostname} is being changed; try again later"
-        ) from err
-    return lock
+    return FileLock(f"{context.paths.lock_dir}/ganeti-etc-hosts.lock").taken(
+        _HOSTS_LOCK_S,
+        f"the hosts file of node {context.hostname} is being changed; try again later",
+    )
 
 
 def _log_changed(keys: Sequence[str]) -> None:

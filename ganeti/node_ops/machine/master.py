@@ -14,7 +14,7 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
-from ganeti.base.errors import GenericError, JobLost, LockError
+from ganeti.base.errors import GenericError, JobLost
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.clients.luxi import LuxiClient
@@ -157,14 +157,10 @@ class Master(NodeHandler):
 
 def _address_lock(context: NodeContext, *, has_script: bool) -> FileLock:
     """Return the lock of the address, once nobody else has it: the script may take its time."""
-    lock = FileLock(f"{context.paths.lock_dir}/ganeti-master-ip.lock")
-    try:
-        lock.acquire(timeout_s=context.script_timeout_s() if has_script else _ADDRESS_LOCK_S)
-    except LockError as err:
-        raise GenericError(
-            f"node {context.hostname} is setting the master address up or down; try again later"
-        ) from err
-    return lock
+    return FileLock(f"{context.paths.lock_dir}/ganeti-master-ip.lock").taken(
+        context.script_timeout_s() if has_script else _ADDRESS_LOCK_S,
+        f"node {context.hostname} is setting the master address up or down; try again later",
+    )
 
 
 def _address(verb: str, ip: str, netmask: int, netdev: str, *flags: str) -> None:
@@ -201,15 +197,10 @@ def _announce(params: MasterNetworkParameters) -> None:
 
 
 def _alone(context: NodeContext, timeout_s: float) -> FileLock:
-    lock = FileLock(f"{context.paths.lock_dir}/ganeti-master-drain.lock")
-    try:
-        lock.acquire(timeout_s=timeout_s)
-    except LockError as err:
-        raise GenericError(
-            f"node {context.hostname} is finishing its jobs for another node that is to become"
-            " master"
-        ) from err
-    return lock
+    return FileLock(f"{context.paths.lock_dir}/ganeti-master-drain.lock").taken(
+        timeout_s,
+        f"node {context.hostname} is finishing its jobs for another node that is to become master",
+    )
 
 
 def _drain(context: NodeContext, deadline_s: float) -> DrainResult:
