@@ -7,6 +7,7 @@ import gzip
 import os
 import socket
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,19 @@ from fakes.waiting import wait_until
 from guests.instances import make_instance
 
 from ganeti.base.errors import BlockDeviceError, GenericError, NotSupportedError
+from ganeti.base.json import dumps
 from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.machine.keys import Keys
-from ganeti.node_ops.transfers import calls
-from ganeti.node_ops.transfers.status import files_of
+from ganeti.node_ops.transfers import calls, main
+from ganeti.node_ops.transfers.ends import End
+from ganeti.node_ops.transfers.status import Request, TransferFiles, files_of
 from ganeti.protocol.node_rpc_values import StreamForm, TransferOptions
 from ganeti.transport.tls import client_context
 
 WIRE_PATH = "/srv/ganeti/file-storage/inst1/disk0"
 WAIT_S = 60.0
 MIB = 1 << 20
+TCP_ESTABLISHED = 1  # of the kernel's TCP_INFO
 
 
 class Node:
@@ -225,6 +229,41 @@ def test_a_sender_of_3_0_learns_whether_everything_was_written(nodes: tuple[Node
         assert peer.learns_success() is is_complete
         assert (target.disk.read_bytes() == data) is is_complete
         assert (target.end()["exit_status"] == 0) is is_complete
+
+
+def test_why_it_failed_is_written_down_before_the_peer_can_see_it(
+    nodes: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = nodes
+    target.make_disk(2 * MIB)
+    say, seen = main.Reporter.say, list[int]()
+
+    def look_and_say(reporter: main.Reporter, **changes: object) -> None:
+        if changes.get("exit_status") == 1:
+            seen.append(peer.connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0])
+        say(reporter, **changes)
+
+    monkeypatch.setattr(main.Reporter, "say", look_and_say)
+    listener, pem = socket.create_server(("127.0.0.1", 0)), target.tls.paths.server_pem
+    port = listener.getsockname()[1]
+    files = TransferFiles.make(str(target.disk.parent), "import")
+    request = Request(
+        End(kind="raw", path=str(target.disk)),
+        TransferOptions(magic="the-word"),
+        certificate=pem,
+        authority=pem,
+        listener=listener.detach(),
+    )
+    files.save_request(dumps(request))
+    with ThreadPoolExecutor(1) as threads:
+        ended = threads.submit(main.run, files.directory)
+        peer = Peer3_0(source, port)
+        with contextlib.suppress(OSError):
+            peer.connection.sendall(b"M=the-word" + b"x" * 4 * MIB)
+            peer.learns_success()
+        assert ended.result() == 1
+    peer.connection.close()
+    assert seen == [TCP_ESTABLISHED]
 
 
 def test_a_plain_stream_that_breaks_off_is_not_complete(nodes: tuple[Node, Node]) -> None:

@@ -101,27 +101,28 @@ class Reporter:
         )
 
 
-def receive(request: Request, reporter: Reporter) -> None:
-    """Take one disk from a peer."""
+def receive(request: Request, reporter: Reporter, connections: contextlib.ExitStack) -> None:
+    """Take one disk from a peer; ``connections`` closes the connection if that fails."""
     form = request.options.form
     connection, incoming = accept(request)
-    with connection:
-        reporter.say(connected=True)
-        sink = open_sink(request.end, incoming, form)
-        if isinstance(sink, IncrementSink):
-            for piece in framed(sink.known()):
-                connection.sendall(piece)
-        for _ in sink.run():
-            reporter.moved(sink)
-        reporter.moved(sink, at_once=True)
-        confirm(connection, form)
+    connections.enter_context(connection)
+    reporter.say(connected=True)
+    sink = open_sink(request.end, incoming, form)
+    if isinstance(sink, IncrementSink):
+        for piece in framed(sink.known()):
+            connection.sendall(piece)
+    for _ in sink.run():
+        reporter.moved(sink)
+    reporter.moved(sink, at_once=True)
+    confirm(connection, form)
+    connection.close()
 
 
-def send(request: Request, reporter: Reporter) -> None:
-    """Give one disk to a peer."""
+def send(request: Request, reporter: Reporter, connections: contextlib.ExitStack) -> None:
+    """Give one disk to a peer; ``connections`` closes the connection if that fails."""
     form = request.options.form
-    source = open_source(request.end, form)
-    with contextlib.closing(source), connect(request) as connection:
+    with contextlib.closing(open_source(request.end, form)) as source:
+        connection = connections.enter_context(connect(request))
         reporter.say(connected=True)
         if form is StreamForm.FRAMES:
             connection.sendall(greeting(request))
@@ -132,6 +133,7 @@ def send(request: Request, reporter: Reporter) -> None:
             reporter.moved(source)
         reporter.moved(source, at_once=True)
         await_confirmation(connection, form)
+        connection.close()
 
 
 def merge(request: Request, reporter: Reporter) -> None:
@@ -148,24 +150,26 @@ def run(directory: str) -> int:
     files = TransferFiles(directory)
     reporter = Reporter(files)
     request = files.load_request()
-    try:
-        with request.end.shown():
-            if request.end.kind == "merge":
-                merge(request, reporter)
-            else:
-                (receive if request.listener >= 0 else send)(request, reporter)
-    except GenericError as err:
-        text = err.message
-    except (ssl.SSLError, zlib.error) as err:
-        text = f"the connection broke: {err}"
-    except TimeoutError:
-        text = "the other side is gone, or nothing moved for too long"
-    except OSError as err:
-        text = err.strerror or str(err)
-    else:
-        reporter.say(exit_status=0)
-        return 0
-    reporter.say(exit_status=1, error_message=text, recent_output=[text])
+    # A peer that sees the connection end fails, too: what happened here is written down before.
+    with contextlib.ExitStack() as connections:
+        try:
+            with request.end.shown():
+                if request.end.kind == "merge":
+                    merge(request, reporter)
+                else:
+                    (receive if request.listener >= 0 else send)(request, reporter, connections)
+        except GenericError as err:
+            text = err.message
+        except (ssl.SSLError, zlib.error) as err:
+            text = f"the connection broke: {err}"
+        except TimeoutError:
+            text = "the other side is gone, or nothing moved for too long"
+        except OSError as err:
+            text = err.strerror or str(err)
+        else:
+            reporter.say(exit_status=0)
+            return 0
+        reporter.say(exit_status=1, error_message=text, recent_output=[text])
     return 1
 
 
