@@ -30,6 +30,7 @@ from ganeti.protocol.export_description import (
     sums_name,
 )
 from ganeti.protocol.node_rpc_values import ChainPoint
+from ganeti.protocol.service import read_as
 from ganeti.storage.stream import streamed_bytes
 from ganeti.system import clock, files
 
@@ -95,8 +96,7 @@ class Exports(NodeHandler):
         partial = final + PARTIAL_SUFFIX
         if not os.path.isdir(partial):
             files.ensure_directory(partial, _DIRECTORY_MODE)
-        # From false or a disk's JSON form; the class's own errors are clear enough.
-        dumped = [RpcDisk.from_wire(disk) if disk else None for disk in snap_disks]  # type: ignore[arg-type]
+        dumped = [read_as(RpcDisk, disk) if disk else None for disk in snap_disks]
         if len(dumped) != len(instance.disks_info):
             raise GenericError(f"instance {instance.name!r} has another number of disks")
         description = _describe(instance, dumped, partial)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from guests.instances import make_instance
 
-from ganeti.base.errors import GenericError
+from ganeti.base.errors import GenericError, ProtocolError
 from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.disks import exports
 
@@ -54,3 +54,8 @@ def test_what_is_no_note_is_refused(context: NodeContext, export: str, method: s
     with pytest.raises(GenericError):
         exports.Exports(context).export_note(export, method)
     assert exports.Exports(context).export_list() == []
+
+
+def test_what_is_no_disk_is_refused(context: NodeContext) -> None:
+    with pytest.raises(ProtocolError, match="RpcDisk: expected object"):
+        exports.Exports(context).finalize_export(make_instance("inst1.example.com"), [["loop"]])
