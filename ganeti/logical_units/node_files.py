@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from ganeti.base.errors import GenericError
+from ganeti.base.errors import GenericError, LockError
 from ganeti.base.paths import Paths
 from ganeti.base.text import listed_paths
 from ganeti.logical_units import lookup
@@ -28,8 +28,10 @@ from ganeti.objects.model import Cluster, Instance, Node
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import CompressedText, FileDetails
 from ganeti.system import files
+from ganeti.system.filelock import FileLock
 
 FILE_BYTES_MAX: Final = 16 << 20
+_LOCK_S: Final = 300.0  # dead nodes make another job slow
 
 
 class Audience(Enum):
@@ -183,17 +185,22 @@ def distribute(context: JobContext, cluster: Cluster, nodes: Iterable[Node]) -> 
         The files and the nodes.
     """
     others = _others(cluster, nodes)
+    names = frozenset(node.name for node in others)
+    lock = _sending_alone(context) if others else None
+    if lock is None:
+        return Distribution(0, names, names)
     count = 0
     failed: set[str] = set()
-    instances = lookup.all_instances(context.config) if others else ()
+    instances = lookup.all_instances(context.config)
     tell = functools.partial(_tell_unreadable, context)
-    for file in _files_here(context.paths, cluster, instances, tell):
-        targets = [node for node in others if file.audience.includes(node)]
-        details = _read(context, file) if file.sent and targets else None
-        if details is not None:
-            count += 1
-            failed |= _upload(context, details, targets)
-    return Distribution(count, frozenset(node.name for node in others), frozenset(failed))
+    with lock:
+        for file in _files_here(context.paths, cluster, instances, tell):
+            targets = [node for node in others if file.audience.includes(node)]
+            details = _read(context, file) if file.sent and targets else None
+            if details is not None:
+                count += 1
+                failed |= _upload(context, details, targets)
+    return Distribution(count, names, frozenset(failed))
 
 
 def send_hosts(context: JobContext, cluster: Cluster, nodes: Iterable[Node]) -> None:
@@ -209,9 +216,29 @@ def _others(cluster: Cluster, nodes: Iterable[Node]) -> list[Node]:
 
 def send(context: JobContext, path: str, nodes: Iterable[Node]) -> None:
     """Send one local file to nodes; errors are told as by `distribute`."""
-    details = _read_local(context, path)
-    if details is not None:
-        _upload(context, details, nodes)
+    lock = _sending_alone(context)
+    if lock is None:
+        return
+    with lock:
+        details = _read_local(context, path)
+        if details is not None:
+            _upload(context, details, nodes)
+
+
+def _sending_alone(context: JobContext) -> FileLock | None:
+    """Take the lock under which files are read and sent, or say that another job has it.
+
+    Without it what was read first, and is older, could arrive last.
+    """
+    lock = FileLock(f"{context.paths.lock_dir}/ganeti-sent-files.lock")
+    try:
+        lock.acquire(timeout_s=_LOCK_S)
+    except LockError as err:
+        context.warn(
+            f"files are not sent to nodes: {err.message}; type 'gnt-cluster redist-conf' later"
+        )
+        return None
+    return lock
 
 
 def _tell_unreadable(context: JobContext, path: str, reason: str) -> None:

@@ -13,6 +13,7 @@ from ganeti.logical_units import lookup, node_files
 from ganeti.logical_units.cluster.identity import failures
 from ganeti.node_ops.machine.files import ALLOWED_PATHS
 from ganeti.objects.model import Cluster
+from ganeti.system.filelock import FileLock
 
 BRIDGE = "/etc/ganeti/kvm-vif-bridge"
 USERS = "/var/lib/ganeti/rapi/users"
@@ -262,3 +263,21 @@ def test_sums_are_those_of_what_a_node_needs(cluster: FakeCluster) -> None:
     two, three = cluster.config.get_nodes([uuid_of("node2"), uuid_of("node3")])
     assert set(sums.of(two)) == {USERS}
     assert set(sums.of(three)) == {BRIDGE, STORAGE}
+
+
+def test_one_job_after_the_other_reads_and_sends(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_files, "_LOCK_S", 0.0)
+    write(cluster, HMAC)
+    lock = FileLock(f"{cluster.context.paths.lock_dir}/ganeti-sent-files.lock")
+    nodes = [node for node in lookup.all_nodes(cluster.config) if node.uuid != uuid_of("node1")]
+    with lock:
+        node_files.send(cluster.context, cluster.context.paths.hmac_key, nodes)
+    assert not got(cluster).get(HMAC)
+    assert cluster.said("type 'gnt-cluster redist-conf' later")
+    node_files.send(cluster.context, cluster.context.paths.hmac_key, nodes)
+    assert got(cluster)[HMAC] == ["node2", "node3"]
+    with lock:
+        cluster.execute("OP_CLUSTER_REDIST_CONF")
+    assert cluster.said("sent the configuration and 0 other file(s) to 0 of 2 node(s)")
