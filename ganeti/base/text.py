@@ -110,8 +110,11 @@ def meant_by(key: str, by_name: Mapping[str, T]) -> T | None:
 
 
 def ssh_key_of(line: str) -> tuple[str, str] | str:
-    """Return the kind and the data of a public SSH key; a line without one stands for itself."""
-    words = line.split()
+    """Return the kind and the data of a public SSH key; a line without one stands for itself.
+
+    A comment has none, whatever it says.
+    """
+    words = [] if line.lstrip().startswith("#") else line.split()
     for kind, key in itertools.pairwise(words):
         if kind.startswith(("ssh-", "ecdsa-", "sk-")):
             return kind, key

@@ -52,7 +52,7 @@ def test_keys_come_and_go(context: NodeContext) -> None:
     assert authorized.read_text() == ""
 
 
-@pytest.mark.parametrize("line", ["nonsense", f"{KEY}\n{KEY}", ""])
+@pytest.mark.parametrize("line", ["nonsense", f"{KEY}\n{KEY}", "", f"# {KEY}"])
 def test_what_is_no_key_is_refused(context: NodeContext, line: str) -> None:
     manage(context)
     with pytest.raises(GenericError, match="not a public SSH key"):
@@ -166,7 +166,8 @@ def test_old_keys_are_clutter(context: NodeContext) -> None:
     authorized = manage(context)
     assert verify_ssh.clutter(context) == []
     authorized.parent.mkdir(parents=True)
-    authorized.write_text("# root@a root@a\nssh-rsa A root@a\nssh-rsa B root@a\nssh-rsa C root@b\n")
+    lines = ["# ssh-rsa D root@b", "ssh-rsa A root@a", "ssh-rsa B root@a", "ssh-rsa C root@b"]
+    authorized.write_text("\n".join(lines))
     assert verify_ssh.clutter(context) == [
         "root@a is let in by 2 keys; remove the old ones from authorized_keys"
     ]

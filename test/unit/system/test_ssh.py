@@ -83,11 +83,23 @@ def test_keys_that_somebody_keeps_changing_are_not_waited_for_forever(
         ('from="10.0.0.1" ssh-rsa AA', ("ssh-rsa", "AA")),
         ("ecdsa-sha2-nistp256 BB", ("ecdsa-sha2-nistp256", "BB")),
         ("# a comment", "# a comment"),
+        (" # ssh-rsa AA me@here", " # ssh-rsa AA me@here"),
         ("", ""),
     ],
 )
 def test_what_tells_a_key_from_others(line: str, key: object) -> None:
     assert ssh_key_of(line) == key
+
+
+def test_a_key_in_a_comment_lets_nobody_in(tmp_path: Path) -> None:
+    comment = "# ssh-rsa AA me@here\n"
+    authorized = tmp_path / "authorized_keys"
+    authorized.write_text(comment)
+    assert not ssh.lets_in(str(tmp_path), "ssh-rsa AA")
+    assert ssh.change_authorized_keys(str(tmp_path), add=["ssh-rsa AA"])
+    assert ssh.lets_in(str(tmp_path), "ssh-rsa AA")
+    assert ssh.change_authorized_keys(str(tmp_path), remove=["ssh-rsa AA"])
+    assert authorized.read_text() == comment
 
 
 def test_keys_are_added_once_and_removed_whatever_their_comment() -> None:
