@@ -18,6 +18,7 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 from msgspec.structs import replace
 
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError, wrong_state
+from ganeti.base.text import ssh_key_of
 from ganeti.clients.node_rpc import RpcResult
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import SimpleUnit
@@ -86,7 +87,10 @@ class SshRenewal:
         self._write({**self._known, **both})
         failed = self._take(new)
         old = {uuid: keys[:-1] for uuid, keys in both.items() if uuid not in failed}
-        forgetful = self._let_out(key for keys in old.values() for key in keys)
+        in_use = {ssh_key_of(key) for uuid in failed for key in both[uuid]}
+        forgetful = self._let_out(
+            key for keys in old.values() for key in keys if ssh_key_of(key) not in in_use
+        )
         if not forgetful:
             settled: Keys = {uuid: [new[uuid]] for uuid in old}
             # The key that a node has is the last one.

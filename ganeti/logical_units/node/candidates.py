@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from ganeti.base.errors import GenericError, LockError, OpExecError
-from ganeti.base.text import natural_sorted, ssh_key_of
+from ganeti.base.text import natural_sorted, shown, ssh_key_of
 from ganeti.logical_units import lookup, node_files
 from ganeti.logical_units.context import JobContext
 from ganeti.objects.model import Cluster, Node
@@ -181,7 +181,9 @@ def _authorize_candidate(context: JobContext, cluster: Cluster, node: Node) -> N
     known = read_keys(context)
     nodes = [*_others(context, node), node]
     write_keys(context, cluster, {**known, node.uuid: [key]}, nodes)
-    change_access(context, cluster, nodes, add=[key], remove=known.get(node.uuid, ()))
+    old = [each for each in known.get(node.uuid, ()) if ssh_key_of(each) != ssh_key_of(key)]
+    own = _of_it_alone(context, known, node, old)
+    change_access(context, cluster, nodes, add=[key], remove=own)
 
 
 def let_in_candidates_alone(context: JobContext, cluster: Cluster, node: Node) -> None:
@@ -207,14 +209,36 @@ def revoke_key(context: JobContext, cluster: Cluster, node: Node, *, has_key: bo
     if not cluster.modify_ssh_setup:
         return
     with keys_alone(context):
-        keys = read_keys(context).get(node.uuid)
+        known = read_keys(context)
+        keys = known.get(node.uuid)
         if keys:
-            change_access(context, cluster, _others(context, node), remove=keys)
+            own = _of_it_alone(context, known, node, keys)
+            change_access(context, cluster, _others(context, node), remove=own)
         elif has_key:
             context.warn(
                 f"{context.paths.ssh_pub_keys} has no key of node {node.name}: whoever lets it in"
                 " still does; look into the authorized_keys of root on the other nodes"
             )
+
+
+def _of_it_alone(context: JobContext, known: Keys, node: Node, keys: Sequence[str]) -> list[str]:
+    """Return keys of a node without those of other candidates, which stay let in, and are told.
+
+    Machines that were cloned from one image have the same keys.
+    """
+    ours = set(map(ssh_key_of, keys))
+    shared = {
+        other.name: ours & set(map(ssh_key_of, known.get(other.uuid, ())))
+        for other in _others(context, node)
+        if other.master_candidate
+    }
+    if names := [name for name, common in shared.items() if common]:
+        context.warn(
+            f"an SSH key of node {node.name} stays let in, as it is also that of {shown(names)};"
+            " 'gnt-cluster renew-crypto --new-ssh-keys' gives each node a key of its own"
+        )
+    own = ours.difference(*shared.values())
+    return [key for key in keys if ssh_key_of(key) in own]
 
 
 def remove_keys_from(context: JobContext, cluster: Cluster, node: Node) -> None:

@@ -185,6 +185,47 @@ def test_a_key_of_a_machine_before_it_was_installed_again_is_let_in_no_more(
         assert managed.let_in[uuid] == {"ssh-rsa N3"}  # type: ignore[attr-defined]
 
 
+@pytest.fixture
+def cloned(managed: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    """Nodes 2 and 3 are clones, with one key; both are candidates."""
+    monkeypatch.setitem(KEYS, "node3", f"{KEYS['node2']} root@node3")
+    modify(managed, master_candidate=True)
+    for keys in managed.let_in.values():  # type: ignore[attr-defined]
+        keys.clear()
+        keys.update({KEYS["node1"], KEYS["node2"]})
+    managed.messages.clear()
+    return managed
+
+
+@pytest.mark.parametrize("revoke", [demote, remove])
+def test_a_key_that_another_candidate_has_too_stays_let_in(
+    cloned: FakeCluster, revoke: Callable[[FakeCluster], None]
+) -> None:
+    revoke(cloned)
+    assert cloned.said(
+        "an SSH key of node node3.example.com stays let in, as it is also that of node2.ex"
+    )
+    assert not cloned.said("has no key of node")
+    assert (let_in(cloned)["node1"], let_in(cloned)["node2"]) == ("12", "12")
+    cloned.config.cluster["candidate_pool_size"] = 1
+    cloned.execute("OP_NODE_SET_PARAMS", node_name="node2", drained=True)
+    assert let_in(cloned)["node1"] == "1", "no candidate has it any more"
+
+
+def test_a_clone_that_gets_a_key_of_its_own_leaves_the_old_one_to_the_other(
+    cloned: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(KEYS, "node3", "ssh-rsa N3")
+    cloned.config.node(3)["master_candidate"] = False
+    modify(cloned, master_candidate=True)
+    assert cloned.said("as it is also that of node2.example.com;")
+    assert cloned.let_in["node1"] == {  # type: ignore[attr-defined]
+        KEYS["node1"],
+        KEYS["node2"],
+        "ssh-rsa N3",
+    }
+
+
 def test_what_a_node_was_to_be_told_goes_with_it(managed: FakeCluster) -> None:
     modify(managed, master_candidate=True)
     offline(managed, "node2")

@@ -166,6 +166,24 @@ def test_a_node_that_does_not_take_its_key_is_still_let_in(
     check_renewed(cluster, machines, old)
 
 
+def test_a_clone_that_does_not_take_its_key_is_still_let_in(
+    cluster: FakeCluster, machines: Machines
+) -> None:
+    """The other one with that key takes a new one."""
+    names = ("node1", "node2")
+    lines = [f"{uuid_of(name)} {machines.key('node1')}\n" for name in names]
+    Path(cluster.context.paths.ssh_pub_keys).write_text("".join(lines))
+    shared = machines.key("node1")
+    (machines.directory("node2") / "id_rsa.pub").write_text(shared)
+    cluster.rpc.fail("ssh_take_key", "node2", "disk full")
+    with pytest.raises(OpExecError, match=r"no new SSH key on node2.example.com"):
+        renew(cluster)
+    assert all(shared in machines.let_in(name) for name in NAMES)
+    cluster.rpc.failure = lambda *_args: None
+    renew(cluster)
+    assert not any(shared in machines.let_in(name) for name in NAMES)
+
+
 def test_an_old_key_that_is_still_let_in_is_told_and_let_out_next_time(
     cluster: FakeCluster, machines: Machines
 ) -> None:
