@@ -121,6 +121,16 @@ def ssh_key_of(line: str) -> tuple[str, str] | str:
     return line
 
 
+def ssh_keys_by_node(text: str) -> dict[str, list[str]]:
+    """Return the public SSH keys of a file of lines ``<node uuid> <key>``, a node's newest last."""
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        uuid, _, key = line.partition(" ")
+        if key.strip():
+            found.setdefault(uuid, []).append(key.strip())
+    return found
+
+
 def parse_duration(text: str) -> int:
     """Parse a time such as 90, 30m, 4h, 2d or 1w to seconds.
 

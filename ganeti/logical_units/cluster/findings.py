@@ -142,7 +142,6 @@ _TEXT_CHECKS: Final[Mapping[str, VerifyErrorCode]] = {
 # Checks that answer a list of problems, and the words before each entry.
 _LIST_CHECKS: Final = (
     ("nodesetup", _Code.ENODESETUP, ""),
-    ("ssh-setup", _Code.ENODESSH, ""),
     ("ssh-clutter", _Code.ENODESSH, ""),
     ("bridges", _Code.ENODENET, "missing bridge "),
     ("hvparms", _Code.ENODEHV, "hypervisor parameters of "),

@@ -26,6 +26,7 @@ from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance.changes.nics import bridges_of
 from ganeti.logical_units.instance.storage.files import file_of
 from ganeti.logical_units.locks import LockLevel, LockNeed, shared, union
+from ganeti.logical_units.node import ssh_findings
 from ganeti.objects.fill import (
     cluster_hvparams,
     fill_group_ndparams,
@@ -193,6 +194,7 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
                 continue
             answers[node.name] = result.payload
             findings += self._judge_node(members, node, result.payload, clock, sums)
+        findings += ssh_findings.judge(self.context, self.cluster, members.online, answers)
         return answers, findings
 
     def _as_candidate(self, node: Node, results: Mapping[str, RpcResult[Any]]) -> str:
@@ -239,8 +241,7 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
         all_nodes = lookup.all_nodes(self.config)
         candidates = [node.name for node in all_nodes if node.master_candidate]
         checks = checks_of_group(self.cluster, members, master=self.master, candidates=candidates)
-        if self.cluster.modify_ssh_setup:
-            checks["ssh-setup"] = ssh_check(self.cluster, all_nodes)
+        checks |= ssh_findings.checks(self.cluster, all_nodes)
         if self.op.verify_clutter:
             checks["ssh-clutter"] = None
         if self.context.paths.root:  # daemons of virtual nodes listen on their own address only
@@ -473,15 +474,6 @@ def oob_programs(cluster: Cluster, members: GroupMembers) -> list[str]:
     """Return the out-of-band programs of the nodes; the master runs them."""
     filled = (fill_ndparams(cluster, members.group, node) for node in members.nodes)
     return sorted({str(params["oob_program"]) for params in filled} - {""})
-
-
-def ssh_check(cluster: Cluster, nodes: Sequence[Node]) -> list[object]:
-    """Return the argument of the check of SSH keys: the nodes that may log in, the kind of keys."""
-    rows = [
-        [node.uuid, node.name, node.master_candidate, node.master_capable, not node.offline]
-        for node in nodes
-    ]
-    return [rows, str(cluster.ssh_key_type)]
 
 
 def _hypervisor_params(

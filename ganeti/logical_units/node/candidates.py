@@ -7,8 +7,9 @@ certificate is made by the node itself; all other files are sent when a node is 
 Root of each candidate may log in by SSH as root of every node.  The daemons do not need it;
 ``gnt-cluster command`` and ``copyfile``, consoles and the set-up of nodes do.  The public keys are
 kept in a file that goes to all candidates, one line ``<node uuid> <key>`` each; while keys are
-being replaced a node has several, the newest last.  A failure is told, and does not keep a node
-from its role.  A second file like that one has what nodes are still to be told: lines ``<uuid of a
+being replaced a node has several, the newest last.  The key of a node that was a candidate stays in
+it, so that it can be let out again.  A failure is told, and does not keep a node from its role.  A
+second file like that one has what nodes are still to be told: lines ``<uuid of a
 node> <key that it may still let in>``.
 
 Source: design-2.0, "Node flags"; node_rpc.json, "tls" and "node_crypto_tokens"; constants.json,
@@ -22,7 +23,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from ganeti.base.errors import GenericError, LockError, OpExecError
-from ganeti.base.text import natural_sorted, shown, ssh_key_of
+from ganeti.base.text import natural_sorted, shown, ssh_key_of, ssh_keys_by_node
 from ganeti.logical_units import lookup, node_files
 from ganeti.logical_units.context import JobContext
 from ganeti.objects.model import Cluster, Node
@@ -180,10 +181,12 @@ def _authorize_candidate(context: JobContext, cluster: Cluster, node: Node) -> N
     key = result.payload
     known = read_keys(context)
     nodes = [*_others(context, node), node]
-    write_keys(context, cluster, {**known, node.uuid: [key]}, nodes)
     old = [each for each in known.get(node.uuid, ()) if ssh_key_of(each) != ssh_key_of(key)]
+    write_keys(context, cluster, {**known, node.uuid: [*old, key]}, nodes)
     own = _of_it_alone(context, known, node, old)
     change_access(context, cluster, nodes, add=[key], remove=own)
+    if old:  # let out by now, or noted for the nodes that are still to be told
+        write_keys(context, cluster, {**known, node.uuid: [key]}, nodes)
 
 
 def let_in_candidates_alone(context: JobContext, cluster: Cluster, node: Node) -> None:
@@ -252,7 +255,7 @@ def remove_keys_from(context: JobContext, cluster: Cluster, node: Node) -> None:
             _authorize(context, [node], remove=keys)
         if known.pop(node.uuid, None) is not None:
             write_keys(context, cluster, known, others)
-        due = _read(context, context.paths.ssh_revoked_keys)
+        due = read_due(context)
         if due.pop(node.uuid, None) is not None:
             _write(context, cluster, context.paths.ssh_revoked_keys, due, others)
 
@@ -277,7 +280,7 @@ def change_access(
     added, gone = set(map(ssh_key_of, add)), set(map(ssh_key_of, remove))
     candidates = set(map(ssh_key_of, _of_candidates(context, read_keys(context))))
     wanted = added | (candidates - gone)
-    before = _read(context, path)
+    before = read_due(context)
     due = {uuid: [*keys] for uuid, keys in before.items()}
     for node in nodes:
         due[node.uuid] = list(dict.fromkeys([*due.get(node.uuid, ()), *remove]))
@@ -341,12 +344,12 @@ def _read(context: JobContext, path: str) -> Keys:
     except (OSError, UnicodeDecodeError, GenericError) as err:
         context.warn(f"cannot read {path}: {err}; ignoring")
         return {}
-    found: Keys = {}
-    for line in text.splitlines():
-        uuid, _, key = line.partition(" ")
-        if key.strip():
-            found.setdefault(uuid, []).append(key.strip())
-    return found
+    return ssh_keys_by_node(text)
+
+
+def read_due(context: JobContext) -> Keys:
+    """Return the keys that nodes may still let in, by the UUIDs of these nodes."""
+    return _read(context, context.paths.ssh_revoked_keys)
 
 
 def write_keys(context: JobContext, cluster: Cluster, keys: Keys, nodes: Sequence[Node]) -> None:

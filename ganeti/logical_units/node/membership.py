@@ -213,7 +213,7 @@ class LUNodeAdd(SimpleUnit[OpNodeAdd, Joining]):
         self.context.created(f"node {node.name}", node.uuid)
 
     def _take_in_again(self, known: Node, node: Node, undo: Undo) -> None:
-        if known.master_candidate:
+        if known.master_candidate or candidates.keeps_rights(self.context, known):
             candidates.demote(self.context, known)
         before, after = known.to_wire(), node.to_wire()
         changes = {name: value for name, value in after.items() if before.get(name) != value}

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import msgspec
 
 from ganeti.base.errors import CommandError
-from ganeti.base.text import ssh_key_of
+from ganeti.base.text import ssh_key_of, ssh_keys_by_node
 from ganeti.node_ops.context import NodeContext
 from ganeti.protocol.node_rpc import DEFAULT_PORT
 from ganeti.store import ssconf
@@ -29,6 +29,7 @@ _BYTES_MAX: Final = 16 << 20
 # Behind a mark, as a login may print a greeting.
 _MARK: Final = "is-host="
 _COMMAND: Final = ("sh", "-c", f'echo "{_MARK}$(hostname --fqdn 2>/dev/null || hostname)"')
+_Key = tuple[str, str] | str  # as of `ssh_key_of`
 _SAID: Final = re.compile(rf"^{_MARK}(\S*)$", re.MULTILINE)
 
 
@@ -135,7 +136,7 @@ class NodeInfo(msgspec.Struct, frozen=True, array_like=True):
 
 
 def set_up(context: NodeContext, nodes: Sequence[NodeInfo], kind: str) -> list[str]:
-    """Return the problems of the keys here: this node's own, and the keys of the candidates.
+    """Return the problems of the keys here: this node's own, and those of nodes that log in.
 
     Only candidates have the file with all public keys; the others are looked at for their own.
     """
@@ -148,19 +149,36 @@ def set_up(context: NodeContext, nodes: Sequence[NodeInfo], kind: str) -> list[s
     directory = ssh.directory_of(paths)
     public_key = _text(os.path.join(directory, f"id_{kind}.pub")).strip()
     found = [] if public_key else [f"root has no public key {directory}/id_{kind}.pub"]
-    rows = (line.partition(" ") for line in _text(paths.ssh_pub_keys).splitlines())
-    known = {uuid: ssh_key_of(key) for uuid, _, key in rows}
+    by_node = ssh_keys_by_node(_text(paths.ssh_pub_keys))
+    known = {uuid: [ssh_key_of(key) for key in keys] for uuid, keys in by_node.items()}
     let_in = {ssh_key_of(line) for line in _authorized(directory)}
     for node in nodes:
         if not node.is_candidate:
             continue
         if node.uuid not in known:
             found.append(f"{paths.ssh_pub_keys} has no key of candidate {node.name}")
-        elif known[node.uuid] not in let_in:
+        elif known[node.uuid][-1] not in let_in:
             found.append(f"root of candidate {node.name} is not let in")
-    if public_key and own.uuid in known and known[own.uuid] != ssh_key_of(public_key):
+    if public_key and own.uuid in known and known[own.uuid][-1] != ssh_key_of(public_key):
         found.append(f"root's key is not the one in {paths.ssh_pub_keys}")
-    return found
+    return [*found, *_still_let_in(nodes, known, let_in)]
+
+
+def _still_let_in(
+    nodes: Sequence[NodeInfo], known: Mapping[str, Sequence[_Key]], let_in: Set[_Key]
+) -> Iterator[str]:
+    """Yield the problems of keys that nodes have no right to any more, as no candidate has them."""
+    with_keys = [node for node in nodes if node.uuid in known]
+    rightful = {known[node.uuid][-1] for node in with_keys if node.is_candidate}
+    for node in with_keys:
+        if not (let_in - rightful).isdisjoint(known[node.uuid]):
+            yield (
+                f"root of candidate {node.name} is let in by an old key, too; 'gnt-cluster"
+                " renew-crypto --new-ssh-keys' ends that"
+                if node.is_candidate
+                else f"root of {node.name} is let in, which is no candidate; 'gnt-node modify"
+                f" --master-candidate=no {node.name}' ends that"
+            )
 
 
 def clutter(context: NodeContext) -> list[str]:

@@ -34,8 +34,8 @@ CODE_LINES_MAX = {
     "availability": 2_060,
     # with rehearsals, and the words of policies that options, the page and checks are made of
     "backups": 740,
-    # with addresses of IPv6, lists of directories, and names that columns can hold
-    "base": 850,
+    # with addresses of IPv6, lists of directories, names that columns can hold, and files of SSH keys
+    "base": 860,
     # with certificates that the master issues when it replaces them, and a fail-over that takes them
     "bootstrap": 1_960,
     # with the look for out-of-band helpers before nodes are marked offline, and merges without nodes
@@ -122,7 +122,8 @@ THIN_SHARE_MAX = 0.178
 # How nodes are sent the configuration is apart from who lacks it.
 # What a template does before there is a job is apart from what it does with jobs.
 # Which masters gave way is apart from how calls are served.
-SINGLE_IMPORTER_MAX = 108
+# What is wrong with SSH keys, which other jobs may be changing, is apart from other problems of nodes.
+SINGLE_IMPORTER_MAX = 109
 SMALL_SINGLE_IMPORTER_MAX = 1
 LARGE_FOLDERS: set[str] = set()
 # What high availability needs, certificates too, is loaded where it is on, backups where there is a policy; what reads URLs for the call that is given one;

@@ -77,6 +77,43 @@ def test_a_demotion_that_was_cut_off_is_ended_by_the_next_one(
     assert let_in(managed) == {"node1": "", "node2": "", "node3": "3", "node4": ""}
 
 
+def test_a_demotion_that_was_cut_off_is_ended_when_the_node_is_taken_in_again(
+    managed: FakeCluster,
+) -> None:
+    modify(managed, master_candidate=True)
+    managed.config.failing["setCandidateCert"] = GenericError("killed")
+    with pytest.raises(GenericError, match="killed"):
+        modify(managed, drained=True)
+    managed.config.failing.clear()
+    managed.config.cluster["candidate_pool_size"] = 2  # no room for it
+    readd(managed, "node3")
+    assert let_in(managed) == {"node1": "", "node2": "", "node3": "12", "node4": ""}
+
+
+def test_the_old_key_of_a_promotion_that_was_cut_off_is_let_out_when_the_node_is_taken_in_again(
+    managed: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modify(managed, master_candidate=True)
+    before = KEYS["node3"]
+    managed.config.node(3)["master_candidate"] = False
+    monkeypatch.setitem(KEYS, "node3", "ssh-rsa N3")
+
+    def kill(*_args: object, **_named: object) -> list[str]:
+        raise GenericError("killed")
+
+    with monkeypatch.context() as cut:
+        cut.setattr(candidates, "change_access", kill)
+        with pytest.raises(GenericError, match="killed"):
+            modify(managed, master_candidate=True)
+    assert before in managed.let_in["node1"]  # type: ignore[attr-defined]
+    readd(managed, "node3")
+    for name in ("node1", "node2"):
+        assert managed.let_in[name] == {"ssh-rsa N3"}, name  # type: ignore[attr-defined]
+    text = Path(managed.context.paths.ssh_pub_keys).read_text()
+    assert before not in text
+    assert f"{uuid_of('node3')} ssh-rsa N3\n" in text
+
+
 def test_what_3_0_left_is_taken_away_when_it_is_asked_for(managed: FakeCluster) -> None:
     managed.config.cluster["candidate_certs"][uuid_of("node3")] = "D3"
     assert modify(managed, master_candidate=False) == []
@@ -118,8 +155,8 @@ def come_back(cluster: FakeCluster) -> None:
     offline(cluster, "node2", offline=False)
 
 
-def readd(cluster: FakeCluster) -> None:
-    cluster.execute("OP_NODE_ADD", node_name="node2", readd=True)
+def readd(cluster: FakeCluster, name: str = "node2") -> None:
+    cluster.execute("OP_NODE_ADD", node_name=name, readd=True)
 
 
 def demote(cluster: FakeCluster) -> None:

@@ -162,6 +162,27 @@ def test_the_set_up_of_keys_is_looked_at(context: NodeContext) -> None:
     assert verify_ssh.set_up(context, [info(1)], "rsa") == ["this node is not in the list of nodes"]
 
 
+def test_keys_that_should_not_be_let_in_are_told(context: NodeContext) -> None:
+    authorized = manage(context)
+    authorized.parent.mkdir(parents=True)
+    (authorized.parent / "id_rsa.pub").write_text("ssh-rsa K2\n")
+    known = Path(context.paths.ssh_pub_keys)
+    known.write_text("u1 ssh-rsa K1\nu2 ssh-rsa OLD\nu2 ssh-rsa K2\nu3 ssh-rsa K3\n")
+    nodes = [info(1), info(2), info(3, candidate=False)]
+    authorized.write_text("ssh-rsa K1\nssh-rsa K2\nssh-rsa OTHER of an administrator\n")
+    assert verify_ssh.set_up(context, nodes, "rsa") == []
+    authorized.write_text("ssh-rsa K1\nssh-rsa K2\nssh-rsa OLD\nssh-rsa K3 root@node3\n")
+    old, foreign = verify_ssh.set_up(context, nodes, "rsa")
+    assert old.startswith("root of candidate node2.example.com is let in by an old key, too; ")
+    assert foreign == (
+        "root of node3.example.com is let in, which is no candidate; 'gnt-node modify"
+        " --master-candidate=no node3.example.com' ends that"
+    )
+    known.write_text("u1 ssh-rsa K1 root@node1\nu2 ssh-rsa K2\nu3 ssh-rsa K1 root@node3\n")
+    authorized.write_text("ssh-rsa K1\nssh-rsa K2\n")
+    assert verify_ssh.set_up(context, nodes, "rsa") == [], "nodes 1 and 3 are clones"
+
+
 def test_old_keys_are_clutter(context: NodeContext) -> None:
     authorized = manage(context)
     assert verify_ssh.clutter(context) == []
