@@ -27,6 +27,11 @@ _SSH_HINT: Final = (
     " key ('ssh-keyscan', or give --no-ssh-key-check)"
 )
 
+_READD_HINT: Final = (
+    ".  If it was offline when SSH keys were replaced, 'gnt-node modify --offline=no {}' tells it"
+    " the new ones, without logging in"
+)
+
 
 def add(context: Context, options: Options, args: list[str]) -> None:
     """Take a node into the cluster.
@@ -78,7 +83,8 @@ def set_up(
     try:
         said = node_setup.set_up_remotely(transport, setup)
     except GenericError as err:
-        hint = "" if context.paths.root else f"\n{_SSH_HINT}."
+        more = _READD_HINT.format(name) if readd else ""
+        hint = "" if context.paths.root else f"\n{_SSH_HINT}{more}."
         raise NodeSetupError(err.message + hint) from err
     if said.strip():
         context.terminal.error(f"Node {name} says: {said.strip()}")

@@ -65,10 +65,11 @@ class SshRenewal:
             node for node in self._online if node.master_candidate or node.uuid in self._known
         ]
         for node in nodes:
-            if node.offline and node.uuid in self._known:
+            if node.offline:
                 context.warn(
-                    f"node {node.name} is offline and keeps its SSH key; 'gnt-node add --readd'"
-                    " takes it in again"
+                    f"node {node.name} is offline and keeps its SSH key, and those that it lets in;"
+                    f" 'gnt-node modify --offline=no {node.name}' tells it the new ones, and"
+                    " 'gnt-node add --readd' cannot log in there before"
                 )
 
     def run(self) -> None:

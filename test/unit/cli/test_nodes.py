@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError, TransportError
+from ganeti.base.paths import Paths
 from ganeti.bootstrap.node_setup import NodeSetup
 from ganeti.cli.cluster.remote import destinations
 from ganeti.cli.declaration.parser import Options, parse
@@ -19,6 +20,7 @@ from ganeti.cli.node.leaving import failover
 from ganeti.cli.node.power import _chosen_nodes, power
 from ganeti.cli.programs import named
 from ganeti.cli.run.context import Context, Terminal
+from ganeti.cli.run.failures import NodeSetupError
 from ganeti.cli.run.listing import rows_of_chosen, rows_of_nodes
 from ganeti.protocol.luxi import JobChange
 
@@ -191,6 +193,21 @@ def set_up_and_fail(error: GenericError, *, readd: bool = False, **known: Any) -
     assert caught.value is error
     assert len(machine.ran) in (1, 2)
     return len(machine.ran) == 2, "\n".join(said)
+
+
+def test_a_node_that_is_taken_in_again_may_have_missed_new_ssh_keys() -> None:
+    def refuse(*_args: object, **_more: object) -> Any:
+        raise GenericError("permission denied")
+
+    machine: Any = SimpleNamespace(run=refuse)
+    cli: Any = SimpleNamespace(paths=Paths())
+    setup = NodeSetup(
+        node_name="node4", cluster_name="cluster", node_daemon_certificate="", ssconf={}
+    )
+    for readd in (False, True):
+        with pytest.raises(NodeSetupError, match="permission denied\nRoot of this node") as caught:
+            set_up(cli, machine, setup, lambda: None, readd=readd)
+        assert ("'gnt-node modify --offline=no node4'" in caught.value.message) is readd
 
 
 ADDED_BY_2 = [[1, "running", ["NODE_ADD(node3)"]], [2, "waiting", ["NODE_ADD(node4)"]]]

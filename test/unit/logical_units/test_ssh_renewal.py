@@ -229,6 +229,7 @@ def test_an_offline_node_is_named(cluster: FakeCluster, machines: Machines) -> N
     cluster.config.node(3)["offline"] = True
     renew(cluster)
     assert cluster.said("node node3.example.com is offline and keeps its SSH key")
+    assert cluster.said("'gnt-node modify --offline=no node3.example.com' tells it the new ones")
     assert machines.key("node1") in machines.let_in("node2")
 
 
