@@ -452,7 +452,8 @@ class Failover:
         """Return a configuration that trusts this node, by which the others know it.
 
         It does already, unless the old master was lost while it replaced certificates: the lists of
-        the nodes that it had told are newer then than the configuration.
+        the nodes that it had told are newer then than the configuration.  And this node's may be
+        newer than both; then nobody trusts it until taken in again, by a configuration that does.
         """
         try:
             digest = digest_of_file(self._paths.client_pem)
@@ -465,10 +466,15 @@ class Failover:
         newer = {node.uuid: listed[node.uuid] for node in candidates if node.uuid in listed}
         own = find_node(split, self._own_name).uuid
         known = decode_record(split.cluster, Cluster).candidate_certs
-        if newer.get(own) != digest or known.get(own) == digest:
+        if known.get(own) == digest:
             return config
-        self._feedback("Trusting the certificates that the old master was giving to the nodes")
-        return with_candidate_certs(config, newer, now=clock.now())
+        if newer.get(own) == digest:
+            self._feedback("Trusting the certificates that the old master was giving to the nodes")
+            return with_candidate_certs(config, newer, now=clock.now())
+        if not self._options.no_voting:
+            return config
+        self._feedback("Trusting the certificate of this node, of which no other one knows yet")
+        return with_candidate_certs(config, {**known, own: digest}, now=clock.now())
 
     def _last_job_id(self, outlook: Outlook) -> int:
         """Return the last job id that may have been given out."""
