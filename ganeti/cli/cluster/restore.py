@@ -20,12 +20,13 @@ from typing import Final
 from ganeti.base.daemons import DAEMONS
 from ganeti.base.errors import ErrorCode, GenericError, OpPrereqError, wrong_state
 from ganeti.base.paths import Paths
-from ganeti.base.text import natural_sorted, shown
+from ganeti.base.text import natural_sorted, shown, ssh_key_of, ssh_keys_by_node
 from ganeti.bootstrap import cluster_files, keys, state_archive
 from ganeti.bootstrap.failover import FailoverOptions, fail_over
 from ganeti.cli.command import Context, Options, command, confirm, opt
 from ganeti.clients import master_poll
 from ganeti.clients.node_rpc import NodeRpcClient
+from ganeti.config.config_data import nodes_of, split_config
 from ganeti.jobs import votes
 from ganeti.store import config_file, master_facts, ssconf, watcher_pause
 from ganeti.store.job_files import JobFiles
@@ -61,6 +62,8 @@ def restore(context: Context, options: Options, args: list[str]) -> None:
         ) from err
     chosen = FailoverOptions(no_voting=no_voting, asks_offline=True)
     fail_over(paths, own_name, chosen, context.write)
+    if _manages_ssh(paths, state):  # it may have taken a newer configuration
+        _let_candidates_in(paths, config_file.read_config(paths), state)
     context.write(f"{own_name} is the master.")
     if state.head.unended:
         context.write(
@@ -169,8 +172,8 @@ def _write(context: Context, state: state_archive.State) -> None:
     context.write(f"Writing {len(state.contents)} files")
     config = state_archive.inner(paths, paths.config_data)
     others = {path: content for path, content in state.contents.items() if path != config}
-    mark = state_archive.inner(paths, paths.ssh_managed)
-    if state_archive.manages_ssh(paths, state) or mark in others:
+    if _manages_ssh(paths, state):
+        _let_candidates_in(paths, state.contents[config], state)
         others = _take_ssh_keys(context, others)
     state_archive.write_files(paths, others)
     queue = JobFiles(paths)
@@ -180,17 +183,28 @@ def _write(context: Context, state: state_archive.State) -> None:
     state_archive.write_files(paths, {config: state.contents[config]})
 
 
+def _manages_ssh(paths: Paths, state: state_archive.State) -> bool:
+    mark = state_archive.inner(paths, paths.ssh_managed)
+    return state_archive.manages_ssh(paths, state) or mark in state.contents
+
+
+def _let_candidates_in(paths: Paths, config: bytes, state: state_archive.State) -> None:
+    """Let the master candidates of a configuration in by SSH, and no other node that is known."""
+    text = state.contents.get(state_archive.inner(paths, paths.ssh_pub_keys), b"").decode()
+    known = ssh_keys_by_node(text)
+    nodes = nodes_of(split_config(config))
+    add = [key for node in nodes if node.master_candidate for key in known.get(node.uuid, ())]
+    rightful = set(map(ssh_key_of, add))
+    remove = [key for keys in known.values() for key in keys if ssh_key_of(key) not in rightful]
+    ssh.change_authorized_keys(ssh.directory_of(paths), add=add, remove=remove)
+
+
 def _take_ssh_keys(context: Context, contents: dict[str, bytes]) -> dict[str, bytes]:
-    """Let the master candidates in, and give the machine its keys; returns the files left to write.
+    """Give the machine its SSH keys; returns the files left to write.
 
     Root's own keys stay where root has others by now.
     """
     paths, directory = context.paths, ssh.directory_of(context.paths)
-    files.ensure_directory(directory, 0o700)
-    known = contents.get(state_archive.inner(paths, paths.ssh_pub_keys), b"").decode()
-    ssh.change_authorized_keys(
-        directory, add=[line.partition(" ")[2] for line in known.splitlines() if " " in line]
-    )
     of_ssh = {path: state_archive.inner(paths, path) for path in state_archive.ssh_files(paths)}
     given = {path: contents[inner] for path, inner in of_ssh.items() if inner in contents}
     rest = {path: content for path, content in contents.items() if path not in of_ssh.values()}

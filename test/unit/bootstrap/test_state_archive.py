@@ -6,6 +6,7 @@ import copy
 import io
 import os
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -36,9 +37,15 @@ def mode_of(path: str) -> int:
 
 
 def write_config(
-    paths: Paths, *trusted: bytes, serial_no: int = 7, manages_ssh: bool = False
+    paths: Paths,
+    *trusted: bytes,
+    serial_no: int = 7,
+    manages_ssh: bool = False,
+    candidates: Sequence[str] = (),
 ) -> None:
     config = copy.deepcopy(CONFIG)
+    for uuid in candidates and config["nodes"]:
+        config["nodes"][uuid]["master_candidate"] = uuid in candidates
     config["serial_no"] = serial_no
     config["cluster"]["modify_ssh_setup"] = manages_ssh
     digests = [certificates.facts(pem, "").digest for pem in trusted]
@@ -129,6 +136,40 @@ def test_a_backup_tells_which_ssh_keys_are_not_in_it_and_a_restoration_takes_tho
     restore._write(context, unpack(Path(archive).read_bytes()))
     assert taken == [("rsa", "ssh-rsa key", "ssh-rsa key")]
     assert Path(host).read_bytes() == b"of the new machine", "the server is told of each change"
+
+
+def test_a_restoration_lets_the_candidates_in_alone_also_those_of_a_newer_configuration(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first, second, *_ = CONFIG["nodes"]
+    texts = [f"{first} ssh-rsa A", f"{first} ssh-rsa A2", f"{second} ssh-rsa B", "gone ssh-rsa C"]
+    Path(paths.ssh_pub_keys).write_text("\n".join(texts))
+
+    def write(*candidates: str) -> None:
+        write_config(paths, manages_ssh=True, candidates=candidates)
+
+    write(first)
+    (archive := tmp_path / "state").write_bytes(pack(read_state(paths, "n1", now=5.0)))
+    authorized = Path(ssh.directory_of(paths)) / "authorized_keys"
+    authorized.parent.mkdir(parents=True)
+    authorized.write_text("ssh-rsa B\nssh-rsa ME\n")
+    before: list[list[str]] = []
+
+    def fail_over(*_args: object) -> None:
+        before.append(authorized.read_text().splitlines())
+        write(second)
+
+    monkeypatch.setattr(restore, "own_hostname", lambda: "n1")
+    for name in ("_check_machine", "_check_others"):
+        monkeypatch.setattr(restore, name, lambda *_args, **_named: None)
+    monkeypatch.setattr(restore, "fail_over", fail_over)
+    monkeypatch.setattr(Context, "paths", paths)
+    terminal = Terminal(io.StringIO(), io.StringIO(), io.StringIO())
+    options = Options({"yes_do_it": True, "no_voting": False})
+    context = Context("gnt-cluster", restore.COMMANDS[0], options, terminal)
+    restore.restore(context, options, [str(archive)])
+    assert before == [["ssh-rsa ME", "ssh-rsa A", "ssh-rsa A2"]]
+    assert authorized.read_text().splitlines() == ["ssh-rsa ME", "ssh-rsa B"]
 
 
 def test_a_certificate_that_is_replaced_just_now(
