@@ -11,7 +11,6 @@ that.  These files do not outlive the boot.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 from typing import Final, Literal
 
@@ -22,7 +21,7 @@ from ganeti.availability.mastership import Report
 from ganeti.availability.restarts import Limits
 from ganeti.availability.timing import Timing
 from ganeti.base.daemons import MASTER_DAEMONS
-from ganeti.base.errors import ConfigurationError, ErrorCode, OpPrereqError, ProtocolError
+from ganeti.base.errors import ConfigurationError, ProtocolError
 from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
 from ganeti.system import clock, files
@@ -222,23 +221,6 @@ def read_state(paths: Paths) -> State | None:
     except (OSError, ProtocolError):
         return None
     return None if state is None or state.time > clock.monotonic() else state
-
-
-def check_paused(paths: Paths) -> None:
-    """Let nobody take daemons that are about to be stopped on all nodes for nodes that are lost.
-
-    Raises:
-        OpPrereqError: high availability is on, and not paused.
-    """
-    if not os.path.exists(paths.high_availability):
-        return
-    state = read_state(paths)
-    if state is None or not state.pause:
-        raise OpPrereqError(
-            "the daemons of all nodes are stopped for a while, which high availability would take"
-            " for losses; pause it first: gnt-cluster ha-pause --for=4h --reason=...",
-            ErrorCode.STATE,
-        )
 
 
 def write_state(paths: Paths, state: State) -> None:

@@ -75,7 +75,7 @@ def test_keys_are_renewed_under_way_and_certificates_in_a_pause(world: SiteWorld
     cluster.gnt("cluster renew-crypto --force --new-confd-hmac-key")
     outcome = cluster.run("gnt-cluster renew-crypto --force --new-node-certificates")
     assert outcome.status == 1
-    assert "pause it first: gnt-cluster ha-pause" in outcome.err
+    assert "pause it first: 'gnt-cluster ha-pause" in outcome.err
     cluster.gnt("cluster ha-pause --for=1h --reason=certificates")
     state = availability.read_state
 

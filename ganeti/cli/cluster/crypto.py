@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -12,10 +13,11 @@ from ganeti.bootstrap.node_transport import transport_to
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, command, confirm, opt
 from ganeti.cli.run.jobs import FINAL_STATUSES, execute, make_opcode
 from ganeti.cli.run.listing import rows_of_nodes
+from ganeti.clients import pauses
 from ganeti.opcodes.cluster import OpClusterRedistConf, OpClusterRenewCrypto
 from ganeti.protocol.luxi import DrainedBy
 from ganeti.protocol.remote_move import SECRET_BYTES_MAX
-from ganeti.store import availability, master_facts, ssconf
+from ganeti.store import master_facts, ssconf
 from ganeti.store import renewal as note
 from ganeti.store.job_files import JobFiles
 from ganeti.system import certificates, files, ssh
@@ -32,6 +34,8 @@ _FILES: Final = {
 }
 _WITH_KEY: Final = frozenset({"rapi_pem", "spice_pem"})
 _JOBS_SHOWN_MAX: Final = 10
+# For a node to be reached, told, started anew, and to make a certificate.
+_PAUSE_PER_NODE_S: Final = 300.0
 
 
 def renew_crypto(context: Context, options: Options, _args: list[str]) -> int:
@@ -44,8 +48,6 @@ def renew_crypto(context: Context, options: Options, _args: list[str]) -> int:
     stops = options.new_cluster_certificate or options.new_node_certificates
     if not (contents or stops or options.new_ssh_keys or options.new_etcd_certificates):
         raise OpPrereqError("say with --new-... or a file what is to be replaced")
-    if stops:
-        availability.check_paused(context.paths)
     if not options.force:
         what = " and all daemons are stopped for a while" if stops else ""
         confirm(context, f"Keys or certificates of all nodes are replaced{what}.  Go on?")
@@ -54,6 +56,7 @@ def renew_crypto(context: Context, options: Options, _args: list[str]) -> int:
         for name in contents:
             context.write(f"Replacing {getattr(context.paths, name)}")
     if stops:
+        _check_pause(context, peers)
         node_setup.check_reachable(peers)
         missed = _replace_identity(context, options, contents, peers)
     else:
@@ -65,6 +68,18 @@ def renew_crypto(context: Context, options: Options, _args: list[str]) -> int:
         _renew_candidates(context, options)
     _renew_others(context, options)
     return _name_missed(context, missed)
+
+
+def _check_pause(context: Context, peers: Sequence[node_setup.Peer]) -> None:
+    """Refuse where high availability is on, and not paused until all nodes will have been told.
+
+    Raises:
+        OpPrereqError: names the command that pauses it.
+    """
+    wanted_s = _PAUSE_PER_NODE_S * (1 + len(peers))
+    hours = math.ceil(2 * wanted_s / 3600)
+    hint = f"'gnt-cluster ha-pause --for={hours}h --reason=renew-crypto'"
+    pauses.check(context.paths, "the replacement of certificates", wanted_s=wanted_s, hint=hint)
 
 
 def _renew_others(context: Context, options: Options) -> None:
@@ -119,6 +134,7 @@ def _go_on(context: Context, options: Options) -> int:
             ErrorCode.STATE,
         )
     peers = _peers(context, options, _nodes_in_files(paths))
+    _check_pause(context, peers)
     node_setup.check_reachable(peers)
     missed = node_setup.replace_identity(
         paths, ssconf.master_node(paths), peers, server_pem=None, say=context.write
@@ -288,8 +304,11 @@ are offline keep what they have and must be taken in again by 'gnt-node add --re
 --new-etcd-certificates members of the cluster's own etcd are started anew one after the other, for
 new certificates of a new authority, while high availability goes on.  New SSH keys
 are made and told by a job, of the type and length that --ssh-key-type and --ssh-key-bits say from
-then on; nodes let in old and new ones until all have theirs.  A command that was interrupted, by a
-power failure too, is completed by running it again.""",
+then on; nodes let in old and new ones until all have theirs.
+
+A command that was interrupted, by a power failure too, is completed by running it again.  Where
+high availability is on, it has to be paused before all daemons stop, for five minutes for each node
+at least.""",
         examples="""
 gnt-cluster renew-crypto --new-cluster-certificate  # before the old one ends
 gnt-cluster renew-crypto --rapi-certificate=/root/rapi.pem  # one of your own

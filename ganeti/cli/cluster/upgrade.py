@@ -6,7 +6,6 @@ daemons and commands of the new version are started as programs.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shlex
 import signal
@@ -16,7 +15,6 @@ from typing import Final
 
 import msgspec
 
-from ganeti.availability.records import PAUSE_KEY, Pause
 from ganeti.base import json
 from ganeti.base.errors import (
     GenericError,
@@ -36,8 +34,8 @@ from ganeti.cli.command import Context, Options, command, opt
 from ganeti.cli.run.context import CannotWrite
 from ganeti.cli.run.listing import rows_of_nodes
 from ganeti.cli.run.table import format_time
-from ganeti.clients.etcd import EtcdClient
-from ganeti.store import availability, lease, ssconf
+from ganeti.clients import pauses
+from ganeti.store import lease, ssconf
 from ganeti.system import clock, files, process
 from ganeti.system.environment import own_hostname
 from ganeti.system.process import CommandResult
@@ -146,45 +144,15 @@ def _pause_agents(context: Context, record: Upgrade) -> float:
 
 
 def _check_pause(context: Context) -> float:
-    """Return until when high availability is paused; 0 where it is off.
-
-    Raises:
-        OpPrereqError: it is on, and not paused for long enough.
-    """
-    if not lease.is_on(context.paths):
-        return 0.0
-    availability.check_paused(context.paths)
-    until = _paused_until(context.paths)
-    left_s = max(until - clock.now(), 0.0)
-    if left_s < upgrade_plan.PAUSE_LEFT_S:
-        raise wrong_state(
-            f"high availability is paused for {left_s / 60:.0f} minutes only, and an upgrade wants"
-            f" {upgrade_plan.PAUSE_LEFT_S / 60:.0f}: {upgrade_plan.PAUSE_HINT}"
-        )
-    return until
-
-
-def _paused_until(paths: Paths) -> float:
-    """Return until when high availability is paused, in seconds since the epoch; 0 if it is not.
-
-    Raises:
-        TransportError, ProtocolError: etcd does not answer.
-    """
-    settings = availability.read(paths)
-
-    async def read() -> Pause | None:
-        assert settings is not None
-        async with EtcdClient.of(settings, settings.timing.command_s) as etcd:
-            return (await etcd.read()).one(PAUSE_KEY, Pause)
-
-    pause = asyncio.run(read()) if settings is not None else None
-    return 0.0 if pause is None else pause.until
+    """Return until when high availability is paused; errors as of `pauses.check`."""
+    wanted_s, hint = upgrade_plan.PAUSE_LEFT_S, upgrade_plan.PAUSE_HINT
+    return pauses.check(context.paths, "an upgrade", wanted_s=wanted_s, hint=hint)
 
 
 def _paused_until_or_none(paths: Paths) -> float | None:
-    """Return the same; None if etcd does not answer, as it is stopped like all daemons."""
+    """Return until when it is paused; None if etcd does not answer, as all daemons are stopped."""
     try:
-        return _paused_until(paths)
+        return pauses.paused_until(paths)
     except (TransportError, ProtocolError):
         return None
 

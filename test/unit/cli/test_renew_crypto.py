@@ -1,18 +1,29 @@
-"""Secrets and certificates that ``gnt-cluster renew-crypto`` is given."""
+"""``gnt-cluster renew-crypto``: what it is given, what it refuses, and how it ends."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ganeti.base.errors import OpPrereqError
+from ganeti.base.errors import CommandError, GenericError, OpPrereqError, TransportError
+from ganeti.base.paths import Paths
+from ganeti.bootstrap import node_setup
+from ganeti.cli.cluster import crypto
 from ganeti.cli.cluster.crypto import new_contents
-from ganeti.cli.declaration.parser import parse
+from ganeti.cli.declaration.parser import Options, parse
 from ganeti.cli.programs import named
 from ganeti.cli.run.context import Context, Terminal
+from ganeti.clients import pauses
+from ganeti.opcodes.opcode import OpCode
 from ganeti.protocol.remote_move import SECRET_BYTES_MAX
+from ganeti.store import renewal, ssconf
+from ganeti.store.availability import State, write_state
+from ganeti.system import clock
+from ganeti.system.process import CommandResult
 
 PROGRAM = named("gnt-cluster")
 _FOUND = PROGRAM.find("renew-crypto")
@@ -39,3 +50,110 @@ def test_a_secret_that_jobs_could_not_read_is_refused_by_the_name_of_its_file(
     assert given_secret(tmp_path / "secret", bytes(SECRET_BYTES_MAX))
     with pytest.raises(OpPrereqError, match=r"/long is no cluster domain secret: .* 65537 bytes"):
         given_secret(tmp_path / "long", bytes(SECRET_BYTES_MAX + 1))
+
+
+class Cluster:
+    """Three nodes, of which ``old`` runs the command; its master's daemons do whatever is asked."""
+
+    def __init__(self, root: Path) -> None:
+        self.paths = Paths(str(root))
+        self.masters: dict[str, str | None] = {"new": "old", "third": "old"}  # None: not reached
+        self.told: list[str] | None = None
+        self.jobs: list[str] = []
+        self.errors: dict[str, GenericError] = {}  # of jobs, by their parameter
+        self.screen = io.StringIO()
+
+    def transport_to(self, _paths: Paths, name: str, **_how: object) -> Transport:
+        return Transport(self, name)
+
+    def replace_identity(
+        self, paths: Paths, _own: str, peers: Sequence[node_setup.Peer], **_how: object
+    ) -> list[str]:
+        renewal.begin(paths)
+        self.told = [peer.name for peer in peers]
+        return []
+
+    def execute(self, _context: Context, _options: Options, *opcodes: OpCode) -> None:
+        for opcode in opcodes:
+            flags = ("node_certificates", "renew_ssh_keys")
+            [name] = [each for each in flags if getattr(opcode, each, False)] or ["files"]
+            self.jobs.append(name)
+            if name in self.errors:
+                raise self.errors[name]
+
+    def renew(self, *words: str) -> int:
+        words = ("renew-crypto", "--force", *words)
+        options = parse(PROGRAM, words, {}).options
+        terminal = Terminal(self.screen, self.screen, io.StringIO(), is_interactive=False)
+        return crypto.renew_crypto(Context(PROGRAM.name, COMMAND, options, terminal), options, [])
+
+
+class Transport:
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster, self.name = cluster, name
+
+    def run(self, argv: Sequence[str], **_how: Any) -> CommandResult:
+        master = self.cluster.masters[self.name]
+        if master is None:
+            raise CommandError("No route to host", [*argv])
+        return CommandResult((*argv,), 0, f"Welcome\n{master}\n".encode(), b"")
+
+    def describe(self) -> str:
+        return "SSH"
+
+
+@pytest.fixture
+def three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    made = Cluster(tmp_path)
+    for path in (made.paths.data_dir, made.paths.lock_dir, Path(made.paths.ha_state).parent):
+        Path(path).mkdir(parents=True, exist_ok=True)
+    names = "\n".join(["old", *made.masters])
+    values = {"master_node": "old", "cluster_name": "c", "node_list": names, "offline_nodes": ""}
+    ssconf.write_values(made.paths, values)
+    monkeypatch.setattr(Context, "paths", made.paths)
+    monkeypatch.setattr(crypto, "own_hostname", lambda: "old")
+    monkeypatch.setattr(crypto, "transport_to", made.transport_to)
+    monkeypatch.setattr(crypto, "execute", made.execute)
+    rows = [[name, False, 22] for name in ("old", *made.masters)]
+    monkeypatch.setattr(crypto, "rows_of_nodes", lambda *_args: rows)
+    monkeypatch.setattr(
+        crypto,
+        "_replace_identity",
+        lambda _c, _o, _n, peers: made.replace_identity(made.paths, "", peers),
+    )
+    monkeypatch.setattr(node_setup, "replace_identity", made.replace_identity)
+    return made
+
+
+@pytest.mark.parametrize("is_cut_off", [True, False])
+def test_daemons_stop_only_if_high_availability_is_paused_for_long_enough(
+    three: Cluster, monkeypatch: pytest.MonkeyPatch, is_cut_off: bool
+) -> None:
+    if is_cut_off:
+        renewal.begin(three.paths)
+    Path(three.paths.high_availability).write_text("{}")
+
+    def let_pause(left_s: float | None) -> None:
+        def paused_until(_paths: Paths) -> float:
+            if left_s is None:
+                raise TransportError("etcd does not answer")
+            return clock.now() + left_s
+
+        monkeypatch.setattr(pauses, "paused_until", paused_until)
+
+    for left_s, text in (
+        (None, "etcd does not answer"),
+        (-60.0, "pause it first"),
+        (120.0, "for 2 minutes only, and the replacement of certificates wants 15"),
+    ):
+        let_pause(left_s)
+        with pytest.raises(OpPrereqError, match=rf"{text}.*'gnt-cluster ha-pause --for=1h"):
+            three.renew("--new-node-certificates")
+        assert three.told is None
+    let_pause(3600.0)
+    write_state(three.paths, State(time=clock.monotonic()))  # no agent here has heard of it
+    with pytest.raises(OpPrereqError, match="pause it first"):
+        three.renew("--new-node-certificates")
+    write_state(three.paths, State(time=clock.monotonic(), pause="new certificates"))
+    assert three.renew("--new-node-certificates") == 0
+    assert three.told == ["new", "third"]

@@ -19,6 +19,7 @@ from ganeti.cli.cluster.remote import Destination
 from ganeti.cli.cluster.upgrade_plan import Member, Target, Upgrade, Where
 from ganeti.cli.declaration.parser import Options
 from ganeti.cli.run.context import Context, Terminal
+from ganeti.clients import pauses
 from ganeti.store.availability import State, write_state
 from ganeti.system import clock, process
 
@@ -445,7 +446,7 @@ class Etcd:
 def etcd(context: Context, monkeypatch: pytest.MonkeyPatch) -> Etcd:
     """High availability is on, and paused for long."""
     made = Etcd(clock.now() + 4 * 3600)
-    monkeypatch.setattr(command, "_paused_until", made.paused_until)
+    monkeypatch.setattr(pauses, "paused_until", made.paused_until)
     Path(context.paths.high_availability).write_text("{}")
     Path(context.paths.ha_state).parent.mkdir(parents=True)
     write_state(context.paths, State(time=clock.monotonic(), pause="upgrade"))
