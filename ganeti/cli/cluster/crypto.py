@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from ganeti.base.errors import ErrorCode, OpPrereqError
+from ganeti.base.errors import ErrorCode, OpExecError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap import keys, node_setup
 from ganeti.bootstrap.node_transport import transport_to
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, command, confirm, opt
+from ganeti.cli.run.failures import explain
 from ganeti.cli.run.jobs import FINAL_STATUSES, execute, make_opcode
 from ganeti.cli.run.listing import rows_of_nodes
 from ganeti.clients import pauses
 from ganeti.opcodes.cluster import OpClusterRedistConf, OpClusterRenewCrypto
+from ganeti.opcodes.opcode import OpCode
 from ganeti.protocol.luxi import DrainedBy
 from ganeti.protocol.remote_move import SECRET_BYTES_MAX
 from ganeti.store import master_facts, ssconf
@@ -55,19 +57,17 @@ def renew_crypto(context: Context, options: Options, _args: list[str]) -> int:
     if options.verbose:
         for name in contents:
             context.write(f"Replacing {getattr(context.paths, name)}")
+    status, jobs = EXIT_SUCCESS, [make_opcode(OpClusterRedistConf)] if contents else []
     if stops:
         _check_pause(context, peers)
         node_setup.check_reachable(peers)
         missed = _replace_identity(context, options, contents, peers)
-    else:
+        status = _complete(context, options, missed, jobs)
+    elif contents:
         node_setup.write_files(context.paths, contents)
-        missed = []
-    if contents:
-        execute(context, options, make_opcode(OpClusterRedistConf))
-    if stops:
-        _renew_candidates(context, options)
+        execute(context, options, *jobs)
     _renew_others(context, options)
-    return _name_missed(context, missed)
+    return status
 
 
 def _check_pause(context: Context, peers: Sequence[node_setup.Peer]) -> None:
@@ -91,20 +91,34 @@ def _renew_others(context: Context, options: Options) -> None:
         _renew(context, options, renew_ssh_keys=True, **kind)
 
 
-def _renew_candidates(context: Context, options: Options) -> None:
-    _renew(context, options, node_certificates=True)
-    note.end(context.paths)
-
-
 def _renew(context: Context, options: Options, **params: object) -> None:
     opcode = make_opcode(OpClusterRenewCrypto, verbose=options.verbose, **params)
     execute(context, options, opcode)
 
 
-def _name_missed(context: Context, missed: Sequence[str]) -> int:
+def _complete(
+    context: Context, options: Options, missed: Sequence[str], jobs: Iterable[OpCode]
+) -> int:
+    """Run these jobs, and let candidates make certificates of their own; returns the exit status.
+
+    A job that fails is told, and ends the replacement all the same: each node that was reached has
+    certificates by now, and the error names the others.
+
+    Raises:
+        GenericError: it is not known how a job ended; the replacement is cut off.
+    """
     for name in missed:
         context.terminal.error(f"Node {name} was not told; run: gnt-node add --readd {name}")
-    return EXIT_FAILURE if missed else EXIT_SUCCESS
+    status = EXIT_FAILURE if missed else EXIT_SUCCESS
+    try:
+        for job in jobs:
+            execute(context, options, job)
+        _renew(context, options, node_certificates=True)
+    except (OpExecError, OpPrereqError) as err:
+        text, status = explain(err)
+        context.terminal.error(text)
+    note.end(context.paths)
+    return status
 
 
 def _go_on(context: Context, options: Options) -> int:
@@ -141,10 +155,9 @@ def _go_on(context: Context, options: Options) -> int:
     )
     if JobFiles(paths).drained_by() is DrainedBy.RENEWAL:
         context.client.set_drain_flag(False)
-    execute(context, options, make_opcode(OpClusterRedistConf))
-    _renew_candidates(context, options)
-    context.write("That is complete; for anything else run the command again.")
-    return _name_missed(context, missed)
+    status = _complete(context, options, missed, [make_opcode(OpClusterRedistConf)])
+    context.write("That replacement is over; for anything else run the command again.")
+    return status
 
 
 def _nodes_in_files(paths: Paths) -> list[tuple[str, bool, int]]:

@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from ganeti.base.errors import CommandError, GenericError, OpPrereqError, TransportError
+from ganeti.base.errors import (
+    CommandError,
+    GenericError,
+    OpExecError,
+    OpPrereqError,
+    TransportError,
+)
 from ganeti.base.paths import Paths
 from ganeti.bootstrap import node_setup
 from ganeti.cli.cluster import crypto
@@ -123,6 +129,21 @@ def three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     )
     monkeypatch.setattr(node_setup, "replace_identity", made.replace_identity)
     return made
+
+
+def test_a_failed_job_of_candidates_ends_the_renewal_and_the_others_begin(three: Cluster) -> None:
+    three.errors["node_certificates"] = OpExecError("no new client certificate for third")
+    assert three.renew("--new-node-certificates", "--new-ssh-keys") == 1
+    assert "no new client certificate for third" in three.screen.getvalue()
+    assert three.jobs == ["node_certificates", "renew_ssh_keys"]
+    assert not renewal.is_cut_off(three.paths)
+
+
+def test_a_renewal_whose_job_has_no_known_end_is_cut_off(three: Cluster) -> None:
+    three.errors["node_certificates"] = TransportError("LuxiD has ended")
+    with pytest.raises(TransportError):
+        three.renew("--new-node-certificates")
+    assert renewal.is_cut_off(three.paths)
 
 
 @pytest.mark.parametrize("is_cut_off", [True, False])
