@@ -164,7 +164,8 @@ def set_up_here(paths: Paths, setup: NodeSetup) -> list[str]:
         The steps left to the administrator, a sentence each.
 
     Raises:
-        OpPrereqError: wrong machine, or it belongs to a cluster already; nothing was changed.
+        OpPrereqError: wrong machine, or it belongs to a cluster already, or is the master;
+            nothing was changed.
         GenericError: the node daemon did not start.
     """
     _check(paths, setup)
@@ -251,6 +252,12 @@ def _check(paths: Paths, setup: NodeSetup) -> None:
         raise errors.wrong_state(
             f"node {own!r} has a cluster configuration in {paths.config_data} but is no member of a"
             " cluster; run node-cleanup there first"
+        )
+    master = setup.ssconf.get("master_node", setup.node_name)
+    if master != setup.node_name and daemon_control.running_pid(paths, MASTER_DAEMONS[0]):
+        raise errors.wrong_state(
+            f"{MASTER_DAEMONS[0]} runs on {own!r}, which is a master, and the set-up data names"
+            f" {master!r}; if that is right, stop it first: 'daemon-util stop-master' on {own!r}"
         )
 
 

@@ -197,5 +197,20 @@ def test_a_former_master_loses_its_remote_api(
     monkeypatch.setattr(
         daemon_control, "stop_all", lambda _paths, places, _report: stopped.append(places)
     )
-    node_setup.set_up_here(paths, make_setup())
+    master = NAME if is_master else "node1.example.com"
+    names = {"cluster_name": "cluster.example.com", "master_node": master}
+    node_setup.set_up_here(paths, make_setup(ssconf=names))
     assert stopped == [frozenset({Place.NODE}) if is_master else frozenset(Place)]
+
+
+def test_a_master_does_not_follow_another_node(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That may be the master of before, which has not heard of this one."""
+    node_setup.set_up_here(paths, make_setup(ssconf={"master_node": NAME, "cluster_name": "c"}))
+    before = Path(paths.server_pem).read_bytes()
+    monkeypatch.setattr(daemon_control, "running_pid", lambda _paths, _name: 1)
+    with pytest.raises(OpPrereqError, match=r"which is a master,.*names 'node1\.example\.com'"):
+        node_setup.set_up_here(paths, make_setup(cluster_name="c"))
+    assert Path(paths.server_pem).read_bytes() == before
+    assert ssconf.master_node(paths) == NAME
