@@ -43,7 +43,7 @@ from ganeti.config.state import ConfigState
 from ganeti.store import config_file, ssconf
 from ganeti.store import renewal as note
 from ganeti.system import certificates, clock, daemon_control, files, ssh
-from ganeti.system.environment import own_hostname
+from ganeti.system.environment import ROOTDIR_VARIABLE, own_hostname
 
 logger = logging.getLogger(__name__)
 
@@ -337,19 +337,43 @@ def check_reachable(peers: Sequence[Peer]) -> None:
     Raises:
         OpPrereqError: the text names the nodes and the errors.
     """
-    failures = []
-    for peer in peers:
-        try:
-            peer.transport.run(["true"], stdin=b"", timeout_s=REACH_TIMEOUT_S).check()
-        except CommandError as err:
-            said = err.output or err.message
-            failures.append(f"{peer.name} ({peer.transport.describe()}): {said}")
+    _, failures = _run_on_each(peers, ["true"])
     if failures:
         raise OpPrereqError(
-            f"cannot run programs on {'; '.join(failures)}. Put that right, or mark the node"
-            " offline and take it in again by 'gnt-node add --readd' afterwards",
+            f"cannot run programs on {'; '.join(failures.values())}. Put that right, or mark the"
+            " node offline and take it in again by 'gnt-node add --readd' afterwards",
             errors.ErrorCode.ENVIRON,
         )
+
+
+# Without a program of ours, which takes its time to start.
+_NAME_MASTER: Final = f'cat "${{{ROOTDIR_VARIABLE}}}{Paths("").ssconf_file("master_node")}"'
+
+
+def ask_masters(peers: Sequence[Peer]) -> tuple[dict[str, str], dict[str, str]]:
+    """Ask nodes for the master that they follow, whatever certificates they have.
+
+    Returns:
+        {node: its master}, and for the nodes that did not tell {node: who it is, and why}.
+    """
+    said, failures = _run_on_each(peers, ["sh", "-c", _NAME_MASTER])
+    return {name: (text.split() or [""])[-1] for name, text in said.items()}, failures
+
+
+def _run_on_each(
+    peers: Sequence[Peer], argv: Sequence[str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Run a short program on nodes; returns {node: output} and {node: who it is, and its error}."""
+    said, failures = {}, {}
+    for peer in peers:
+        try:
+            result = peer.transport.run(argv, stdin=b"", timeout_s=REACH_TIMEOUT_S).check()
+        except CommandError as err:
+            why = err.output or err.message
+            failures[peer.name] = f"{peer.name} ({peer.transport.describe()}): {why}"
+        else:
+            said[peer.name] = result.stdout.decode("utf-8", "replace")
+    return said, failures
 
 
 def replace_identity(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 
@@ -9,6 +10,7 @@ import pytest
 from fakes.failing_cluster import FailingCluster, failing_cluster
 from fakes.waiting import wait_until
 
+from ganeti.base.daemons import MASTER_DAEMONS
 from ganeti.store import renewal, ssconf
 from ganeti.store.job_files import JobFiles
 from ganeti.system import files
@@ -51,8 +53,8 @@ def three() -> Iterator[FailingCluster]:
         yield made
 
 
-def servers(cluster: FailingCluster) -> set[bytes]:
-    return {files.read_bytes(cluster.paths_of(node).server_pem) for node in cluster.nodes}
+def servers(cluster: FailingCluster, *nodes: str) -> set[bytes]:
+    return {files.read_bytes(cluster.paths_of(node).server_pem) for node in nodes or cluster.nodes}
 
 
 @pytest.mark.parametrize(("module", "function", "count"), CUTS)
@@ -96,12 +98,33 @@ def test_another_master_makes_do_without_the_node_that_was_cut_off(three: Failin
     assert "unset" not in three.gnt("cluster queue info").out
     assert "by renew-crypto: run that again" in three.gnt("cluster queue info").out
     three.gnt("cluster queue undrain")
-    ssconf.write_values(three.paths_of(old), {"master_node": new})  # as it hears, taken in again
+    assert ssconf.master_node(three.paths_of(old)) == old, "nobody can tell it: it trusts nobody"
+    before = {node: servers(three, node) for node in three.nodes}
     refused = three.run(RENEW, node=old)
     assert refused.status == 1
     assert f"gnt-node add --readd {old}" in refused.err
+    assert {node: servers(three, node) for node in three.nodes} == before
     three.gnt(f"node add --readd {old}")
     assert not renewal.is_cut_off(three.paths_of(old))
+    assert "ERROR" not in three.gnt("cluster verify").out
+
+
+def test_a_node_that_is_down_meanwhile_is_taken_in_again_afterwards(three: FailingCluster) -> None:
+    """LuxiD cannot start, as the third node does not trust this one, so none is marked offline."""
+    down, away = three.others[1], f"{three.paths_of(three.others[1]).root}.away"
+    cut = three.run([sys.executable, "-c", CUT, "node_setup", "_write_identity", "1", *RENEW[1:]])
+    assert cut.status == POWER_CUT, cut
+    for node in three.nodes:
+        three.kill_node(node)
+    os.rename(three.paths_of(down).root, away)
+    three.start_noded(*(node for node in three.nodes if node != down))
+    outcome = three.run(RENEW, timeout_s=300)
+    assert outcome.status == 1, outcome
+    assert f"Going on without {down}" in outcome.err
+    assert not renewal.is_cut_off(three.paths)
+    os.rename(away, three.paths_of(down).root)
+    three.start_noded(down)
+    three.gnt(f"node add --readd {down}")
     assert "ERROR" not in three.gnt("cluster verify").out
 
 
@@ -148,3 +171,31 @@ def test_one_of_two_that_do_not_trust_each_other_takes_the_other_in_again(
         three.gnt(f"node add --readd {node}")
     assert "ERROR" not in three.gnt("cluster verify").out
     three.gnt(f"cluster renew-crypto --force {option}")
+
+
+def test_one_that_is_left_alone_goes_on_without_the_nodes_that_are_lost(
+    three: FailingCluster,
+) -> None:
+    """By the commands that the refusal names; the last test, as the nodes are not there again."""
+    cut = three.run([sys.executable, "-c", CUT, "node_setup", "_write_identity", "1", *RENEW[1:]])
+    assert cut.status == POWER_CUT, cut
+    for node in three.nodes:
+        three.kill_node(node)
+    for node in three.others:
+        os.rename(three.paths_of(node).root, f"{three.paths_of(node).root}.away")
+    three.start_noded(three.master)
+    refused = three.run(RENEW)
+    assert refused.status == 1
+    assert "1 of 3 nodes are reached, 2 are needed" in refused.err
+    for name in MASTER_DAEMONS:
+        assert name in refused.err
+        started = three.run(["daemon-util", "start", name, "--no-voting", "--yes-do-it"])
+        assert started.status == 0, started
+    three.gnt("cluster queue undrain")
+    for node in three.others:
+        three.gnt(f"node modify --offline=yes {node}")
+    for node in three.others:
+        three.gnt(f"node remove {node}")
+    renewed = three.run(RENEW, timeout_s=300)
+    assert renewed.status == 0, renewed
+    assert not renewal.is_cut_off(three.paths)

@@ -214,3 +214,14 @@ def test_a_master_does_not_follow_another_node(
         node_setup.set_up_here(paths, make_setup(cluster_name="c"))
     assert Path(paths.server_pem).read_bytes() == before
     assert ssconf.master_node(paths) == NAME
+
+
+def test_nodes_name_their_masters_by_their_files(paths: Paths) -> None:
+    peers = [
+        node_setup.Peer(NAME, VirtualTransport(NAME, paths)),
+        node_setup.Peer("node9", VirtualTransport("node9", Paths(f"{paths.root}-gone"))),
+    ]
+    node_setup.set_up_here(paths, make_setup())
+    named, silent = node_setup.ask_masters(peers)
+    assert named == {NAME: "node1.example.com"}
+    assert "ssconf_master_node: No such file" in silent["node9"]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from ganeti.base.errors import ErrorCode, OpExecError, OpPrereqError
+from ganeti.base.errors import ErrorCode, OpExecError, OpPrereqError, wrong_state
 from ganeti.base.paths import Paths
 from ganeti.bootstrap import keys, node_setup
 from ganeti.bootstrap.node_transport import transport_to
@@ -15,6 +15,7 @@ from ganeti.cli.run.failures import explain
 from ganeti.cli.run.jobs import FINAL_STATUSES, execute, make_opcode
 from ganeti.cli.run.listing import rows_of_nodes
 from ganeti.clients import pauses
+from ganeti.jobs import votes
 from ganeti.opcodes.cluster import OpClusterRedistConf, OpClusterRenewCrypto
 from ganeti.opcodes.opcode import OpCode
 from ganeti.protocol.luxi import DrainedBy
@@ -126,14 +127,8 @@ def _go_on(context: Context, options: Options) -> int:
 
     LuxiD may not run, so the nodes are those in the files of the last master.
     """
-    paths = context.paths
-    own_name, master = own_hostname(), ssconf.master_node(paths)
-    if own_name != master:
-        raise OpPrereqError(
-            f"certificates were being replaced here when {own_name} was master, which is {master}"
-            f" now; take this node in again there: gnt-node add --readd {own_name}",
-            ErrorCode.STATE,
-        )
+    paths, own_name = context.paths, own_hostname()
+    _check_master(own_name, ssconf.master_node(paths))
     if not options.force:
         confirm(
             context,
@@ -143,21 +138,58 @@ def _go_on(context: Context, options: Options) -> int:
     context.write("Going on with the replacement of certificates that was cut off")
     running = master_facts.running_jobs(paths)
     if running:
-        raise OpPrereqError(
-            f"jobs are running: {', '.join(map(str, running))}; wait for them, or cancel them",
-            ErrorCode.STATE,
+        raise wrong_state(
+            f"jobs are running: {', '.join(map(str, running))}; wait for them, or cancel them"
         )
     peers = _peers(context, options, _nodes_in_files(paths))
+    followers = _followers(context, own_name, peers)
     _check_pause(context, peers)
-    node_setup.check_reachable(peers)
-    missed = node_setup.replace_identity(
-        paths, ssconf.master_node(paths), peers, server_pem=None, say=context.write
-    )
+    told = [peer for peer in peers if peer.name in followers]
+    missed = [peer.name for peer in peers if peer.name not in followers]
+    missed += node_setup.replace_identity(paths, own_name, told, server_pem=None, say=context.write)
     if JobFiles(paths).drained_by() is DrainedBy.RENEWAL:
         context.client.set_drain_flag(False)
     status = _complete(context, options, missed, [make_opcode(OpClusterRedistConf)])
     context.write("That replacement is over; for anything else run the command again.")
     return status
+
+
+def _check_master(own_name: str, master: str) -> None:
+    """Refuse what only the master may do once a node names another one."""
+    if own_name != master:
+        raise wrong_state(
+            f"certificates were being replaced here when {own_name} was master, which is {master}"
+            f" now; take this node in again there: gnt-node add --readd {own_name}"
+        )
+
+
+def _followers(
+    context: Context, own_name: str, peers: Sequence[node_setup.Peer]
+) -> Collection[str]:
+    """Return the names of the nodes that answer, and say which are left out.
+
+    The others do not trust this node any more, so nobody has told it of another master.
+
+    Raises:
+        OpPrereqError: one names another master, or too few answer for this node to be the master.
+    """
+    named, silent = node_setup.ask_masters(peers)
+    for master in filter(None, named.values()):
+        _check_master(own_name, master)
+    count = len(ssconf.node_list(context.paths))
+    reached, needed = 1 + len(named), votes.votes_needed(count)
+    if silent and reached < needed:
+        raise OpPrereqError(
+            f"{reached} of {count} nodes are reached, {needed} are needed for a master; cannot ask"
+            f" {'; '.join(silent.values())}. Put that right; or, if these nodes are lost for good"
+            f" and no other master runs: 'daemon-util start ganeti-wconfd {votes.OVERRIDE}', the"
+            " same for ganeti-luxid, 'gnt-cluster queue undrain', 'gnt-node modify --offline=yes"
+            " NODE' for all of them, then 'gnt-node remove NODE', and this command once more",
+            ErrorCode.ENVIRON,
+        )
+    for text in silent.values():
+        context.terminal.error(f"Going on without {text}")
+    return named.keys()
 
 
 def _nodes_in_files(paths: Paths) -> list[tuple[str, bool, int]]:
@@ -319,9 +351,11 @@ new certificates of a new authority, while high availability goes on.  New SSH k
 are made and told by a job, of the type and length that --ssh-key-type and --ssh-key-bits say from
 then on; nodes let in old and new ones until all have theirs.
 
-A command that was interrupted, by a power failure too, is completed by running it again.  Where
-high availability is on, it has to be paused before all daemons stop, for five minutes for each node
-at least.""",
+A command that was interrupted, by a power failure too, is completed by running it again on the same
+node, unless a node follows another master by then, which takes this one in again.  Nodes that are
+down meanwhile are left out, if more than half of all nodes answer, and must be taken in again
+as well.  Where high availability is on, it has to be paused before all daemons stop, for five
+minutes for each node at least.""",
         examples="""
 gnt-cluster renew-crypto --new-cluster-certificate  # before the old one ends
 gnt-cluster renew-crypto --rapi-certificate=/root/rapi.pem  # one of your own

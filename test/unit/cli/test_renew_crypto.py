@@ -131,6 +131,37 @@ def three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return made
 
 
+def test_a_master_of_before_goes_on_with_nothing_once_another_one_is_followed(
+    three: Cluster,
+) -> None:
+    """Its own files name itself: nobody who has other certificates could tell it."""
+    renewal.begin(three.paths)
+    three.masters["third"] = "new"
+    with pytest.raises(OpPrereqError, match=r"which is new now;.*gnt-node add --readd old"):
+        three.renew()
+    assert three.told is None
+    assert renewal.is_cut_off(three.paths)
+
+
+def test_a_cut_renewal_goes_on_without_a_node_that_is_down(three: Cluster) -> None:
+    renewal.begin(three.paths)
+    three.masters["third"] = None
+    three.errors["node_certificates"] = OpExecError("no new client certificate for third")
+    assert three.renew() == 1
+    assert three.told == ["new"]
+    assert "Going on without third (SSH): No route to host" in three.screen.getvalue()
+    assert "gnt-node add --readd third" in three.screen.getvalue()
+    assert not renewal.is_cut_off(three.paths)
+
+
+def test_too_few_nodes_for_a_master_are_told_nothing(three: Cluster) -> None:
+    renewal.begin(three.paths)
+    three.masters = dict.fromkeys(three.masters)
+    with pytest.raises(OpPrereqError, match=r"1 of 3 nodes are reached, 2 are .*--no-voting"):
+        three.renew()
+    assert three.told is None
+
+
 def test_a_failed_job_of_candidates_ends_the_renewal_and_the_others_begin(three: Cluster) -> None:
     three.errors["node_certificates"] = OpExecError("no new client certificate for third")
     assert three.renew("--new-node-certificates", "--new-ssh-keys") == 1

@@ -40,8 +40,9 @@ CODE_LINES_MAX = {
     "bootstrap": 1_960,
     # with the look for out-of-band helpers before nodes are marked offline, and merges without nodes
     # that are lost, with names of selections that are looked up, values that stand at their flags,
-    # submissions that were interrupted, and machines that may have become nodes
-    "cli": 16_600,
+    # submissions that were interrupted, machines that may have become nodes, and certificates that
+    # are replaced to the end without nodes that are down
+    "cli": 16_700,
     # with the question for how long high availability is paused, which two commands ask
     "clients": 1_880,
     "collectors": 1_315,
