@@ -160,6 +160,13 @@ def test_root_of_candidates_is_let_in_everywhere(with_ssh: TestCluster) -> None:
     assert let_in() == [{one, two}, {one, two}]
     with_ssh.gnt("node modify -C no node2")
     assert let_in() == [{one}, {one, two}]
+    assert "ENODESSH" not in with_ssh.run("gnt-cluster verify --error-codes").out
+    ssh.change_authorized_keys(ssh.directory_of(paths[0]), add=[two])  # as if that was cut off
+    told = with_ssh.run("gnt-cluster verify --error-codes").out
+    assert "ENODESSH:node:node1.example.com:root of node2.example.com is let in" in told
+    with_ssh.gnt("node modify --master-candidate=no node2.example.com")  # as it says
+    assert let_in() == [{one}, {one, two}]
+    assert "ENODESSH" not in with_ssh.run("gnt-cluster verify --error-codes").out
     with_ssh.gnt("node modify -C yes node2")
     assert let_in() == [{one, two}, {one, two}]
     verified = with_ssh.gnt("cluster verify --verify-ssh-clutter --verbose").out
