@@ -37,8 +37,9 @@ _FILES: Final = {
 }
 _WITH_KEY: Final = frozenset({"rapi_pem", "spice_pem"})
 _JOBS_SHOWN_MAX: Final = 10
-# For a node to be reached, told, started anew, and to make a certificate.
-_PAUSE_PER_NODE_S: Final = 300.0
+# All daemons stop and start; each node is reached, told, started anew, and makes a certificate.
+_PAUSE_S: Final = 600.0
+_PAUSE_PER_NODE_S: Final = 30.0
 
 
 def renew_crypto(context: Context, options: Options, _args: list[str]) -> int:
@@ -77,7 +78,7 @@ def _check_pause(context: Context, peers: Sequence[node_setup.Peer]) -> None:
     Raises:
         OpPrereqError: names the command that pauses it.
     """
-    wanted_s = _PAUSE_PER_NODE_S * (1 + len(peers))
+    wanted_s = _PAUSE_S + _PAUSE_PER_NODE_S * len(peers)
     hours = math.ceil(2 * wanted_s / 3600)
     hint = f"'gnt-cluster ha-pause --for={hours}h --reason=renew-crypto'"
     pauses.check(context.paths, "the replacement of certificates", wanted_s=wanted_s, hint=hint)
@@ -354,8 +355,8 @@ then on; nodes let in old and new ones until all have theirs.
 A command that was interrupted, by a power failure too, is completed by running it again on the same
 node, unless a node follows another master by then, which takes this one in again.  Nodes that are
 down meanwhile are left out, if more than half of all nodes answer, and must be taken in again
-as well.  Where high availability is on, it has to be paused before all daemons stop, for five
-minutes for each node at least.""",
+as well.  Where high availability is on, it has to be paused before all daemons stop, for ten
+minutes and half a minute for each node at least.""",
         examples="""
 gnt-cluster renew-crypto --new-cluster-certificate  # before the old one ends
 gnt-cluster renew-crypto --rapi-certificate=/root/rapi.pem  # one of your own

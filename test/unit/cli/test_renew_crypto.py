@@ -196,7 +196,7 @@ def test_daemons_stop_only_if_high_availability_is_paused_for_long_enough(
     for left_s, text in (
         (None, "etcd does not answer"),
         (-60.0, "pause it first"),
-        (120.0, "for 2 minutes only, and the replacement of certificates wants 15"),
+        (120.0, "for 2 minutes only, and the replacement of certificates wants 11"),
     ):
         let_pause(left_s)
         with pytest.raises(OpPrereqError, match=rf"{text}.*'gnt-cluster ha-pause --for=1h"):
