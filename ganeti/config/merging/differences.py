@@ -121,6 +121,27 @@ def needs(here: Side, there: Side) -> Iterator[str]:
             )
 
 
+def homing(here: Side, there: Side) -> Iterator[str]:
+    """Tell the nodes there that have a secondary address if the master here has none, or not."""
+    master = here.records(NODES, Node)[here.cluster.master_node]
+    differ = sorted(
+        node.name
+        for node in there.records(NODES, Node).values()
+        if not node.offline and _is_dual(node) != _is_dual(master)
+    )
+    if differ:
+        have, has = ("no", "has one") if _is_dual(master) else ("a", "has none")
+        yield (
+            f"nodes there have {have} secondary address of their own, and the master here {has}:"
+            f" {shown(differ)}; 'gnt-node modify --secondary-ip' there changes that, for the master"
+            " first"
+        )
+
+
+def _is_dual(node: Node) -> bool:
+    return node.secondary_ip != node.primary_ip
+
+
 def differences(here: Side, there: Side) -> Iterator[str]:
     """Tell the settings by which instances and nodes there would change."""
     mine, its = here.cluster, there.cluster

@@ -38,6 +38,7 @@ from ganeti.config.merging.differences import (
     differences,
     differs,
     dropped,
+    homing,
     identities,
     needs,
     same_names,
@@ -124,6 +125,7 @@ def merge(own: bytes, other: bytes, wishes: Wishes, *, now: float) -> Merged:
     found.is_comparable = True
     found.problems += same_names(here, there)
     found.problems += needs(here, there)
+    found.problems += homing(here, there)
     conflicts = list(differences(here, there))
     target = _groups(here, there, wishes, found, conflicts)
     _settle(conflicts, wishes, found)

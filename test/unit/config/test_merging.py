@@ -161,7 +161,9 @@ PROBLEMS: list[tuple[str, Callable[[Config], object], str]] = [
     ),
     (
         "address",
-        lambda c: c["nodes"][uuid_of("other-node", 2)].update(secondary_ip="127.9.0.2"),
+        lambda c: c["nodes"][uuid_of("other-node", 2)].update(
+            primary_ip="127.9.0.2", secondary_ip="127.9.0.2"
+        ),
         "127.9.0.2 is used by",
     ),
     (
@@ -201,6 +203,24 @@ def test_what_forbids_it_is_told(change: Callable[[Config], object], text: str) 
     change(there)
     found = merged(large_config(2, 2), there)
     assert any(text in problem for problem in found.problems), found.problems
+
+
+@pytest.mark.parametrize("is_dual", [False, True])
+def test_secondary_addresses_are_for_all_nodes_or_for_none(is_dual: bool) -> None:
+    """No setting, so it cannot be decided by --parameter-conflicts: such a node never joins."""
+    own, there = large_config(1, 2), other(1)
+    dual = own if is_dual else there
+    for number, node in enumerate(dual["nodes"].values()):
+        node["secondary_ip"] = f"10.99.0.{number}"
+    wishes = Wishes(groups=Groups.RENAME, conflicts=Conflicts.WARN)
+    [problem] = merged(own, there, wishes).problems
+    has = "no secondary address" if is_dual else "a secondary address"
+    assert f"nodes there have {has}" in problem
+    assert all(node["name"] in problem for node in there["nodes"].values())
+    assert "gnt-node modify --secondary-ip" in problem
+    for node in there["nodes"].values():
+        node["offline"] = True  # it comes as it is
+    good(own, there, wishes)
 
 
 CONFLICTS: list[tuple[Callable[[Config], object], str]] = [
