@@ -91,9 +91,11 @@ class Merge:
     def plan(self) -> list[Step]:
         """Return all steps."""
         name, here = self.journal.cluster, "this cluster"
+        # Those that become no candidates come last: the others take their place in the pool.
+        nodes = sorted(self.journal.nodes, key=lambda each: each.drained)
         joins = [
             Step(f"{JOIN}:{each.name}", f"Taking node {each.name} in", self._joining(each))
-            for each in self.journal.nodes
+            for each in nodes
         ]
         lost = [
             Step(f"offline:{each}", f"Setting node {each} offline", self._set_offline(each))
@@ -419,12 +421,16 @@ class Merge:
             node_setup.set_up_remotely(transport, setup)
             self._job(OpNodeAdd, node_name=node.name, readd=True)
             if node.drained:
-                self._job(OpNodeSetParams, node_name=node.name, drained=True)
+                self._set_aside(node.name, drained=True)
 
         return join
 
     def _set_offline(self, name: str) -> Callable[[], None]:
-        return lambda: self._job(OpNodeSetParams, node_name=name, offline=True)
+        return lambda: self._set_aside(name, offline=True)
+
+    def _set_aside(self, name: str, **flag: bool) -> None:
+        """Make a node none that can be a candidate; a failure of others to become one is told."""
+        self._job(OpNodeSetParams, node_name=name, auto_promote=True, **flag)
 
     def _is_new(self, name: str) -> bool:
         return _cleaned(name) not in self.journal.done

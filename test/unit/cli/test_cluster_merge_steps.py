@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from fakes.large_config import large_config, other_config, uuid_of
+from msgspec.structs import replace
 
 from ganeti.base import json
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
@@ -346,21 +347,42 @@ def test_a_cluster_that_has_come_to_life_after_a_cut_is_not_merged(
     assert merge.journal.begun == ""
 
 
+class Queue:
+    """A queue that takes no job, as all that counts are these."""
+
+    def __init__(self) -> None:
+        self.submitted: list[dict[str, object]] = []
+
+    def submit_job_to_drained_queue(self, wire: list[dict[str, object]]) -> int:
+        self.submitted.extend(wire)
+        raise OpExecError("no more")
+
+
+def test_nodes_that_are_to_be_no_candidates_let_others_take_their_place(world: World) -> None:
+    """Those not yet taken in count as possible ones, so it would be refused for ever."""
+    world.context._client = queue = Queue()
+    journal = world.journal(lost=["n0.example.com"])
+    drained, *others = journal.nodes
+    journal.nodes = [replace(drained, drained=True), *others]
+    merge = world.merge(journal)
+    joins = [step.name for step in merge.plan() if step.name.startswith("join:")]
+    assert joins == [f"join:{name}" for name in (*NODES[1:], NODES[0])], "it comes last"
+    for flag in ({"offline": True}, {"drained": True}):
+        with pytest.raises(OpExecError):
+            merge._set_aside("n0.example.com", **flag)
+        wire = queue.submitted.pop()
+        assert wire.items() >= {"node_name": "n0.example.com", "auto_promote": True, **flag}.items()
+
+
 def test_its_jobs_are_never_dry_runs(world: World) -> None:
-    submitted = []
-
-    class Queue:
-        def submit_job_to_drained_queue(self, wire: list[dict[str, object]]) -> int:
-            submitted.extend(wire)
-            raise OpExecError("no more")
-
-    world.context._client = Queue()
+    world.context._client = queue = Queue()
     merge = world.merge(world.journal(lost=[NODES[1]]))
     merge.options = options(dry_run=True)
     [offline] = [step for step in merge.plan() if step.name == f"offline:{NODES[1]}"]
     for do in (merge._distribute, offline.do):
         with pytest.raises(OpExecError):
             do()
+    submitted = queue.submitted
     assert all("dry_run" not in wire for wire in submitted)
     assert submitted[1]["OP_ID"] == "OP_NODE_SET_PARAMS"
     assert (submitted[1]["node_name"], submitted[1]["offline"]) == (NODES[1], True)
