@@ -197,19 +197,22 @@ def _undrain(context: Context, _options: Options, _ask: Ask) -> Answer:
 def _stop_daemons(context: Context, _options: Options, ask: Ask) -> Answer:
     """Stop all daemons; a master gives the cluster's address up, which LuxiD takes at its start.
 
+    Returns:
+        The configuration, if this is the master and belongs to a cluster still.
+
     Raises:
         OpPrereqError: high availability was switched on before the queue was closed.
     """
-    lease.check_off(context.paths)
-    daemon_control.stop_all(context.paths, _EVERYWHERE, context.terminal.error)
-    if ask.is_master:
-        config = config_file.read_config(context.paths)
-        cluster = decode_record(split_config(config).cluster, Cluster)
-        Master(NodeContext(context.paths, own_hostname())).node_deactivate_master_ip(
-            master_network_parameters(cluster),
-            use_external_mip_script=cluster.use_external_mip_script,
-        )
-    return Answer()
+    paths = context.paths
+    lease.check_off(paths)
+    daemon_control.stop_all(paths, _EVERYWHERE, context.terminal.error)
+    if not ask.is_master or not config_file.has_config(paths):
+        return Answer()
+    cluster = decode_record(split_config(config_file.read_config(paths)).cluster, Cluster)
+    Master(NodeContext(paths, own_hostname())).node_deactivate_master_ip(
+        master_network_parameters(cluster), use_external_mip_script=cluster.use_external_mip_script
+    )
+    return Answer(config=_config(paths))
 
 
 def _start_daemons(context: Context, _options: Options, ask: Ask) -> Answer:

@@ -416,6 +416,7 @@ class Merge:
                 paths, node.name, force_join=True, with_ssh=bool(manages_ssh)
             )
             if self._is_new(node.name):
+                self._stop_there(node.name)
                 node_setup.clean_up_remotely(transport, node.name, backup=True)
                 self._note(done=[*self.journal.done, _cleaned(node.name)])
             node_setup.set_up_remotely(transport, setup)
@@ -424,6 +425,19 @@ class Merge:
                 self._set_aside(node.name, drained=True)
 
         return join
+
+    def _stop_there(self, name: str) -> None:
+        """Stop the daemons that a restart of the machine has brought up again since "daemons"."""
+        is_master = name == self.journal.master
+        found = self._ask(name, "stop-daemons", is_master=is_master)
+        if found.config is None or not is_master:
+            return
+        fetched = files.read_bytes(self.journal.other)
+        if changed := list(merging.changes(fetched, found.config_text)):
+            self.context.terminal.error(
+                f"The daemons on {name} have run again meanwhile, and what they did is lost:"
+                f" {shown(changed)}; their configuration is kept there, in /var/backups"
+            )
 
     def _set_offline(self, name: str) -> Callable[[], None]:
         return lambda: self._set_aside(name, offline=True)

@@ -367,11 +367,10 @@ def test_nodes_that_are_to_be_no_candidates_let_others_take_their_place(world: W
     merge = world.merge(journal)
     joins = [step.name for step in merge.plan() if step.name.startswith("join:")]
     assert joins == [f"join:{name}" for name in (*NODES[1:], NODES[0])], "it comes last"
-    for flag in ({"offline": True}, {"drained": True}):
-        with pytest.raises(OpExecError):
-            merge._set_aside("n0.example.com", **flag)
-        wire = queue.submitted.pop()
-        assert wire.items() >= {"node_name": "n0.example.com", "auto_promote": True, **flag}.items()
+    [offline] = [step for step in merge.plan() if step.name == "offline:n0.example.com"]
+    with pytest.raises(OpExecError):
+        offline.do()
+    assert queue.submitted[0]["auto_promote"] is True
 
 
 def test_its_jobs_are_never_dry_runs(world: World) -> None:
@@ -386,6 +385,95 @@ def test_its_jobs_are_never_dry_runs(world: World) -> None:
     assert all("dry_run" not in wire for wire in submitted)
     assert submitted[1]["OP_ID"] == "OP_NODE_SET_PARAMS"
     assert (submitted[1]["node_name"], submitted[1]["offline"]) == (NODES[1], True)
+
+
+# Taking nodes in.
+
+
+@dataclass
+class Joins:
+    """What becomes of nodes that are taken in, in order."""
+
+    world: World
+    log: list[str] = field(default_factory=list)
+
+    def query_config_values(self, names: list[str]) -> list[object]:
+        return [{"modify_ssh_setup": True}[name] for name in names]
+
+    def submit_job_to_drained_queue(self, wire: list[dict[str, object]]) -> list[str]:
+        flags = " ".join(key for key, value in wire[0].items() if value is True)
+        self.log.append(f"{wire[0]['OP_ID']} {wire[0]['node_name']} {flags}")
+        return self.log
+
+    def take(self, merge: Merge, name: str) -> list[str]:
+        [step] = [each for each in merge.plan() if each.name == f"join:{name}"]
+        self.log.clear()
+        step.do()
+        return [*self.log]
+
+
+@pytest.fixture
+def joins(world: World, monkeypatch: pytest.MonkeyPatch) -> Joins:
+    found = Joins(world)
+    world.context._client = found
+    world.site.let_in(OWN_KEY, *NODES)
+    monkeypatch.setattr(steps, "follow", lambda *_: None)
+    for name in ("compose_setup", "clean_up_remotely", "set_up_remotely"):
+        monkeypatch.setattr(steps.node_setup, name, lambda *_, n=name, **_kw: found.log.append(n))
+
+    def stop(ask: Ask) -> Answer:
+        found.log.append(f"stop-daemons {ask.is_master}")
+        return Answer()
+
+    world.site.acts["stop-daemons"] = stop
+    return found
+
+
+SET_UP = ["set_up_remotely", "OP_NODE_ADD {} readd"]
+
+
+def test_daemons_that_have_come_up_again_are_stopped_before_a_node_is_taken_in(
+    joins: Joins,
+) -> None:
+    """Those of the other master would refuse it, and advise to destroy its cluster."""
+    merge = joins.world.merge(joins.world.journal())
+    for name in NODES[:2]:
+        new = ["compose_setup", f"stop-daemons {name == NODES[0]}", "clean_up_remotely"]
+        set_up = [each.format(name) for each in SET_UP]
+        assert joins.take(merge, name) == [*new, *set_up]
+        assert joins.take(merge, name) == ["compose_setup", *set_up], "they are this cluster's"
+    assert errors_of(joins.world.context) == ""
+
+
+def test_what_the_other_master_has_done_meanwhile_is_told(joins: Joins, tmp_path: Path) -> None:
+    fetched, path = other_config(), tmp_path / "of-other"
+    path.write_bytes(json.dumps(fetched))
+    merge = joins.world.merge(joins.world.journal(other=str(path)))
+    for name, text in (
+        (fetched["cluster"]["cluster_name"], ""),
+        ("changed", "n1.example.com have run again meanwhile, and what they did is lost: the cl"),
+    ):
+        fetched["cluster"]["cluster_name"] = name
+        config = json.loads(json.dumps(CompressedText(json.dumps(fetched)).to_wire()))
+        joins.world.site.acts["stop-daemons"] = lambda _ask, config=config: Answer(config=config)
+        merge._stop_there(NODES[0])
+        assert text in errors_of(joins.world.context)
+        assert bool(text) == bool(errors_of(joins.world.context))
+
+
+def test_a_master_that_was_cleaned_up_before_a_cut_has_nothing_to_stop(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon_control, "stop_all", lambda *_: None)
+    context = context_at(world.site.paths_of(NODES[0]))
+    assert peer.ACTIONS["stop-daemons"](context, options(), Ask(is_master=True)) == Answer()
+
+
+def test_a_drained_node_is_drained_again(joins: Joins) -> None:
+    journal = joins.world.journal()
+    journal.nodes = [replace(each, drained=True) for each in journal.nodes]
+    *_, last = joins.take(joins.world.merge(journal), NODES[1])
+    assert last == f"OP_NODE_SET_PARAMS {NODES[1]} drained auto_promote"
 
 
 # What a cut leaves.
