@@ -74,8 +74,9 @@ def test_it_runs_once_and_a_clean_up_finds_it(cluster: TestCluster) -> None:
     cluster.refused(f"instance failover -f -n node3 {NAME}", HINT)
     cluster.refused(f"instance remove -f {NAME}", HINT)
     assert where_it_runs(cluster) == [node2]
-    cluster.gnt(f"instance migrate -f --cleanup {NAME}")
+    cluster.gnt(f"instance migrate -f --cleanup -n node3 {NAME}")  # where it never was
     assert cluster.instance_field(NAME, "pnode,status") == f"{node2}|running"
+    assert where_it_runs(cluster) == [node2]
     cluster.gnt(f"instance failover -f -n node1 {NAME}")
     assert cluster.instance_field(NAME, "pnode,status") == f"{node1}|running"
     assert where_it_runs(cluster) == [node1]

@@ -64,7 +64,7 @@ CODE_LINES_MAX = {
     # with questions for guests on the nodes of the copies, departures that are over, names that can
     # be, warnings of operating systems that no node has, clusters that are not destroyed yet, and keys
     # that nodes are still to let in no more
-    "logical_units": 16_700,
+    "logical_units": 16_800,
     # with the look for writers of a former master, jobs that start with their first record, ids that
     # candidates know, refused jobs that are taken back whatever the disk does, and changes of jobs
     # that are answered while these end

@@ -101,3 +101,21 @@ def test_a_failure_anywhere_loses_no_write_and_names_the_next_step(
             pairs.rpc.node(left).sides.clear()
             pairs.rpc.node(left).disks.clear()
             pairs.rpc.node(left).metadata.clear()
+
+
+@pytest.mark.parametrize("target", ["node2", "node3"])
+def test_a_guest_that_a_broken_off_migration_has_left_is_not_started_twice(
+    pair: FakeCluster, target: str
+) -> None:
+    lose(pair, 1)
+    pair.rpc.node("node2").running[NAME] = 0
+    if target == "node2":
+        failover(pair, target)
+        assert nodes_of(pair) == ["node2", "node1"]
+    else:
+        with pytest.raises(OpExecError, match=r"runs on node2.*gnt-instance migrate --cleanup"):
+            failover(pair, target)
+        assert nodes_of(pair) == ["node1", "node2"]
+        pair.execute("OP_INSTANCE_MIGRATE", instance_name=NAME, cleanup=True)
+        assert nodes_of(pair) == ["node2", "node1"]
+    assert guests(pair) == ["node2"]

@@ -165,8 +165,11 @@ def test_a_lost_answer_at_the_end_is_looked_into(running: FakeCluster) -> None:
     assert primary(running) == uuid_of("node2")
 
 
+@pytest.mark.parametrize("named", [None, "node1", "node2", "node3"])
 @pytest.mark.parametrize("number", range(20))
-def test_killed_anywhere_clean_up_puts_it_right(running: FakeCluster, number: int) -> None:
+def test_killed_anywhere_clean_up_puts_it_right(
+    running: FakeCluster, number: int, named: str | None
+) -> None:
     """The job dies before its n-th call: nothing more happens, no undo."""
 
     class Killed(BaseException):
@@ -188,17 +191,31 @@ def test_killed_anywhere_clean_up_puts_it_right(running: FakeCluster, number: in
         running.rpc.failure = lambda *_args: None
         running.config.free_everything()
         assert list(where(running).values()).count(0) <= 1
-        migrate(running, cleanup=True)
+        migrate(running, cleanup=True, target_node=named)
     assert list(where(running).values()) == [0]
     assert not running.rpc.node("node2").receiving
     assert primary(running) == uuid_of(next(iter(where(running))))
 
 
-def test_clean_up_without_a_target_asks_every_node(running: FakeCluster) -> None:
+@pytest.mark.parametrize("op", [migrate, failover])
+@pytest.mark.parametrize("named", [None, "node1", "node2", "node3"])
+def test_clean_up_asks_every_node_whichever_is_named(
+    running: FakeCluster, op: Any, named: str | None
+) -> None:
     running.rpc.node("node3").running[NAME] = running.rpc.node("node1").running.pop(NAME)
-    running.execute("OP_INSTANCE_MIGRATE", instance_name=NAME, cleanup=True)
-    assert primary(running) == uuid_of("node3")
+    op(running, cleanup=True, target_node=named)
+    assert (primary(running), where(running)) == (uuid_of("node3"), {"node3": 0})
     assert ("node/[lockset]", "shared") in running.config.lock_history[0]
+
+
+def test_clean_up_waits_for_every_node_whichever_is_named(running: FakeCluster) -> None:
+    running.rpc.node("node2").running[NAME] = 0
+    running.rpc.node("node1").running[NAME] = 1
+    running.rpc.fail("instance_info", "node2", "no route")
+    with pytest.raises(OpExecError, match=r"node2\.example\.com do not answer, so nobody knows"):
+        migrate(running, cleanup=True, target_node="node3")
+    assert where(running) == {"node1": 1, "node2": 0}
+    assert not running.rpc.called("instance_finalize_migration_src")
 
 
 R, S, A, U = Seen.RUNNING, Seen.STOPPED, Seen.ABSENT, Seen.UNKNOWN
@@ -323,6 +340,56 @@ def test_failover_from_a_node_marked_offline(running: FakeCluster) -> None:
     failover(running)
     assert primary(running) == uuid_of("node2")
     assert running.said("make sure that it is switched off")
+
+
+def lose_primary(cluster: FakeCluster, *, offline: bool) -> None:
+    """Let node1 be gone, after the guest has left it for node3 and nobody recorded that."""
+    cluster.rpc.node("node3").running[NAME] = cluster.rpc.node("node1").running.pop(NAME)
+    cluster.config.node(1)["offline"] = offline
+    cluster.rpc.fail("instance_shutdown", "node1", "no route")
+
+
+@pytest.mark.parametrize(
+    ("offline", "ignore_consistency"), [(True, False), (True, True), (False, True)]
+)
+def test_failover_does_not_start_a_second_copy_beside_one_on_a_third_node(
+    running: FakeCluster, *, offline: bool, ignore_consistency: bool
+) -> None:
+    lose_primary(running, offline=offline)
+    text = r"runs on node3\.example\.com, .* nothing was changed: 'gnt-instance migrate --cleanup"
+    with pytest.raises(OpExecError, match=text):
+        failover(running, ignore_consistency=ignore_consistency)
+    assert (primary(running), where(running)) == (uuid_of("node1"), {"node3": 0})
+    failover(running, target_node="node3", ignore_consistency=ignore_consistency)
+    assert (primary(running), where(running)) == (uuid_of("node3"), {"node3": 0})
+
+
+def test_failover_from_a_dead_node_waits_for_a_third_one_that_is_silent(
+    running: FakeCluster,
+) -> None:
+    lose_primary(running, offline=True)
+    running.rpc.fail("instance_info", "node3", "no route")
+    text = (
+        r"node3\.example\.com do not answer, .*--offline yes node3.*, or use --ignore-consistency"
+    )
+    with pytest.raises(OpExecError, match=text):
+        failover(running)
+    assert primary(running) == uuid_of("node1")
+    running.rpc.node("node3").running.clear()
+    failover(running, ignore_consistency=True)
+    assert running.said("node3.example.com do not answer, so nobody knows")
+    assert (primary(running), where(running)) == (uuid_of("node2"), {"node2": 0})
+
+
+def test_no_third_node_is_asked_where_the_primary_one_answers_or_all_are_offline(
+    running: FakeCluster,
+) -> None:
+    failover(running)
+    assert not running.rpc.called("instance_info")
+    running.config.node(2)["offline"] = running.config.node(3)["offline"] = True
+    failover(running, target_node="node1")
+    assert not running.rpc.called("instance_info")
+    assert primary(running) == uuid_of("node1")
 
 
 def test_failover_from_a_silent_node_needs_to_be_insisted_on(running: FakeCluster) -> None:

@@ -13,10 +13,10 @@ from functools import partial
 
 from ganeti.base.errors import GenericError, OpExecError, wrong_state
 from ganeti.base.text import natural_sorted
-from ganeti.logical_units import lookup
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance import guest
+from ganeti.logical_units.instance.base import WithTarget
 from ganeti.logical_units.instance.moving.anywhere import (
     fail_over_anywhere,
     find_keeper,
@@ -24,12 +24,12 @@ from ganeti.logical_units.instance.moving.anywhere import (
 )
 from ganeti.logical_units.instance.moving.mirrors import BothWrite, accept_outdated, check_copies
 from ganeti.logical_units.instance.moving.target import (
-    Move,
     MoveUnit,
     check_movable,
     check_other_node,
     check_target,
     record_move,
+    where_it_may_be,
 )
 from ganeti.logical_units.instance.storage import disks
 from ganeti.logical_units.instance.storage.disks import mirrored
@@ -73,7 +73,7 @@ def fail_over(
         if mirrored(view):
             context.feedback("* checking disk consistency between source and target")
     keeper = look()
-    if _stop_at_source(context, view, shutdown_timeout_s, ignore_consistency, reason):
+    if _stop_at_source(context, view, target, shutdown_timeout_s, ignore_consistency, reason):
         wrote = view.instance.admin_state is AdminState.UP
         if wrote and (goes_anywhere or not ignore_consistency):
             # It wrote until it was down, and the copies may have lost each other meanwhile.
@@ -107,17 +107,25 @@ def fail_over(
 def _stop_at_source(
     context: JobContext,
     view: InstanceView,
+    target: Node,
     timeout_s: int,
     ignore_consistency: bool,
     reason: Sequence[object],
 ) -> bool:
-    """Stop the guest; returns whether that was done, by a node that still has the disks open."""
+    """Stop the guest; returns whether that was done, by a node that still has the disks open.
+
+    A node that cannot be asked does not tell either that the guest has left it.
+
+    Raises:
+        OpExecError: it may run on, there or on a third node; nothing was changed.
+    """
     source, name = view.primary, view.name
     if source.offline:
         context.warn(
             f"primary node {source.name} is marked offline: nobody can stop {name} there; make sure"
             " that it is switched off"
         )
+        _check_third_nodes(context, view, target, ignore_silent=ignore_consistency)
         return False
     context.feedback(f"* shutting down instance on source node {source.name}")
     failure = guest.why_not_stopped(context, view, timeout_s, reason)
@@ -128,8 +136,36 @@ def _stop_at_source(
                 " --ignore-consistency if the instance certainly does not run there"
             )
         context.warn(f"{failure}; ignoring, make sure that node {source.name} is dead")
+        _check_third_nodes(context, view, target, ignore_silent=ignore_consistency)
         return False
     return True
+
+
+def _check_third_nodes(
+    context: JobContext, view: InstanceView, target: Node, *, ignore_silent: bool
+) -> None:
+    """Refuse an instance that runs on neither of both nodes, after a broken-off migration.
+
+    Raises:
+        OpExecError: it runs there, or may; names the node and the next command.
+    """
+    name, known = view.name, (view.primary.uuid, target.uuid)
+    third = [node for node in where_it_may_be(context, view) if node.uuid not in known]
+    seen = look(context, view, third)
+    running, silent = _with(seen, Seen.RUNNING), _with(seen, Seen.UNKNOWN)
+    if running:
+        raise OpExecError(
+            f"instance {name!r} runs on {', '.join(running)}, where a migration that was broken"
+            f" off has left it; nothing was changed: 'gnt-instance migrate --cleanup {name}'"
+            " records where it runs"
+        )
+    if silent and not ignore_silent:
+        raise OpExecError(
+            f"{_nobody_knows(silent)}, or use --ignore-consistency if it certainly does not;"
+            " nothing was changed"
+        )
+    if silent:
+        context.warn(f"{_nobody_knows(silent)}; ignoring")
 
 
 class Seen(Enum):
@@ -166,11 +202,7 @@ def plan_cleanup(primary: str, seen: Mapping[str, Seen]) -> CleanupPlan:
     """
     silent = _with(seen, Seen.UNKNOWN)
     if silent:
-        raise OpExecError(
-            f"node(s) {', '.join(silent)} do not answer, so nobody knows whether the instance runs"
-            " there; make them answer, or switch them off and mark them offline with"
-            f" 'gnt-node modify --offline yes {silent[0]}'"
-        )
+        raise OpExecError(_nobody_knows(silent))
     running = _with(seen, Seen.RUNNING)
     if len(running) > 1:
         raise OpExecError(
@@ -187,6 +219,14 @@ def plan_cleanup(primary: str, seen: Mapping[str, Seen]) -> CleanupPlan:
         is_here = seen[primary] is not Seen.ABSENT
         steps.append((primary, Step.RESUME if is_here else Step.CLEAR))
     return CleanupPlan(owner, tuple(steps), _finding(primary, owner, seen))
+
+
+def _nobody_knows(silent: Sequence[str]) -> str:
+    return (
+        f"node(s) {', '.join(silent)} do not answer, so nobody knows whether the instance runs"
+        " there; make them answer, or switch them off and mark them offline with"
+        f" 'gnt-node modify --offline yes {silent[0]}'"
+    )
 
 
 def _finding(primary: str, owner: str, seen: Mapping[str, Seen]) -> str:
@@ -223,20 +263,16 @@ def _judge(answer: object) -> Seen:
     return Seen.RUNNING if answer.get("state") == LiveState.RUNNING else Seen.STOPPED
 
 
-def clean_up(context: JobContext, found: Move) -> None:
+def clean_up(context: JobContext, view: InstanceView) -> None:
     """Find out where the instance runs, and make configuration and nodes agree.
+
+    A target that is named changes nothing: all nodes that may have the instance are asked.
 
     Raises:
         OpExecError: nothing was done, because it is not certain where the instance runs; or a step
             failed.
     """
-    view = found.view
-    if found.where_it_may_be is None:
-        nodes = [node for node in lookup.all_nodes(context.config) if node.vm_capable]
-    elif view.needs_own_nodes:
-        nodes = list(view.nodes)
-    else:
-        nodes = [view.primary, found.goal]
+    nodes = where_it_may_be(context, view)
     context.feedback("* checking where the instance actually runs")
     plan = plan_cleanup(view.primary.name, look(context, view, nodes))
     context.feedback(f"* {plan.finding}")
@@ -259,7 +295,7 @@ def _do(context: JobContext, view: InstanceView, node: Node, step: Step) -> None
         nodes.instance_finalize_migration_src(view.wire(node), success=success, live=True)
 
 
-class LUInstanceFailover(MoveUnit[OpInstanceFailover, Move]):
+class LUInstanceFailover(MoveUnit[OpInstanceFailover, WithTarget]):
     """Fail an instance over to another node, or clean up after an interrupted failover."""
 
     hooks = HookPoint("instance-failover", ObjectType.INSTANCE)
@@ -267,7 +303,7 @@ class LUInstanceFailover(MoveUnit[OpInstanceFailover, Move]):
     goes_anywhere = True
     told = ("ignore_consistency", "shutdown_timeout")
 
-    def plan(self, found: Move) -> Move:
+    def plan(self, found: WithTarget) -> WithTarget:
         """Refuse an instance that cannot be failed over, or not there."""
         view, source = found.view, found.view.primary
         check_movable(view, self.doing)
@@ -284,18 +320,18 @@ class LUInstanceFailover(MoveUnit[OpInstanceFailover, Move]):
             check_room(self.context, found.goal, parts)
         return found
 
-    def hook_nodes(self, plan: Move) -> Sequence[Node]:
+    def hook_nodes(self, plan: WithTarget) -> Sequence[Node]:
         return [self.master, *([plan.target] if plan.target else [])]
 
-    def hook_nodes_after(self, plan: Move) -> Sequence[Node]:
+    def hook_nodes_after(self, plan: WithTarget) -> Sequence[Node]:
         return [*self.hook_nodes(plan), plan.view.primary]
 
-    def own_values(self, plan: Move) -> Mapping[str, object]:
+    def own_values(self, plan: WithTarget) -> Mapping[str, object]:
         return {**super().own_values(plan), "FAILOVER_CLEANUP": self.op.cleanup}
 
-    def execute(self, plan: Move) -> None:
+    def execute(self, plan: WithTarget) -> None:
         if self.op.cleanup:
-            clean_up(self.context, plan)
+            clean_up(self.context, plan.view)
         else:
             fail_over(
                 self.context,

@@ -26,10 +26,10 @@ from ganeti.base.errors import GenericError, OpExecError, OpPrereqError, wrong_s
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance import guest, metadata
+from ganeti.logical_units.instance.base import WithTarget
 from ganeti.logical_units.instance.moving.failover import check_failover, clean_up, fail_over
 from ganeti.logical_units.instance.moving.mirrors import BothWrite
 from ganeti.logical_units.instance.moving.target import (
-    Move,
     MoveUnit,
     check_movable,
     check_other_node,
@@ -245,7 +245,7 @@ def decide_live(mode: MigrationMode | None, live: bool | None, default: object) 
 
 
 @dataclass(frozen=True, slots=True)
-class MigrationPlan(Move):
+class MigrationPlan(WithTarget):
     """How an instance is migrated.
 
     Attributes:
@@ -265,7 +265,7 @@ class LUInstanceMigrate(MoveUnit[OpInstanceMigrate, MigrationPlan]):
     told = ("allow_runtime_changes",)
     resources = LockMode.SHARED
 
-    def plan(self, found: Move) -> MigrationPlan:
+    def plan(self, found: WithTarget) -> MigrationPlan:
         """Refuse an instance that cannot be migrated, or not there."""
         view = found.view
         check_movable(view, self.doing)
@@ -316,7 +316,7 @@ class LUInstanceMigrate(MoveUnit[OpInstanceMigrate, MigrationPlan]):
 
     def execute(self, plan: MigrationPlan) -> None:
         if self.op.cleanup:
-            clean_up(self.context, plan)
+            clean_up(self.context, plan.view)
         elif plan.why_failover is None:
             Migration(self.context, plan.view, plan.goal, plan.live).run()
         else:

@@ -23,9 +23,9 @@ from ganeti.logical_units import lookup
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance import guest
-from ganeti.logical_units.instance.base import AnyInstanceUnit, check_primary_online
+from ganeti.logical_units.instance.base import AnyInstanceUnit, WithTarget, check_primary_online
 from ganeti.logical_units.instance.moving.failover import check_failover
-from ganeti.logical_units.instance.moving.target import Move, check_other_node
+from ganeti.logical_units.instance.moving.target import check_other_node
 from ganeti.logical_units.instance.storage import disks, planning
 from ganeti.logical_units.instance.storage.copying import check_compression, copy_disk, whole_disk
 from ganeti.logical_units.instance.storage.disks import make_directory, make_disk
@@ -40,24 +40,24 @@ from ganeti.protocol.wconfd import Change, LockMode, ObjectKind
 
 
 @dataclass(frozen=True, slots=True)
-class CopyPlan(Move):
+class CopyPlan(WithTarget):
     """A move by copying the disks."""
 
     was_running: bool
 
 
-class LUInstanceMove(AnyInstanceUnit[OpInstanceMove, Move, CopyPlan]):
+class LUInstanceMove(AnyInstanceUnit[OpInstanceMove, WithTarget, CopyPlan]):
     """Copy the disks of an instance to another node, and let it live there."""
 
     hooks = HookPoint("instance-move", ObjectType.INSTANCE)
     told = ("shutdown_timeout",)
     resources = LockMode.EXCLUSIVE
 
-    def resolve(self) -> Move:
+    def resolve(self) -> WithTarget:
         view, name = self.read_instance(), self.op.target_node_uuid or self.op.target_node
-        return Move(view, lookup.require_node(self.config, name))
+        return WithTarget(view, lookup.require_node(self.config, name))
 
-    def plan(self, found: Move) -> CopyPlan:
+    def plan(self, found: WithTarget) -> CopyPlan:
         """Refuse an instance that cannot be moved, or not there."""
         view, name = found.view, found.view.name
         if view.needs_own_nodes or not _copied(view):

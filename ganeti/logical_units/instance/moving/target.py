@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, TypeVar
 
 from ganeti.base.errors import OpPrereqError, wrong_state
-from ganeti.base.ids import NodeUuid
 from ganeti.logical_units import lookup
 from ganeti.logical_units.allocator.placing import still_usable
 from ganeti.logical_units.context import JobContext
@@ -21,30 +20,11 @@ from ganeti.objects.model import Node, NodeGroup
 from ganeti.opcodes.instance import OpInstanceFailover, OpInstanceMigrate
 from ganeti.protocol.wconfd import Change, ObjectKind
 
-
-@dataclass(frozen=True, slots=True)
-class Move(WithTarget):
-    """An instance and the node that it is to move to."""
-
-    @property
-    def where_it_may_be(self) -> frozenset[NodeUuid] | None:
-        """The nodes that the instance can be on; None where it can be on any.
-
-        The configuration may name the target as primary node already, so naming that node again
-        tells nothing about where it came from.
-        """
-        if self.view.needs_own_nodes:
-            return frozenset(node.uuid for node in self.view.nodes)
-        if self.target is None or self.target.uuid == self.view.primary.uuid:
-            return None
-        return frozenset({self.view.primary.uuid, self.target.uuid})
-
-
 MoveOp = TypeVar("MoveOp", bound=OpInstanceMigrate | OpInstanceFailover)
-MovePlan = TypeVar("MovePlan", bound=Move)
+MovePlan = TypeVar("MovePlan", bound=WithTarget)
 
 
-class MoveUnit(AnyInstanceUnit[MoveOp, Move, MovePlan]):
+class MoveUnit(AnyInstanceUnit[MoveOp, WithTarget, MovePlan]):
     """A move to a node that reaches the disks, or the clean-up after one that was interrupted.
 
     Class attributes:
@@ -55,14 +35,16 @@ class MoveUnit(AnyInstanceUnit[MoveOp, Move, MovePlan]):
     doing: ClassVar[str]
     goes_anywhere: ClassVar[bool] = False
 
-    def resolve(self) -> Move:
+    def resolve(self) -> WithTarget:
         """Read the instance and the target, if one is named."""
         op, view = self.op, self.read_instance()
         name = op.target_node_uuid or op.target_node
         if view.needs_own_nodes and len(view.nodes) > 1:
-            return Move(view, self._other_own_node(view, name))
+            return WithTarget(view, self._other_own_node(view, name))
         if op.iallocator is None:
-            return Move(view, None if name is None else lookup.require_node(self.config, name))
+            return WithTarget(
+                view, None if name is None else lookup.require_node(self.config, name)
+            )
         what = f"instance {view.name!r}"
         check_one_way(what, node=op.target_node or name, iallocator=op.iallocator)
         if op.cleanup:
@@ -70,7 +52,7 @@ class MoveUnit(AnyInstanceUnit[MoveOp, Move, MovePlan]):
                 f"{what}: an allocator cannot tell where an interrupted migration has left it;"
                 " leave -I out"
             )
-        return Move(view, None)
+        return WithTarget(view, None)
 
     def _other_own_node(self, view: InstanceView, name: str | None) -> Node:
         """Return the secondary node, which has the copies of the disks.
@@ -92,7 +74,7 @@ class MoveUnit(AnyInstanceUnit[MoveOp, Move, MovePlan]):
             )
         return secondary if named is None else named
 
-    def place(self, found: Move, earlier: Move | None) -> Move:
+    def place(self, found: WithTarget, earlier: WithTarget | None) -> WithTarget:
         """Have an allocator choose the target, unless one was named; memory on it is reserved."""
         if found.target is not None or self.op.cleanup:
             return found
@@ -113,10 +95,24 @@ class MoveUnit(AnyInstanceUnit[MoveOp, Move, MovePlan]):
             "NEW_SECONDARY": plan.view.primary.name if second else "",
         }
 
-    def locks(self, found: Move) -> LockNeed:
+    def locks(self, found: WithTarget) -> LockNeed:
         """Lock the instance, and the nodes that it is or may be on."""
-        is_anywhere = self.op.cleanup and found.where_it_may_be is None
+        is_anywhere = self.op.cleanup and not found.view.needs_own_nodes
         return super().locks(found) | (all_shared(LockLevel.NODE) if is_anywhere else {})
+
+
+def where_it_may_be(context: JobContext, view: InstanceView) -> list[Node]:
+    """Return the nodes that may have the instance, after a migration that was broken off.
+
+    Neither the configuration nor the operator is asked: nobody may know where it was to go.
+    """
+    if view.needs_own_nodes:
+        return view.nodes
+    return [
+        node
+        for node in lookup.all_nodes(context.config)
+        if node.vm_capable or node.uuid == view.primary.uuid
+    ]
 
 
 def check_movable(view: InstanceView, what: str) -> None:
