@@ -151,6 +151,8 @@ def _look(context: Context, options: Options, args: list[str]) -> list[Other] | 
         in_the_way = list(found.problems)
         if found.is_comparable:
             in_the_way += _unreached(context, options, reached)
+            told = found.notes if wishes.keeps_running else in_the_way
+            told += reached.answer.silent()
         problems += [f"{given}: {each}" for each in in_the_way]
         config = found.config or config
         for line in found.notes:

@@ -9,7 +9,7 @@ Source: design-2.1, "Automated Ganeti Cluster Merger".
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -19,6 +19,7 @@ from ganeti.base.daemons import Place
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError, wrong_state
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
+from ganeti.base.text import shown
 from ganeti.cli.command import ArgKind, Context, Options, opt
 from ganeti.cli.declaration.program import DEBUG, single_program
 from ganeti.cli.merging import journal as note
@@ -27,7 +28,7 @@ from ganeti.config.config_data import split_config
 from ganeti.config.overlay import decode_record
 from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.machine.master import Master
-from ganeti.objects.model import Cluster, master_network_parameters
+from ganeti.objects.model import Cluster, InstanceStatus, master_network_parameters
 from ganeti.opcodes.instance import OpInstanceShutdown, OpInstanceStartup
 from ganeti.opcodes.opcode import OpCode
 from ganeti.protocol.luxi import DrainedBy
@@ -71,6 +72,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         master: the name of the master, as this node knows it.
         config: the configuration, packed.
         running: the names of the instances that run.
+        unknown: instances that may run, with their primary nodes, which are online and silent.
         keys: those of the question that log in already.
         until: of the watcher's pause.
     """
@@ -80,8 +82,18 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     config: list[object] | None = None
     known_hosts: str = ""
     running: list[str] = []
+    unknown: dict[str, str] = {}
     keys: list[str] = []
     until: float | None = None
+
+    def silent(self, lost: Collection[str] = ()) -> Iterator[str]:
+        """Tell the nodes that do not say whether their instances run, but for those lost."""
+        for node in sorted({*self.unknown.values()} - {*lost}):
+            names = shown(name for name, primary in self.unknown.items() if primary == node)
+            yield (
+                f"node {node} does not answer, so nobody knows whether {names} run there; start its"
+                " node daemon"
+            )
 
     @property
     def config_text(self) -> bytes:
@@ -112,12 +124,14 @@ def _look(context: Context, _options: Options, _ask: Ask) -> Answer:
         raise wrong_state(own.way_out)
     lease.check_off(paths)
     known = files.read_bytes_or_none(paths.known_hosts, _KNOWN_HOSTS_BYTES_MAX) or b""
+    states = _states(context)
     return Answer(
         cluster=name,
         master=master,
         config=_config(paths),
         known_hosts=known.decode("utf-8", "replace"),
-        running=_running(context),
+        running=states.running,
+        unknown=states.unknown,
     )
 
 
@@ -165,18 +179,29 @@ def _pause(context: Context, _options: Options, ask: Ask) -> Answer:
     return Answer()
 
 
-def _stop_instances(context: Context, options: Options, _ask: Ask) -> Answer:
-    """Stop all that run; the configuration goes on saying that they should."""
-    names = _running(context)
+def _stop_instances(context: Context, options: Options, ask: Ask) -> Answer:
+    """Stop all that run; the configuration goes on saying that they should.
+
+    Raises:
+        OpExecError: one still runs, or may do so.
+    """
+    names = _all_running(context, ask.lost)
     _run(context, options, [OpInstanceShutdown(instance_name=n, no_remember=True) for n in names])
-    if left := _running(context):
+    if left := _all_running(context, ask.lost):
         raise OpExecError(f"these instances still run: {', '.join(left)}")
     return Answer(running=names)
 
 
+def _all_running(context: Context, lost: Collection[str]) -> list[str]:
+    found = _states(context)
+    if silent := "; ".join(found.silent(lost)):
+        raise OpExecError(silent)
+    return found.running
+
+
 def _start_instances(context: Context, options: Options, ask: Ask) -> Answer:
     """Start those that ran before, and do not, but for those of nodes that are lost."""
-    running = set(_running(context))
+    running = set(_states(context).running)
     rows = context.client.query_instances([], ["name", "pnode"])
     left = {str(name) for name, primary in rows if primary not in ask.lost} - running
     names = [name for name in ask.names if name in left]
@@ -223,9 +248,17 @@ def _start_daemons(context: Context, _options: Options, ask: Ask) -> Answer:
     return Answer()
 
 
-def _running(context: Context) -> list[str]:
-    rows = context.client.query_instances([], ["name", "oper_state"])
-    return [str(name) for name, runs in rows if runs is True]
+def _states(context: Context) -> Answer:
+    """Tell which instances run, and which may do so."""
+    rows = context.client.query_instances([], ["name", "oper_state", "status", "pnode"])
+    return Answer(
+        running=[str(name) for name, runs, _, _ in rows if runs is True],
+        unknown={
+            str(name): str(primary)
+            for name, _, status, primary in rows
+            if status == InstanceStatus.ERROR_NODEDOWN
+        },
+    )
 
 
 def _run(context: Context, options: Options, opcodes: Sequence[OpCode]) -> None:

@@ -261,7 +261,7 @@ class Merge:
         def stop() -> None:
             if self.journal.wishes.keeps_running:
                 return
-            ran = self._ask_master("stop-instances").running
+            ran = self._ask_master("stop-instances", lost=self.journal.lost).running
             self._note(running=sorted({*self.journal.running, *ran}))
 
         def start() -> None:
@@ -276,8 +276,11 @@ class Merge:
             self._ask_master("drain")
             if self.journal.wishes.keeps_running:
                 return
-            if late := self._ask_master("look").running:
-                raise OpExecError(f"somebody has started {shown(late)} meanwhile")
+            found = self._ask_master("look")
+            if found.running:
+                raise OpExecError(f"somebody has started {shown(found.running)} meanwhile")
+            if silent := "; ".join(found.silent(self.journal.lost)):
+                raise OpExecError(silent)
 
         def undrain_it() -> None:
             self._ask_master("undrain")

@@ -26,7 +26,7 @@ from ganeti.cli.merging import command, peer, steps
 from ganeti.cli.merging import journal as note
 from ganeti.cli.merging.journal import Journal, OtherNode
 from ganeti.cli.merging.peer import Answer, Ask
-from ganeti.cli.merging.reach import STEP_TIMEOUT_S, Reach, unreached
+from ganeti.cli.merging.reach import STEP_TIMEOUT_S, Contact, Reach, unreached
 from ganeti.cli.merging.steps import Merge, taken_back, told_if_interrupted
 from ganeti.cli.run.context import Terminal
 from ganeti.config.merging import merge as merging
@@ -387,6 +387,81 @@ def test_its_jobs_are_never_dry_runs(world: World) -> None:
     assert (submitted[1]["node_name"], submitted[1]["offline"]) == (NODES[1], True)
 
 
+# Instances whose node does not tell.
+
+UNKNOWN = {"guest1": NODES[1], "guest2": NODES[1], "guest3": NODES[2]}
+
+
+class Instances:
+    """The instances of the other cluster: one runs, one is down, and two nodes are silent."""
+
+    def __init__(self) -> None:
+        self.rows: list[list[object]] = [
+            ["guest0", True, "running", NODES[0]],
+            ["guest4", None, "ERROR_nodeoffline", "n4.example.com"],
+            ["guest5", False, "ADMIN_down", NODES[0]],
+            *([name, None, "ERROR_nodedown", node] for name, node in UNKNOWN.items()),
+        ]
+
+    def query_instances(self, _names: list[str], fields: list[str]) -> list[list[object]]:
+        assert fields == ["name", "oper_state", "status", "pnode"]
+        return self.rows
+
+
+def test_nothing_is_stopped_while_nobody_knows_what_runs(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = Instances()
+    context, stopped = context_at(world.site.paths_of(NODES[0])), list[str]()
+    context._client = there
+
+    def run(_context: Context, _options: Options, opcodes: Sequence[Any]) -> None:
+        stopped.extend(each.instance_name for each in opcodes)
+        there.rows[0][1:3] = [False, "ERROR_down"]
+
+    monkeypatch.setattr(peer, "_run", run)
+    stop = peer.ACTIONS["stop-instances"]
+    with pytest.raises(OpExecError, match=r"node n2.*nobody knows whether guest1, guest2 run"):
+        stop(context, options(), Ask(lost=[NODES[2]]))
+    assert stopped == []
+    assert stop(context, options(), Ask(lost=[*NODES[1:]])).running == ["guest0"] == stopped
+
+
+def test_what_a_silent_node_has_started_meanwhile_is_not_known(world: World) -> None:
+    world.site.let_in(OWN_KEY, *NODES)
+    asked = []
+    world.site.acts["stop-instances"] = lambda ask: asked.append(ask.lost) or Answer()
+    world.site.acts["drain"] = lambda _ask: Answer()
+    world.site.acts["look"] = lambda _ask: Answer(unknown=UNKNOWN)
+    merge = world.merge(world.journal(lost=[NODES[2]]))
+    assert fail(merge) == (
+        "node n2.example.com does not answer, so nobody knows whether guest1, guest2 run there;"
+        " start its node daemon"
+    )
+    assert asked == [[NODES[2]]]
+    merge.journal.lost = [*NODES[1:]]
+    assert "stop-daemons on n1" in fail(merge)
+
+
+@pytest.mark.parametrize("keeps_running", [False, True])
+def test_nodes_that_do_not_tell_are_in_the_way_unless_instances_run_on(
+    master: World, monkeypatch: pytest.MonkeyPatch, keeps_running: bool
+) -> None:
+    config_file.write_config(master.context.paths, json.dumps(large_config(2)))
+    wire = json.loads(json.dumps(CompressedText(json.dumps(other_config())).to_wire()))
+    found = Contact(Answer(config=wire, unknown=UNKNOWN))
+    monkeypatch.setattr(command, "contact", lambda *_args, **_kw: found)
+    monkeypatch.setattr(command, "_unreached", lambda *_: [])
+    wishes = {"groups": "rename", "parameter_conflicts": "strict", "restart": "up"}
+    given = options(dry_run=True, skip_stop_instances=keeps_running, ssh_key_check=True, **wishes)
+    assert command.merge(master.context, given, ["other"]) == (0 if keeps_running else 1)
+    out = master.context.terminal._out
+    assert isinstance(out, io.StringIO)
+    told = out.getvalue() if keeps_running else errors_of(master.context)
+    for node, names in ((NODES[1], "guest1, guest2"), (NODES[2], "guest3")):
+        assert f"node {node} does not answer, so nobody knows whether {names} run there" in told
+
+
 # Taking nodes in.
 
 
@@ -725,7 +800,7 @@ def test_a_master_that_is_not_ready_is_told_at_once(
     ssconf.write_values(
         paths, {"master_node": environment.own_hostname(), "cluster_name": "other.example.com"}
     )
-    monkeypatch.setattr(peer, "_running", lambda _context: [])
+    monkeypatch.setattr(peer, "_states", lambda _context: Answer())
     look = peer.ACTIONS["look"]
     assert look(master.context, options(), Ask()).cluster == "other.example.com"
     Path(getattr(paths, name)).write_bytes(json.dumps(master.journal()))
