@@ -210,6 +210,23 @@ def test_a_node_that_cannot_be_asked_is_told_before_anything_is_touched(pair: Pa
     check_as_before(pair, before)
 
 
+def test_the_other_master_starts_again_when_half_of_its_nodes_are_lost(pair: Pair) -> None:
+    own, other = pair
+    lost, before = other.nodes[1], [config_of(cluster) for cluster in pair]
+    merge(own, "--groups=rename", OTHER, cut="daemons")
+    outcome = merge(own, "--rollback", f"--lost-nodes={lost}")
+    assert outcome.status == 0, outcome
+    assert f"daemons on {other.master} run without votes" in outcome.err
+    assert [each.command for each in other.processes_of(lost)] == [], "nobody has started them"
+    # It comes back all the same, as it was left.
+    other.switch_on(lost)
+    (Path(ssh.directory_of(other.paths_of(lost))) / "authorized_keys").unlink()
+    watcher_pause.write(other.paths_of(lost), None)
+    for command in ("stop-master", "start-master"):
+        assert other.run(["daemon-util", command]).status == 0
+    check_as_before(pair, before)
+
+
 @pytest.mark.shows(
     "2.1/merge/easy",
     "2.1/merge-steps/keys",

@@ -8,6 +8,7 @@ Source: design-2.1, "Automated Ganeti Cluster Merger".
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
@@ -24,8 +25,11 @@ from ganeti.cli.command import ArgKind, Context, Options, opt
 from ganeti.cli.declaration.program import DEBUG, single_program
 from ganeti.cli.merging import journal as note
 from ganeti.cli.run.jobs import FINAL_STATUSES, encode, results_of_all
+from ganeti.clients import master_poll
+from ganeti.clients.node_rpc import NodeRpcClient
 from ganeti.config.config_data import split_config
 from ganeti.config.overlay import decode_record
+from ganeti.jobs.votes import votes_needed
 from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.machine.master import Master
 from ganeti.objects.model import Cluster, InstanceStatus, master_network_parameters
@@ -45,6 +49,8 @@ _LOOK_AGAIN_S: Final = 0.1
 _KNOWN_HOSTS_BYTES_MAX: Final = 1 << 20
 _EVERYWHERE: Final = frozenset(Place)
 _NODE: Final = frozenset({Place.NODE})
+NO_VOTING: Final = ("--no-voting", "--yes-do-it")
+"""Arguments of the daemons of a master that asks nobody."""
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -73,6 +79,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         config: the configuration, packed.
         running: the names of the instances that run.
         unknown: instances that may run, with their primary nodes, which are online and silent.
+        heeds_votes: the master's daemons were started as always.
         keys: those of the question that log in already.
         until: of the watcher's pause.
     """
@@ -83,6 +90,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     known_hosts: str = ""
     running: list[str] = []
     unknown: dict[str, str] = {}
+    heeds_votes: bool = True
     keys: list[str] = []
     until: float | None = None
 
@@ -241,11 +249,23 @@ def _stop_daemons(context: Context, _options: Options, ask: Ask) -> Answer:
 
 
 def _start_daemons(context: Context, _options: Options, ask: Ask) -> Answer:
-    places = _EVERYWHERE if ask.is_master else _NODE
-    daemon_control.start_wanted(
-        context.paths, places, context.terminal.error, hostname=own_hostname()
+    """Start all daemons; those of a master that lost too many nodes for its votes without these.
+
+    Raises:
+        OpPrereqError: votes are missing, and a node that answers follows another master.
+    """
+    start = functools.partial(
+        daemon_control.start_wanted,
+        context.paths,
+        report=context.terminal.error,
+        hostname=own_hostname(),
     )
-    return Answer()
+    start(_NODE)
+    if not ask.is_master:
+        return Answer()
+    lacks = bool(ask.lost) and lacks_votes(context.paths, ask.lost)
+    start(_EVERYWHERE, master_args=NO_VOTING if lacks else ())
+    return Answer(heeds_votes=not lacks)
 
 
 def _states(context: Context) -> Answer:
@@ -282,7 +302,41 @@ def _run(context: Context, options: Options, opcodes: Sequence[OpCode]) -> None:
         raise OpExecError(f"{failures} of {len(jobs)} jobs failed")
 
 
-# The queue, of this cluster or of the other.
+# The votes and the queue, of this cluster or of the other.
+
+
+def lacks_votes(paths: Paths, lost: Collection[str] = ()) -> bool:
+    """Tell whether this node has not enough votes for a master, as nodes are lost or offline.
+
+    Others that do not answer are waited for, as there may be another master among them.
+
+    Raises:
+        OpPrereqError: votes are missing, and a node that answers follows another master.
+    """
+    own_name = own_hostname()
+    others = master_poll.other_nodes(paths, own_name)
+    needed = votes_needed(1 + len(others))
+    awaited = [each for each in others if not each.offline and each.name not in lost]
+    if 1 + len(awaited) >= needed:
+        return False
+    with NodeRpcClient(paths) as rpc:
+        answers, _silent = master_poll.ask_all(rpc, others)
+    for name, answer in answers.items():
+        if answer.master_name != own_name:
+            raise wrong_state(
+                f"{name} follows {answer.master_name or 'nobody'}, so {own_name} may not be the"
+                f" master any more; if it is, stop the node daemon on {name}"
+            )
+    return 1 + len(answers) < needed
+
+
+def remedy(node: str, where: str) -> str:
+    """Tell what has to be done once a master runs without votes."""
+    return (
+        f"The master's daemons on {node} run without votes, as too many nodes are lost or offline:"
+        f" have these removed {where} ('gnt-node remove'), and restart the daemons then"
+        " ('daemon-util stop-master', 'daemon-util start-master')"
+    )
 
 
 def drain(context: Context) -> None:

@@ -29,7 +29,7 @@ from ganeti.bootstrap import node_setup
 from ganeti.cli.command import Context, Options
 from ganeti.cli.merging import journal as note
 from ganeti.cli.merging.journal import JOIN, NAME, OPEN, Journal, OtherNode
-from ganeti.cli.merging.peer import Answer, drain, undrain
+from ganeti.cli.merging.peer import NO_VOTING, Answer, drain, lacks_votes, remedy, undrain
 from ganeti.cli.merging.reach import STEP_TIMEOUT_S, KeyRefusedError, Reach, ask
 from ganeti.cli.run.jobs import encode, follow, make_opcode
 from ganeti.config.merging import merge as merging
@@ -41,9 +41,9 @@ from ganeti.opcodes.instance import OpInstanceStartup
 from ganeti.opcodes.node import OpNodeAdd, OpNodeSetParams
 from ganeti.store import config_file, lease, ssconf, watcher_pause
 from ganeti.system import clock, daemon_control, files, process
+from ganeti.system.environment import own_hostname
 
 _MASTER: Final = frozenset({Place.MASTER})
-_NO_VOTING: Final = ("--no-voting", "--yes-do-it")
 VERIFY_TIMEOUT_S: Final = 3600.0
 _COPY_MODE: Final = 0o600
 
@@ -295,13 +295,12 @@ class Merge:
             for name in (master, *others):
                 self._ask(name, "stop-daemons", is_master=name == master)
 
-        def start() -> None:
-            _on_all(
-                (*others, master),
-                lambda name: self._ask(name, "start-daemons", is_master=name == master),
-            )
+        def start_on(name: str) -> None:
+            asked = {"is_master": True, "lost": self.journal.lost} if name == master else {}
+            if not self._ask(name, "start-daemons", **asked).heeds_votes:
+                self.context.terminal.error(remedy(master, "there"))
 
-        return stop, start
+        return stop, lambda: _on_all((*others, master), start_on)
 
     def _fetch(self) -> None:
         """Take the configuration as it is at last, and look at it once more."""
@@ -408,7 +407,7 @@ class Merge:
     def _start_alone(self) -> None:
         """Start the daemons without votes: the new nodes have none yet."""
         self.context.reconnect()
-        daemon_control.start_wanted(self.paths, _MASTER, self._report, master_args=_NO_VOTING)
+        daemon_control.start_wanted(self.paths, _MASTER, self._report, master_args=NO_VOTING)
 
     def _joining(self, node: OtherNode) -> Callable[[], None]:
         def join() -> None:
@@ -463,8 +462,15 @@ class Merge:
         self._job(OpClusterRedistConf)
 
     def _restart(self) -> None:
-        self._stop()
-        self._start()
+        """Have the daemons heed votes, unless they would not start again with those there are."""
+        if lacks_votes(self.paths):
+            # Those that run go on.  Others start without votes only if somebody has named nodes.
+            start = self._start_alone if self.journal.lost else self._start
+            start()
+            self.context.terminal.error(remedy(own_hostname(), "here"))
+        else:
+            self._stop()
+            self._start()
 
     def _start_instances(self) -> None:
         """Start the instances that are to run; a failure is told, and ends nothing."""

@@ -5,6 +5,7 @@ The nodes are played, each by a directory: the actions that need no daemon are t
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import io
 import os
@@ -14,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes.large_config import large_config, other_config, uuid_of
+from fakes.large_config import MASTER, large_config, other_config, uuid_of
 from msgspec.structs import replace
 
 from ganeti.base import json
+from ganeti.base.daemons import Place
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.node_transport import SshTransport
@@ -29,8 +31,12 @@ from ganeti.cli.merging.peer import Answer, Ask
 from ganeti.cli.merging.reach import STEP_TIMEOUT_S, Contact, Reach, unreached
 from ganeti.cli.merging.steps import Merge, taken_back, told_if_interrupted
 from ganeti.cli.run.context import Terminal
+from ganeti.clients.node_rpc import Target
 from ganeti.config.merging import merge as merging
 from ganeti.config.merging.merge import Groups, Wishes
+from ganeti.config.ssconf_values import ssconf_values
+from ganeti.config.state import ConfigState
+from ganeti.jobs.votes import Answer as Vote
 from ganeti.protocol.node_rpc_values import CompressedText
 from ganeti.store import config_file, ssconf, watcher_pause
 from ganeti.system import clock, daemon_control, environment, ssh
@@ -763,6 +769,118 @@ def test_nothing_is_opened_that_the_merge_has_not_closed(configs: Configs) -> No
     [step] = [each for each in merge.plan() if each.name == "open"]
     step.do()  # there is no LuxiD that could be asked
     assert step.undo is None
+
+
+# Votes.
+
+
+@dataclass
+class Votes:
+    """A master of four nodes, what the others answer, and how the daemons are started."""
+
+    paths: Paths
+    answers: dict[str, str] = field(default_factory=dict)
+    started: list[tuple[str, ...]] = field(default_factory=list)
+
+    def put(self, *offline: str) -> None:
+        config = large_config(0, nodes=4)
+        for node in config["nodes"].values():
+            node["offline"] = node["name"] in offline
+        view = ConfigState(json.dumps(config)).durable
+        ssconf.write_values(self.paths, ssconf_values(view))
+
+    def ask_all(
+        self, _rpc: object, targets: list[Target]
+    ) -> tuple[dict[str, Vote], dict[str, str]]:
+        assert [each.name for each in targets] == list(OTHERS)
+        return {name: Vote(master) for name, master in self.answers.items()}, {}
+
+    def start(self, _paths: Paths, places: frozenset[Place], report: object, **given: Any) -> None:
+        assert report
+        if Place.MASTER in places:
+            self.started.append(given.get("master_args", ()))
+
+    def taken_back(self, *lost: str) -> Answer:
+        act = peer.ACTIONS["start-daemons"]
+        return act(context_at(self.paths), options(), Ask(is_master=True, lost=[*lost]))
+
+
+OTHERS = ("node2.example.com", "node3.example.com", "node4.example.com")
+WITHOUT_VOTES = ("--no-voting", "--yes-do-it")
+
+
+@pytest.fixture
+def voting(world: World, monkeypatch: pytest.MonkeyPatch) -> Votes:
+    found = Votes(world.context.paths)
+    os.makedirs(found.paths.lock_dir)
+    monkeypatch.setattr(peer, "NodeRpcClient", contextlib.nullcontext)
+    monkeypatch.setattr(peer.master_poll, "ask_all", found.ask_all)
+    monkeypatch.setattr(daemon_control, "start_wanted", found.start)
+    monkeypatch.setattr(daemon_control, "stop_all", lambda *_: found.started.append(("stop",)))
+    for module in (peer, steps):
+        monkeypatch.setattr(module, "own_hostname", lambda: MASTER)
+    found.put()
+    return found
+
+
+def test_a_master_that_has_lost_its_votes_starts_without_them(voting: Votes) -> None:
+    voting.answers = {OTHERS[0]: MASTER}
+    assert not voting.taken_back(*OTHERS[1:]).heeds_votes
+    voting.answers = {}
+    assert not voting.taken_back(*OTHERS[1:]).heeds_votes, "nobody who is not lost could outvote it"
+    assert voting.started == [WITHOUT_VOTES] * 2
+
+
+def test_a_master_that_may_have_votes_asks_for_them(voting: Votes) -> None:
+    voting.answers = {OTHERS[0]: MASTER, OTHERS[1]: MASTER}
+    for lost in ((), OTHERS[2:], OTHERS[1:]):
+        assert voting.taken_back(*lost).heeds_votes
+    voting.answers = {}
+    assert voting.taken_back(OTHERS[2]).heeds_votes, "the others have to answer"
+    voting.put(*OTHERS[1:])
+    assert voting.taken_back().heeds_votes, "nobody has named a node as lost"
+    assert voting.started == [()] * 5
+
+
+def test_no_master_starts_without_votes_beside_another_one(voting: Votes) -> None:
+    voting.answers = {OTHERS[0]: OTHERS[1]}
+    with pytest.raises(OpPrereqError, match=r"node2.example.com follows node3.example.com"):
+        voting.taken_back(*OTHERS[1:])
+    assert voting.started == []
+
+
+def test_a_rollback_tells_of_a_master_without_votes(world: World) -> None:
+    world.site.let_in(OWN_KEY, *NODES)
+    asked = []
+
+    def start(ask: Ask) -> Answer:
+        asked.append((ask.is_master, ask.lost))
+        return Answer(heeds_votes=not ask.lost)
+
+    world.site.acts["start-daemons"] = start
+    saved(world, done=["daemons"], lost=["lost"])
+    world.merge().undo()
+    assert asked == [(False, []), (False, []), (True, ["lost"])]
+    told = errors_of(world.context)
+    assert told.startswith("The master's daemons on n1.example.com run without votes")
+    assert "have these removed there ('gnt-node remove')" in told
+
+
+@pytest.mark.parametrize("lost", [[], [OTHERS[2]]])
+def test_daemons_that_would_not_start_again_are_not_restarted(
+    world: World, voting: Votes, lost: list[str]
+) -> None:
+    merge = world.merge(world.journal(lost=lost))
+    merge._restart()
+    assert voting.started == [("stop",), ()]
+    voting.started.clear()
+    voting.put(*OTHERS[1:])
+    merge._restart()
+    assert voting.started == [WITHOUT_VOTES if lost else ()], "which concerns those that are down"
+    assert f"The master's daemons on {MASTER} run without votes" in errors_of(world.context)
+    voting.answers = {OTHERS[0]: "another"}
+    with pytest.raises(OpPrereqError, match="follows another"):
+        merge._restart()
 
 
 # High availability.
