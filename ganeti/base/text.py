@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import posixpath
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
@@ -129,6 +129,11 @@ def ssh_keys_by_node(text: str) -> dict[str, list[str]]:
         if key.strip():
             found.setdefault(uuid, []).append(key.strip())
     return found
+
+
+def ssh_keys_text(keys: Mapping[str, Sequence[str]]) -> str:
+    """Return the content of such a file."""
+    return "".join(f"{uuid} {key}\n" for uuid in sorted(keys) for key in keys[uuid])
 
 
 def parse_duration(text: str) -> int:

@@ -28,6 +28,8 @@ OTHER_ADDRESS = f"{NETWORK}101"
 PASSWORD = "not-a-secret"
 MERGE = "/opt/ganeti/lib/ganeti/tools/cluster-merge"
 GUEST, IDLE = "guest.example.com", "idle.example.com"
+GONE = "ssh-rsa AAAAB3NzaGone root@gone.example.com"
+"""The key of a former candidate of the other cluster."""
 QEMU = "pgrep --full '[q]emu-system'"  # not the shell that looks
 
 
@@ -149,6 +151,8 @@ def test_it_is_taken_back_without_a_node_that_is_lost(rig: Containers) -> None:
 
 def test_two_clusters_become_one(rig: Containers) -> None:
     own, _, other, fourth = rig.machines
+    other.run(f"echo 'gone-uuid {GONE}' >> /var/lib/ganeti/ganeti_pub_keys")
+    fourth.run(f"echo '{GONE}' >> /root/.ssh/authorized_keys")
     found = merge(own, "--groups=rename", OTHER, password=PASSWORD)
     assert_well(found)
     assert nodes_of(own) == [machine.name for machine in rig.machines]
@@ -164,6 +168,7 @@ def test_two_clusters_become_one(rig: Containers) -> None:
     master_key = own.run("cat /root/.ssh/id_rsa.pub").split()[1]
     for machine in (other, fourth):
         assert any(master_key in line for line in keys_of(machine))
+        assert GONE not in keys_of(machine), "no candidate has it any more"
         kept = machine.run("ls /var/backups/ganeti-*/var/lib/ganeti/config.data").split()
         assert len(kept) == 1, "the other cluster's configuration"
     assert OTHER_ADDRESS not in other.run("ip address show eth0")

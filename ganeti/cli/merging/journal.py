@@ -52,6 +52,7 @@ class Journal(msgspec.Struct, kw_only=True):
         pauses: the ends of those that there were before, by node; "" is this one.
         before: the file with the own configuration as it was.
         other: the file with that of the other cluster.
+        ssh_keys: those by which root of its candidates, or of former ones, logs in on its nodes.
         known_hosts, identity: see `Reach`.
         begun: the step at work, or cut off.
         is_undoing: it is being taken back.
@@ -75,6 +76,7 @@ class Journal(msgspec.Struct, kw_only=True):
     pauses: dict[str, float | None] = {}
     before: str = ""
     other: str = ""
+    ssh_keys: list[str] = []
     begun: str = ""
     done: list[str] = []
     is_undoing: bool = False

@@ -20,7 +20,7 @@ from ganeti.base.daemons import Place
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError, wrong_state
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
-from ganeti.base.text import shown
+from ganeti.base.text import shown, ssh_keys_by_node
 from ganeti.cli.command import ArgKind, Context, Options, opt
 from ganeti.cli.declaration.program import DEBUG, single_program
 from ganeti.cli.merging import journal as note
@@ -79,6 +79,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         config: the configuration, packed.
         running: the names of the instances that run.
         unknown: instances that may run, with their primary nodes, which are online and silent.
+        ssh_keys: see `Journal`.
         heeds_votes: the master's daemons were started as always.
         keys: those of the question that log in already.
         until: of the watcher's pause.
@@ -90,6 +91,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     known_hosts: str = ""
     running: list[str] = []
     unknown: dict[str, str] = {}
+    ssh_keys: list[str] = []
     heeds_votes: bool = True
     keys: list[str] = []
     until: float | None = None
@@ -154,7 +156,16 @@ def _read_config(context: Context, _options: Options, _ask: Ask) -> Answer:
     for name in ("ganeti-luxid", "ganeti-wconfd"):
         if daemon_control.running_pid(context.paths, name) is not None:
             raise wrong_state(f"{name} runs on {own_hostname()} again")
-    return Answer(config=_config(context.paths))
+    return Answer(config=_config(context.paths), ssh_keys=_ssh_keys(context.paths))
+
+
+def _ssh_keys(paths: Paths) -> list[str]:
+    """Return the keys that nodes let in, or that some have still to let in no more."""
+    found = set[str]()
+    for path in (paths.ssh_pub_keys, paths.ssh_revoked_keys):
+        text = (files.read_bytes_or_none(path, INPUT_BYTES_MAX) or b"").decode("utf-8", "replace")
+        found.update(*ssh_keys_by_node(text).values())
+    return sorted(found)
 
 
 def _settings(context: Context, _options: Options, ask: Ask) -> Answer:

@@ -24,7 +24,7 @@ from typing import Any, Final
 from ganeti.base.daemons import Place
 from ganeti.base.errors import GenericError, OpExecError
 from ganeti.base.paths import Paths
-from ganeti.base.text import shown
+from ganeti.base.text import shown, ssh_key_of, ssh_keys_by_node, ssh_keys_text
 from ganeti.bootstrap import node_setup
 from ganeti.cli.command import Context, Options
 from ganeti.cli.merging import journal as note
@@ -32,6 +32,8 @@ from ganeti.cli.merging.journal import JOIN, NAME, OPEN, Journal, OtherNode
 from ganeti.cli.merging.peer import NO_VOTING, Answer, drain, lacks_votes, remedy, undrain
 from ganeti.cli.merging.reach import STEP_TIMEOUT_S, KeyRefusedError, Reach, ask
 from ganeti.cli.run.jobs import encode, follow, make_opcode
+from ganeti.config.config_data import split_config
+from ganeti.config.index import NODES
 from ganeti.config.merging import merge as merging
 from ganeti.config.merging.merge import Restart
 from ganeti.config.ssconf_values import ssconf_values
@@ -304,12 +306,13 @@ class Merge:
 
     def _fetch(self) -> None:
         """Take the configuration as it is at last, and look at it once more."""
-        config = self._ask_master("read-config").config_text
+        answer = self._ask_master("read-config")
+        config = answer.config_text
         path = self.journal.other or config_file.free_name(
             self.paths.config_data, f"of-{self.journal.cluster}", clock.now()
         )
         files.write_durable(path, config, _COPY_MODE)
-        self._note(other=path)
+        self._note(other=path, ssh_keys=answer.ssh_keys)
         self._merged(config_file.read_config(self.paths), config)
 
     # On this one.
@@ -363,7 +366,28 @@ class Merge:
             path = config_file.free_name(self.paths.config_data, "before-merge", clock.now())
             files.write_durable(path, own, _COPY_MODE)
             self._note(before=path)
-        config_file.write_config(self.paths, self._merged(own, other))
+        merged = self._merged(own, other)
+        manages_ssh = ConfigState(own).durable.cluster.modify_ssh_setup
+        self._let_in_no_more(self._former_keys() if manages_ssh else [])
+        config_file.write_config(self.paths, merged)
+
+    def _former_keys(self) -> list[str]:
+        own_key = ssh_key_of(self.journal.own_key)
+        return [key for key in self.journal.ssh_keys if ssh_key_of(key) != own_key]
+
+    def _let_in_no_more(self, keys: list[str]) -> None:
+        """Note, while no daemon runs, the keys that the other's nodes are to let in no more.
+
+        Jobs tell a node when it joins, an offline or lost one when it comes back, and leave out the
+        keys of present candidates.
+        """
+        path = self.paths.ssh_revoked_keys
+        due = ssh_keys_by_node((files.read_bytes_or_none(path) or b"").decode())
+        due |= dict.fromkeys(split_config(files.read_bytes(self.journal.other)).tables[NODES], keys)
+        if text := ssh_keys_text(due):
+            files.write_durable(path, text.encode(), _COPY_MODE)
+        else:
+            files.remove_if_exists(path)
 
     def _restore(self) -> None:
         """Put the configuration of before in the place of a merged one."""
@@ -376,6 +400,7 @@ class Merge:
             before = files.read_bytes(self.journal.before)
             config = merging.restored(before, config, now=clock.now())
             config_file.write_config(self.paths, config)
+        self._let_in_no_more([])  # they are let in as before
         # The votes at the start of the daemons are those of the nodes named there.
         ssconf.write_values(self.paths, ssconf_values(ConfigState(config).durable))
 
@@ -425,6 +450,9 @@ class Merge:
             self._job(OpNodeAdd, node_name=node.name, readd=True)
             if node.drained:
                 self._set_aside(node.name, drained=True)
+            keys = self._former_keys()
+            if keys and not manages_ssh:  # otherwise the job has done that
+                self._ask(node.name, "lock-out", keys=keys)
 
         return join
 
@@ -442,7 +470,17 @@ class Merge:
             )
 
     def _set_offline(self, name: str) -> Callable[[], None]:
-        return lambda: self._set_aside(name, offline=True)
+        def set_offline() -> None:
+            self._set_aside(name, offline=True)
+            if (keys := self._former_keys()) and f"{JOIN}:{name}" not in self.journal.done:
+                self.say(
+                    f"Node {name} lets in root by SSH keys of {self.journal.cluster}"
+                    f" ({shown(key.split()[-1] for key in keys)}); should it come back all the"
+                    " same, remove them from /root/.ssh/authorized_keys there, unless 'gnt-node add"
+                    f" --readd --force-join {name}' does so"
+                )
+
+        return set_offline
 
     def _set_aside(self, name: str, **flag: bool) -> None:
         """Make a node none that can be a candidate; a failure of others to become one is told."""

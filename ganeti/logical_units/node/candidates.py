@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from ganeti.base.errors import GenericError, LockError, OpExecError
-from ganeti.base.text import natural_sorted, shown, ssh_key_of, ssh_keys_by_node
+from ganeti.base.text import natural_sorted, shown, ssh_key_of, ssh_keys_by_node, ssh_keys_text
 from ganeti.logical_units import lookup, node_files
 from ganeti.logical_units.context import JobContext
 from ganeti.objects.model import Cluster, Node
@@ -360,9 +360,8 @@ def write_keys(context: JobContext, cluster: Cluster, keys: Keys, nodes: Sequenc
 def _write(
     context: JobContext, cluster: Cluster, path: str, keys: Keys, nodes: Sequence[Node] = ()
 ) -> None:
-    text = "".join(f"{uuid} {key}\n" for uuid in sorted(keys) for key in keys[uuid])
     try:
-        files.write_durable(path, text.encode(), _FILE_MODE)
+        files.write_durable(path, ssh_keys_text(keys).encode(), _FILE_MODE)
     except OSError as err:
         context.warn(f"cannot write {path}: {err.strerror}; ignoring")
         return

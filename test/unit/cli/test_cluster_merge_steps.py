@@ -22,6 +22,7 @@ from ganeti.base import json
 from ganeti.base.daemons import Place
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
 from ganeti.base.paths import Paths
+from ganeti.base.text import ssh_keys_by_node
 from ganeti.bootstrap.node_transport import SshTransport
 from ganeti.cli.command import Context, Options
 from ganeti.cli.merging import command, peer, steps
@@ -477,9 +478,10 @@ class Joins:
 
     world: World
     log: list[str] = field(default_factory=list)
+    config: dict[str, object] = field(default_factory=lambda: {"modify_ssh_setup": True})
 
     def query_config_values(self, names: list[str]) -> list[object]:
-        return [{"modify_ssh_setup": True}[name] for name in names]
+        return [self.config[name] for name in names]
 
     def submit_job_to_drained_queue(self, wire: list[dict[str, object]]) -> list[str]:
         flags = " ".join(key for key, value in wire[0].items() if value is True)
@@ -555,6 +557,65 @@ def test_a_drained_node_is_drained_again(joins: Joins) -> None:
     journal.nodes = [replace(each, drained=True) for each in journal.nodes]
     *_, last = joins.take(joins.world.merge(journal), NODES[1])
     assert last == f"OP_NODE_SET_PARAMS {NODES[1]} drained auto_promote"
+
+
+# Root's SSH keys of the other cluster.
+
+FORMER = ["ssh-rsa GONE root@gone", THEIR_KEY]
+
+
+def test_its_master_hands_out_the_keys_that_its_nodes_let_in(world: World) -> None:
+    world.site.let_in(OWN_KEY, *NODES)
+    paths = world.site.paths_of(NODES[0])
+    config_file.write_config(paths, json.dumps(other_config()))
+    Path(paths.ssh_pub_keys).write_text(f"u1 {THEIR_KEY}\nu2 {OWN_KEY}\n")
+    Path(paths.ssh_revoked_keys).write_text(f"u2 {FORMER[0]}\nu3 {FORMER[0]}\n")
+    context = context_at(paths)
+    world.site.acts["read-config"] = lambda _: peer.ACTIONS["read-config"](
+        context, options(), Ask()
+    )
+    config_file.write_config(world.context.paths, json.dumps(large_config(1)))
+    world.merge(world.journal())._fetch()
+    merge = world.merge()
+    assert merge.journal.ssh_keys == [FORMER[0], OWN_KEY, THEIR_KEY]
+    assert merge._former_keys() == FORMER
+
+
+@pytest.mark.parametrize("manages_ssh", [True, False])
+def test_all_its_nodes_are_to_let_them_in_no_more(configs: Configs, manages_ssh: bool) -> None:
+    configs.own["cluster"]["modify_ssh_setup"] = manages_ssh
+    configs.put(configs.own)
+    path = Path(configs.paths.ssh_revoked_keys)
+    path.write_text("u9 ssh-rsa DUE\n")
+    merge = configs.cut(done=[], begun="config", ssh_keys=[*FORMER, OWN_KEY])
+    merge._write()
+    its = dict.fromkeys(other_config()["nodes"], FORMER) if manages_ssh else {}
+    assert ssh_keys_by_node(path.read_text()) == {"u9": ["ssh-rsa DUE"], **its}
+    configs.world.merge().undo()
+    assert path.read_text() == "u9 ssh-rsa DUE\n"
+
+
+@pytest.mark.parametrize("manages_ssh", [True, False])
+def test_where_no_job_changes_keys_the_merge_does(joins: Joins, manages_ssh: bool) -> None:
+    joins.config["modify_ssh_setup"] = manages_ssh
+    joins.world.site.let_in(THEIR_KEY, *NODES)
+    merge = joins.world.merge(joins.world.journal(ssh_keys=[*FORMER, OWN_KEY]))
+    joins.take(merge, NODES[1])
+    left = [OWN_KEY, THEIR_KEY] if manages_ssh else [OWN_KEY]
+    assert joins.world.site.keys_of(NODES[1]) == left
+    assert joins.world.site.keys_of(NODES[2]) == [OWN_KEY, THEIR_KEY]
+
+
+def test_keys_that_a_lost_node_lets_in_are_told(joins: Joins) -> None:
+    journal = joins.world.journal(ssh_keys=FORMER, lost=["lost", "joined"], done=["join:joined"])
+    for step in joins.world.merge(journal).plan():
+        if step.name.startswith("offline:"):
+            step.do()
+    out = joins.world.context.terminal._out
+    assert isinstance(out, io.StringIO)
+    text = "Node lost lets in root by SSH keys of other.example.com (root@gone, root@n1); should"
+    assert out.getvalue().startswith(text)
+    assert "Node joined" not in out.getvalue()
 
 
 # What a cut leaves.

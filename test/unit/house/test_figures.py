@@ -40,9 +40,10 @@ CODE_LINES_MAX = {
     "bootstrap": 1_960,
     # with the look for out-of-band helpers before nodes are marked offline, and merges without nodes
     # that are lost, with names of selections that are looked up, values that stand at their flags,
-    # submissions that were interrupted, machines that may have become nodes, and certificates that
-    # are replaced to the end without nodes that are down
-    "cli": 16_700,
+    # submissions that were interrupted, machines that may have become nodes, certificates that are
+    # replaced to the end without nodes that are down, and merges of clusters with nodes that are
+    # silent, drained or started again, and without votes or keys of a former candidate
+    "cli": 16_850,
     # with the question for how long high availability is paused, which two commands ask
     "clients": 1_880,
     "collectors": 1_315,

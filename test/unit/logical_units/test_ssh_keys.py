@@ -11,6 +11,7 @@ import pytest
 from fakes.fake_cluster import FakeCluster, make_node, uuid_of
 
 from ganeti.base.errors import GenericError, LockError
+from ganeti.base.text import ssh_keys_text
 from ganeti.logical_units.node import candidates
 from ganeti.system.filelock import FileLock
 
@@ -195,6 +196,25 @@ def test_a_node_that_was_offline_lets_in_who_is_a_candidate_again(managed: FakeC
     modify(managed, master_candidate=True)
     come_back(managed)
     assert let_in(managed) == {"node1": "23", "node2": "123", "node3": "23", "node4": ""}
+
+
+def test_nodes_of_a_cluster_that_was_merged_let_in_its_candidates_no_more(
+    managed: FakeCluster,
+) -> None:
+    """The merge has noted the keys of these, one of which is a candidate again."""
+    nodes, strange = ("node2", "node3"), ["ssh-rsa K7", KEYS["node2"], "ssh-rsa K8", KEYS["node3"]]
+    Path(managed.context.paths.ssh_pub_keys).write_text(f"{uuid_of('node1')} {KEYS['node1']}\n")
+    due = {uuid_of(name): strange for name in nodes}
+    Path(managed.context.paths.ssh_revoked_keys).write_text(ssh_keys_text(due))
+    managed.config.cluster["candidate_pool_size"] = 2
+    for name in nodes:
+        managed.config.node(int(name[-1]))["master_candidate"] = False
+        managed.let_in[name].update(strange)  # type: ignore[attr-defined]
+    readd(managed, "node3")
+    assert let_in(managed)["node3"] == "13"
+    readd(managed)
+    assert let_in(managed)["node2"] == "13", "there was no room for this one"
+    assert not Path(managed.context.paths.ssh_revoked_keys).read_text()
 
 
 def test_a_node_that_failed_is_told_at_the_next_change(managed: FakeCluster) -> None:
