@@ -22,6 +22,7 @@ ADD = (
     "instance add --no-name-check --no-ip-check -t file --disk 0:size=1 --no-install"
     " -o debootstrap+default --no-start -B memory=4"
 )
+FORMER_KEY = "ssh-rsa GONE root@gone"
 GUESTS = ("guest1.example.com", "guest2.example.com")
 STEPS = (
     *("keys", "watchers", "instances", "queue", "daemons", "fetch", "own-queue", "stop"),
@@ -238,6 +239,8 @@ def test_the_other_master_starts_again_when_half_of_its_nodes_are_lost(pair: Pai
 def test_cut_at_every_step_it_goes_on_to_its_end(pair: Pair) -> None:
     own, other = pair
     joins = [f"join:{node}" for node in other.nodes]
+    Path(other.paths.ssh_pub_keys).write_text(f"gone {FORMER_KEY}\n")
+    ssh.change_authorized_keys(ssh.directory_of(other.paths), add=[FORMER_KEY])
     at = next(i for i, step in enumerate(GOES_ON) if step in LATER)
     for step in (*GOES_ON[:at], *(joins if ALL else joins[:1]), *GOES_ON[at:]):
         merge(own, "--groups=rename", OTHER, cut=step)
@@ -246,6 +249,10 @@ def test_cut_at_every_step_it_goes_on_to_its_end(pair: Pair) -> None:
         if step == "daemons":
             running = [p.command for node in other.nodes for p in other.processes_of(node)]
             assert running == [], "no daemon, and no instance"
+        if step == OPEN:  # as if the machines had been started again
+            for node in other.nodes:
+                other.switch_on(node)
+            other.start_master_daemons()
         if step in (OPEN, joins[0]):
             refused(merge(own, "--rollback"), "cannot be taken back any more")
     outcome = merge(own, OTHER)
@@ -262,6 +269,7 @@ def test_cut_at_every_step_it_goes_on_to_its_end(pair: Pair) -> None:
     for node in other.nodes:
         backups = Path(own.paths_of(node).backup_dir).glob("ganeti-*/var/lib/ganeti/config.data")
         kept = [json.loads(path.read_bytes())["cluster"]["cluster_name"] for path in backups]
+        assert FORMER_KEY not in keys_of(own, node)
         assert kept == [OTHER], "the other cluster's configuration is still there, once"
     assert [n for n in os.listdir(own.paths.data_dir) if n.startswith("cluster-merge")] == []
     own.fail_over(other.nodes[0])
