@@ -9,12 +9,30 @@ from fakes.fake_cluster import FakeCluster
 from fakes.pairs import NAME, UP, add_pair, cut_link, data_on, guests, lose, nodes_of, sides
 
 from ganeti.base.errors import OpExecError
-from ganeti.logical_units.instance.storage.generations import Age, compare
+from ganeti.logical_units.instance.storage.generations import Age, compare, risky_age
 from ganeti.protocol.node_rpc_values import CopySide
+from ganeti.storage.interface import Link
 
 
 def failover(cluster: FakeCluster, **params: Any) -> None:
     cluster.execute("OP_INSTANCE_FAILOVER", instance_name=NAME, **params)
+
+
+def replace_disks(cluster: FakeCluster, mode: str, **params: Any) -> None:
+    mode = f"replace_{mode}"
+    cluster.execute("OP_INSTANCE_REPLACE_DISKS", instance_name=NAME, mode=mode, **params)
+
+
+def shutdown(cluster: FakeCluster) -> None:
+    cluster.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
+
+
+def mend_link(cluster: FakeCluster) -> None:
+    """Let sides reach each other that have given their connection up."""
+    cluster.rpc.is_link_cut = False
+    for node in cluster.rpc.nodes.values():
+        for side in node.sides.values():
+            side.link = Link.NONE
 
 
 def verify_disks(cluster: FakeCluster) -> Any:
@@ -48,6 +66,29 @@ def side(*generations: str) -> CopySide:
 )
 def test_generations_tell_which_side_is_newer(mine: list[str], others: list[str], age: Age) -> None:
     assert compare(side(*mine), side(*others)) is age
+
+
+NEWER, OLDER = side("B1", "A0", "0", "0"), side("A0", "0", "0", "0")
+
+
+@pytest.mark.parametrize(
+    ("mine", "other", "age"),
+    [
+        (OLDER, NEWER, Age.OLDER),
+        (side("C0", "A0", "0", "0"), NEWER, Age.APART),
+        (NEWER, OLDER, None),
+        (OLDER, OLDER, None),
+        (OLDER._replace(is_connected=True), NEWER, None),
+        (OLDER, side(), None),  # its disk is lost
+        (OLDER, side("0000000000000004", "0", "0", "0"), None),  # or was made anew
+        (OLDER, None, None),
+        (None, NEWER, None),
+    ],
+)
+def test_data_is_at_risk_only_where_the_other_side_has_some(
+    mine: CopySide | None, other: CopySide | None, age: Age | None
+) -> None:
+    assert risky_age(mine, other) is age
 
 
 def test_a_failover_while_the_primary_writes_alone_is_refused(alone: FakeCluster) -> None:
@@ -92,7 +133,7 @@ def test_a_stopped_instance_is_judged_by_the_generations_of_both_sides(pairs: Fa
     assert nodes_of(pairs) == ["node2", "node1"]
     pairs.execute("OP_INSTANCE_STARTUP", instance_name=NAME)
     pairs.rpc.write("newer")
-    pairs.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
+    shutdown(pairs)
     with pytest.raises(OpExecError, match=r"it lacks writes of node2\.example\.com; nothing was"):
         failover(pairs)
     assert nodes_of(pairs) == ["node2", "node1"]
@@ -106,10 +147,95 @@ def test_both_sides_written_apart_are_never_decided(alone: FakeCluster) -> None:
     alone.rpc.write("on the other side")
     with pytest.raises(OpExecError, match=r"is written alone and has other writes than it"):
         failover(alone)
-    alone.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
+    shutdown(alone)
     with pytest.raises(OpExecError, match=r"no node certainly has all data .* it has other writes"):
         failover(alone, target_node="node3")
     assert {data_on(alone, "node1"), data_on(alone, "node2")} == {"newer", "on the other side"}
+
+
+def test_newer_data_is_not_replaced_by_a_copy_that_calls_itself_up_to_date(
+    alone: FakeCluster,
+) -> None:
+    shutdown(alone)
+    text = (
+        r"on node 'node2\.example\.com', which is to give the data, the data is up to date only as"
+        r" far as it knows: it lacks writes of node 'node1\.example\.com'; nothing was changed: .*"
+        r"--wait-for-sync"
+    )
+    with pytest.raises(OpExecError, match=text):
+        replace_disks(alone, "on_primary")
+    assert not alone.rpc.called("blockdev_rename")
+    assert (sides(alone), data_on(alone, "node1")) == ({}, "newer")
+    alone.rpc.is_link_cut = False
+    replace_disks(alone, "on_primary")  # what it lacked comes as soon as they meet
+    assert [data_on(alone, node) for node in ("node1", "node2")] == ["newer"] * 2
+
+
+def test_newer_data_is_found_on_a_node_that_was_started_anew(alone: FakeCluster) -> None:
+    alone.rpc.node("node1").cut_power()
+    alone.rpc.node("node1").boot()
+    with pytest.raises(OpExecError, match=r"lacks writes of node 'node1"):
+        replace_disks(alone, "on_primary")
+    assert data_on(alone, "node1") == "newer"
+
+
+def test_newer_data_is_looked_for_where_the_answer_is_lost(alone: FakeCluster) -> None:
+    shutdown(alone)
+    alone.rpc.failure = lambda node, call, _args: (
+        "it broke" if call == "drbd_sides" and node.startswith("node1") else None
+    )
+    with pytest.raises(OpExecError, match="it broke"):
+        replace_disks(alone, "on_primary")
+    assert data_on(alone, "node1") == "newer"
+
+
+def test_what_is_lost_is_replaced_by_what_there_is(alone: FakeCluster) -> None:
+    shutdown(alone)
+    lost = alone.rpc.node("node1")
+    for names in (lost.disks, lost.data, lost.metadata):
+        names.clear()
+    with pytest.raises(OpExecError, match="degraded disks"):  # the link is down
+        replace_disks(alone, "on_primary")
+    mend_link(alone)
+    alone.execute("OP_INSTANCE_ACTIVATE_DISKS", instance_name=NAME, wait_for_sync=True)
+    assert [data_on(alone, node) for node in ("node1", "node2")] == ["acknowledged"] * 2
+
+
+@pytest.mark.parametrize(
+    "params", [{"mode": "on_secondary"}, {"mode": "new_secondary", "remote_node": "node3"}]
+)
+def test_the_copy_is_not_replaced_while_it_has_the_newer_data(
+    alone: FakeCluster, params: dict[str, Any]
+) -> None:
+    shutdown(alone)
+    failover(alone, ignore_consistency=True)
+    with pytest.raises(OpExecError, match=r"lacks writes of node 'node1"):
+        replace_disks(alone, **params)
+    assert (nodes_of(alone), data_on(alone, "node1")) == (["node2", "node1"], "newer")
+
+
+@pytest.mark.parametrize(
+    ("params", "kept"),
+    [
+        ({"mode": "on_primary"}, None),
+        ({"mode": "on_secondary"}, ["node2", "node1"]),
+        ({"mode": "new_secondary", "remote_node": "node3"}, ["node2", "node3"]),
+    ],
+)
+def test_of_sides_written_apart_that_of_the_primary_node_is_kept(
+    alone: FakeCluster, params: dict[str, Any], kept: list[str] | None
+) -> None:
+    failover(alone, ignore_consistency=True)
+    alone.rpc.write("on the other side")
+    if kept is None:
+        with pytest.raises(OpExecError, match=r"it has other writes than node 'node2"):
+            replace_disks(alone, **params)
+        assert data_on(alone, "node2") == "on the other side"
+    else:
+        mend_link(alone)
+        replace_disks(alone, **params)
+        assert nodes_of(alone) == kept
+        assert [data_on(alone, node) for node in kept] == ["on the other side"] * 2
 
 
 def test_the_risk_of_a_dead_primary_is_told_and_needs_no_option(pair: FakeCluster) -> None:
@@ -179,10 +305,7 @@ def test_a_marked_copy_is_as_good_as_before_once_it_has_caught_up(alone: FakeClu
         verify_disks(alone)
         assert alone.said("it is marked as outdated")
     assert len(alone.rpc.called("drbd_outdate")) == 1
-    alone.rpc.is_link_cut = False
-    node = alone.rpc.node("node2")
-    for side in node.sides.values():
-        side.link = side.link.NONE
+    mend_link(alone)
     alone.execute("OP_INSTANCE_ACTIVATE_DISKS", instance_name=NAME, wait_for_sync=True)
     assert sides(alone) == UP
     failover(alone)

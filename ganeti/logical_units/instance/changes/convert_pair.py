@@ -24,22 +24,16 @@ from ganeti.logical_units.instance.changes.modify_parts import ModifyPart, Work
 from ganeti.logical_units.instance.moving.mirrors import only_looking
 from ganeti.logical_units.instance.storage import disks as node_disks
 from ganeti.logical_units.instance.storage import planning
-from ganeti.logical_units.instance.storage.generations import doubt, sides_or_none
+from ganeti.logical_units.instance.storage.generations import doubt, sides_when_met
 from ganeti.logical_units.instance.storage.lvm_disks import check_room
 from ganeti.logical_units.instance.storage.remains import remove_metadata, remove_remains
-from ganeti.logical_units.instance.storage.syncing import (
-    LOOK_S_MIN,
-    SETTLES_S,
-    sync_states,
-    wait_for_sync,
-)
+from ganeti.logical_units.instance.storage.syncing import sync_states, wait_for_sync
 from ganeti.logical_units.instance.view import InstanceView, changed_fields
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.disk_templates import DiskTemplate
 from ganeti.objects.model import Disk, Node
 from ganeti.objects.rpc_instance import RpcDisk
 from ganeti.protocol.node_calls import NodeCalls
-from ganeti.protocol.node_rpc_values import CopySide
 from ganeti.protocol.wconfd import ObjectKind
 
 _KEPT = ("uuid", "serial_no", "ctime", "mtime", "iv_name")
@@ -178,7 +172,7 @@ def _check_kept(context: JobContext, view: InstanceView, disks: Sequence[Disk]) 
     """
     (primary, secondary), name = view.nodes[:2], view.name
     with only_looking(context, view, primary):
-        sides = _when_met(context, view, disks)
+        sides = sides_when_met(context, view, disks, primary, secondary)
         states = sync_states(context, view, primary, disks, f"look at the disks of {name!r}")
         for disk, (mine, other), state in zip(disks, sides, states, strict=True):
             problem = doubt(primary, mine, secondary, other) if state.is_whole else state.words()
@@ -190,23 +184,6 @@ def _check_kept(context: JobContext, view: InstanceView, disks: Sequence[Disk]) 
                     f" --wait-for-sync {name}', or let node {secondary.name!r} keep it, with"
                     f" 'gnt-instance failover {name}' first"
                 )
-
-
-def _when_met(
-    context: JobContext, view: InstanceView, disks: Sequence[Disk]
-) -> list[tuple[CopySide | None, CopySide | None]]:
-    """Return both sides of each disk, connected if they become so in a moment."""
-    deadline_s = context.monotonic() + SETTLES_S
-    while True:
-        mine, others = (sides_or_none(context, view, node, disks) for node in view.nodes[:2])
-        pairs = list(zip(mine, others, strict=True))
-        if not any(_may_meet(*pair) for pair in pairs) or context.monotonic() >= deadline_s:
-            return pairs
-        context.wait(LOOK_S_MIN)
-
-
-def _may_meet(side: CopySide | None, other: CopySide | None) -> bool:
-    return bool(side and other and not (side.is_connected or side.parting))
 
 
 def plan_alone(work: Work) -> PairPart:

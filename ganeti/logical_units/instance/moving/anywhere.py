@@ -28,9 +28,8 @@ from ganeti.logical_units.instance.moving.mirrors import only_looking
 from ganeti.logical_units.instance.storage import disks
 from ganeti.logical_units.instance.storage.disks import assemble_copies, mirrored
 from ganeti.logical_units.instance.storage.generations import (
-    Age,
-    compare,
     doubt,
+    risky_age,
     sides_of_keeper,
     sides_or_none,
     tell_risk,
@@ -40,7 +39,6 @@ from ganeti.logical_units.instance.storage.syncing import sync_states
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.objects.model import AdminState, Node
 from ganeti.opcodes.instance import ReplaceDisksMode
-from ganeti.protocol.node_rpc_values import CopySide
 from ganeti.protocol.wconfd import ObjectKind
 
 BEGINS_S_MAX: Final = 60.0
@@ -73,7 +71,8 @@ def _find_keeper(context: JobContext, view: InstanceView, source: Node, other: N
         if node is other:
             reasons = [doubt(node, mine, source, theirs) for mine, theirs in pairs]
         else:
-            reasons = [_older(mine, theirs, other) for mine, theirs in pairs]
+            ages = [risky_age(mine, theirs) for mine, theirs in pairs]
+            reasons = [f"it {age} {other.name}" if age else None for age in ages]
         problems = [
             reason if state.is_whole else state.words()
             for state, reason in zip(states, reasons, strict=True)
@@ -88,16 +87,6 @@ def _find_keeper(context: JobContext, view: InstanceView, source: Node, other: N
         f" accept the data of the secondary node by 'gnt-instance failover --ignore-consistency"
         f" {name}' first"
     )
-
-
-def _older(source: CopySide | None, other: CopySide | None, node: Node) -> str | None:
-    """Return the reason why the primary node's side may lack data that the other node has."""
-    if source is None or other is None:
-        return None
-    age = compare(source, other)
-    if source.is_connected or not other.generations or age in (Age.SAME, Age.NEWER):
-        return None
-    return f"it {age} {node.name}"
 
 
 def fail_over_anywhere(

@@ -13,7 +13,7 @@ Source: DRBD User's Guide 8.4, "Generation Identifiers" and "Automatic split bra
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from itertools import permutations
 from typing import Final
@@ -22,6 +22,7 @@ from ganeti.base.errors import OpExecError
 from ganeti.base.text import utc
 from ganeti.clients.node_rpc import Target
 from ganeti.logical_units.context import JobContext
+from ganeti.logical_units.instance.storage.syncing import LOOK_S_MIN, SETTLES_S
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.objects.model import Disk, Node
 from ganeti.objects.rpc_instance import RpcDisk
@@ -30,6 +31,9 @@ from ganeti.protocol.node_rpc_values import CopySide
 
 _DEATH_S_MAX: Final = 25.0  # DRBD asks for a sign of life each 10 s, and waits 6 s for an answer
 _LOOK_S: Final = 0.5
+Ask = Callable[[JobContext, InstanceView, Node, Sequence[Disk]], list[CopySide | None]]
+
+_JUST_CREATED: Final = 4  # generation of a side that was made anew, and never had data
 _PRIMARY_BIT: Final = 1  # of a generation: its side was the primary one; not part of its identity
 
 
@@ -78,6 +82,39 @@ def sides_or_none(
         return sides_on(context, view, node, disks)
     except OpExecError:
         return [None] * len(disks)
+
+
+def sides_when_met(
+    context: JobContext,
+    view: InstanceView,
+    disks: Sequence[Disk],
+    node: Node,
+    other: Node,
+    *,
+    ask: Ask = sides_or_none,
+) -> list[tuple[CopySide | None, CopySide | None]]:
+    """Return both sides of each disk, connected if they become so in a moment."""
+    deadline_s = context.monotonic() + SETTLES_S
+    while True:
+        mine, others = (ask(context, view, each, disks) for each in (node, other))
+        pairs = list(zip(mine, others, strict=True))
+        if not any(_may_meet(*pair) for pair in pairs) or context.monotonic() >= deadline_s:
+            return pairs
+        context.wait(LOOK_S_MIN)
+
+
+def _may_meet(side: CopySide | None, other: CopySide | None) -> bool:
+    return bool(side and other and not (side.is_connected or side.parting))
+
+
+def risky_age(side: CopySide | None, other: CopySide | None) -> Age | None:
+    """Return how a side may lack data that the other one can still give; None if it does not."""
+    if side is None or other is None or side.is_connected:
+        return None
+    if _identities(other)[:1] in ([], [_JUST_CREATED]):
+        return None
+    age = compare(side, other)
+    return age if age in (Age.OLDER, Age.APART) else None
 
 
 def sides_of_keeper(

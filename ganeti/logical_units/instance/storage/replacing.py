@@ -10,7 +10,8 @@ data of the other side (see `swapping`).  With a new secondary node:
 
 Until the last step of a disk, or the record, every failure leads back.  The old volumes go when
 the copy is complete, or before that with ``--early-release``.  The remains of a try that was cut
-off are cleared by the next one.  Nothing is begun unless the other side has all data.
+off are cleared by the next one.  Nothing is begun unless the other side has all data: sides
+that are not connected are compared, since one that was left behind calls itself up to date.
 """
 
 from __future__ import annotations
@@ -27,9 +28,18 @@ from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance.base import AnyInstanceUnit, WithTarget, check_online, check_pair
 from ganeti.logical_units.instance.creation.choosing import check_one_way, choose_target
+from ganeti.logical_units.instance.moving.mirrors import only_looking
 from ganeti.logical_units.instance.parameters import check_policy
 from ganeti.logical_units.instance.storage import disks as node_disks
 from ganeti.logical_units.instance.storage.drbd_disks import with_new_node
+from ganeti.logical_units.instance.storage.generations import (
+    Age,
+    Ask,
+    risky_age,
+    sides_on,
+    sides_or_none,
+    sides_when_met,
+)
 from ganeti.logical_units.instance.storage.lvm_disks import check_room
 from ganeti.logical_units.instance.storage.remains import remove_remains
 from ganeti.logical_units.instance.storage.swapping import Swap
@@ -40,6 +50,7 @@ from ganeti.objects.disk_templates import LocalDiskStatus
 from ganeti.objects.model import Disk, Node
 from ganeti.opcodes.instance import OpInstanceReplaceDisks, ReplaceDisksMode
 from ganeti.protocol.node_calls import NodeCalls
+from ganeti.protocol.node_rpc_values import CopySide
 from ganeti.protocol.wconfd import Change, LockMode, ObjectKind
 
 
@@ -64,13 +75,14 @@ class Replacement(WithTarget):
     @property
     def source(self) -> Node:
         """The node whose side must have all data."""
-        [other] = [node for node in self.view.nodes[:2] if node.uuid != self._kept_from]
+        [other] = [node for node in self.view.nodes[:2] if node.uuid != self.given_up.uuid]
         return other
 
     @property
-    def _kept_from(self) -> str:
+    def given_up(self) -> Node:
+        """The node whose side is replaced."""
         is_new = self.mode is ReplaceDisksMode.NEW_SECONDARY
-        return self.view.nodes[1].uuid if is_new else self.goal.uuid
+        return self.view.nodes[1] if is_new else self.goal
 
 
 class LUInstanceReplaceDisks(AnyInstanceUnit[OpInstanceReplaceDisks, WithTarget, Replacement]):
@@ -190,9 +202,8 @@ class LUInstanceReplaceDisks(AnyInstanceUnit[OpInstanceReplaceDisks, WithTarget,
         if not plan.indexes:
             return
         view = plan.view
-        if not view.instance.disks_active:
-            node_disks.assemble_copies(self.context, view, plan.source, ignore_secondaries=True)
-        _check_source(self.context, plan)
+        with only_looking(self.context, view, plan.source):
+            _check_source(self.context, plan)
         kind = NewNode if plan.mode is ReplaceDisksMode.NEW_SECONDARY else _SameNode
         kind(self.context, plan, self.op.early_release).run()
         if not view.instance.disks_active:
@@ -209,19 +220,50 @@ def _check_mirrored(view: InstanceView) -> None:
         )
 
 
+def _is_closed(context: JobContext, plan: Replacement) -> bool:
+    """Tell whether the side that is replaced is closed, as after a restart of its node."""
+    node = plan.given_up
+    return not node.offline and None in _ask(plan)(context, plan.view, node, plan.chosen)
+
+
+def _ask(plan: Replacement) -> Ask:
+    """Return the way to ask for sides; the old one of a new secondary node may be gone."""
+    return sides_or_none if plan.mode is ReplaceDisksMode.NEW_SECONDARY else sides_on
+
+
 def _check_source(context: JobContext, plan: Replacement) -> None:
-    """Refuse to touch a side while the other one does not have all data."""
-    view, node = plan.view, plan.source
-    doing = f"look at the disks of instance {view.name!r}"
-    states = sync_states(context, view, node, plan.chosen, doing)
-    for index, state in zip(plan.indexes, states, strict=True):
-        if not state.is_whole:
+    """Refuse to touch a side while the other one does not have all data, or may lack some.
+
+    Raises:
+        OpExecError: names the disk and the next command; nothing was changed.
+    """
+    view, node, disks = plan.view, plan.source, plan.chosen
+    if view.instance.disks_active and _is_closed(context, plan):
+        node_disks.assemble_copies(context, view, node, ignore_secondaries=True)
+    pairs = sides_when_met(context, view, disks, node, plan.given_up, ask=_ask(plan))
+    states = sync_states(context, view, node, disks, f"look at the disks of {view.name!r}")
+    for index, state, pair in zip(plan.indexes, states, pairs, strict=True):
+        problem = _why_not(plan, *pair) if state.is_whole else state.words()
+        if problem is not None:
             raise OpExecError(
                 f"cannot replace disk {index} of instance {view.name!r} on node"
                 f" {plan.goal.name!r}: on node {node.name!r}, which is to give the data,"
-                f" {state.words()}; nothing was changed: wait for the copy with 'gnt-instance"
+                f" {problem}; nothing was changed: wait for the copy with 'gnt-instance"
                 f" activate-disks --wait-for-sync {view.name}'"
             )
+
+
+def _why_not(plan: Replacement, source: CopySide | None, other: CopySide | None) -> str | None:
+    """Return the reason why a side must not be replaced from another that has complete data.
+
+    Of sides that were both written alone, that of the primary node is kept: by this command the
+    operator decides so.  A failover makes the other node the primary one before that.
+    """
+    age = risky_age(source, other)
+    is_decided = age is Age.APART and plan.source.uuid == plan.view.primary.uuid
+    if age is None or is_decided:
+        return None
+    return f"the data is up to date only as far as it knows: it {age} node {plan.given_up.name!r}"
 
 
 @dataclass(frozen=True, slots=True)
