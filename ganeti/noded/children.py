@@ -10,8 +10,8 @@ for some seconds while a call waits for one, or longer while it starts.  Calls t
 given to a child go to the next one.  That they were not begun is certain: nobody had read the
 request when the last holder of its channel was gone.
 
-The same goes for a child that was made ahead and hangs when its call comes.  One that has begun is
-left to its deadline.
+The same goes for a child that dies before it has read its call, or was made ahead and hangs when
+that comes.  One that has begun is left to its deadline.
 
 A child whose call only looked is kept for a moment and takes the next such call, as a fork and the
 end of a process cost more than most looks.  Where it has died before it read the call, or hangs, a
@@ -111,12 +111,24 @@ def _start_new_helper() -> HelperHandle:
 
 
 class _Running:
-    """A child with the call that it has; one that is kept has had others before, or waits."""
+    """A child with the call that it has; one that is kept has had others before, or waits.
 
-    def __init__(self, number: int, channel: socket.socket, helper_pid: int) -> None:
+    Args:
+        helper_pid: of the helper, which tells of its end.
+        helper_gone: done once another helper is there.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        channel: socket.socket,
+        helper_pid: int,
+        helper_gone: asyncio.Future[None],
+    ) -> None:
         self.number = number
         self.channel = channel
-        self.helper_pid = helper_pid  # that tells of its end
+        self.helper_pid = helper_pid
+        self.helper_gone = helper_gone
         self.calls_before = 0
         self.let_go: asyncio.TimerHandle | None = None  # when it has waited for too long
         self.received = bytearray()
@@ -124,7 +136,6 @@ class _Running:
         self._descriptor: int | None = None  # of the process; None once that is gone
         self.wait_status: int | None = None
         self.was_cut_off = False
-        self.has_hung = False
         self.ended = asyncio.Event()
 
     @property
@@ -134,12 +145,8 @@ class _Running:
 
     @property
     def was_never_begun(self) -> bool:
-        """Whether it went under with the helper, or a child that hung, before a child had it.
-
-        A child that was kept may also have died between two calls: then it had not read this one.
-        """
-        is_nobodys = self.pid is None or self.has_hung or self.calls_before > 0
-        return self.was_cut_off and is_nobodys and not self.received
+        """Whether it went under with the helper, or with a child, before a child had read it."""
+        return self.was_cut_off and not self.received
 
     def may_stay_after(self, call: NodeCall) -> bool:
         """Tell whether it may have another call after this one: it must leave nothing behind."""
@@ -246,7 +253,6 @@ class Children:
         asked = _Asked(call, head, body, deadline_s, self._loop.time() + deadline_s, gone)
         running: _Running | None = self._take_kept(call)
         for _ in range(_TRIES):
-            replaced = self._replaced
             try:
                 running = running or self._new_child()
             except (OSError, TransportError) as err:
@@ -260,15 +266,11 @@ class Children:
             if running.calls_before:
                 self._let_all_go()
             running = None
-            if answer is not None:
-                continue
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(asked.end_s):
-                    await asyncio.shield(replaced)
-        return encode_failure(f"{call.name} was not run: the helper on {self._hostname} hangs")
+        why = f"no child of the helper on {self._hostname} has taken it"
+        return encode_failure(f"{call.name} was not run: {why}")
 
-    async def _ask(self, running: _Running, asked: _Asked) -> bytes | None:
-        """As `call`; nothing if no child has begun it: None if the helper was gone, else empty."""
+    async def _ask(self, running: _Running, asked: _Asked) -> bytes:
+        """As `call`; nothing if no child has begun it, and another one may."""
         name, gone = asked.call.name, asked.gone
         try:
             async with asyncio.timeout_at(asked.end_s):
@@ -276,8 +278,9 @@ class Children:
                     stays = running.may_stay_after(asked.call)
                     request = child.encode_request(asked.head, asked.body, stays=stays)
                     await self._converse(running, request)
-            if running.was_never_begun:
-                return b"" if running.has_hung or running.calls_before else None
+                    if running.was_never_begun:
+                        await _end_or_new_helper(running)
+                        return b""
             return await self._answer(asked.call, running)
         except TimeoutError:
             why = f"did not end within {asked.deadline_s:g} s on node {self._hostname}"
@@ -307,7 +310,7 @@ class Children:
         """
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        running = _Running(next(self._numbers), ours, self._helper.pid)
+        running = _Running(next(self._numbers), ours, self._helper.pid, self._replaced)
         self._calls[running.number] = running
         try:
             with theirs:
@@ -409,7 +412,6 @@ class Children:
             return
         if patience.ends(look(running.pid)):
             logger.critical("the spare child %d hangs, it is killed", running.pid)
-            running.has_hung = True
             running.signal_group(signal.SIGKILL, leader_only=True)
             return
         self._look_at_child_later(number, patience)
@@ -485,6 +487,15 @@ class Children:
         self._watch_control()
         self._replaced.set_result(None)
         self._replaced = self._loop.create_future()
+
+
+async def _end_or_new_helper(running: _Running) -> None:
+    """Wait until the helper has told of the end of a child, which is late at times, or is gone."""
+    ended = asyncio.ensure_future(running.ended.wait())
+    try:
+        await asyncio.wait((ended, running.helper_gone), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        ended.cancel()
 
 
 def _remain_at_work() -> None:

@@ -70,11 +70,11 @@ async def the_child_of(pid: int) -> psutil.Process:
     return found[0]
 
 
-async def the_spare_of(pid: int) -> psutil.Process:
+async def the_spare_of(pid: int, but: psutil.Process | None = None) -> psutil.Process:
     while True:
         for child in psutil.Process(pid).children():
             with contextlib.suppress(psutil.NoSuchProcess):
-                if child.name() == SPARE_NAME:
+                if child.name() == SPARE_NAME and child != but:
                     return child
         await asyncio.sleep(0)
 
@@ -213,6 +213,26 @@ def test_a_spare_child_that_died_harms_no_call(handle: HelperHandle) -> None:
     run(handle, use)
 
 
+def test_a_child_that_dies_before_the_helper_has_told_of_it_harms_no_call(
+    handle: HelperHandle,
+) -> None:
+    async def use(children: Children) -> None:
+        spare = await the_spare_of(handle.pid)
+        spare.suspend()
+        children._loop.remove_reader(handle.control.fileno())
+        call = asyncio.ensure_future(children.call(DELAY, HEAD, b"[0]", 60.0))
+        await the_spare_of(handle.pid, but=spare)  # which has the call by then
+        [running] = children._calls.values()
+        spare.kill()
+        while not running.was_cut_off:  # noqa: ASYNC110 - nothing else tells of it
+            await asyncio.sleep(0)
+        children._watch_control()
+        assert json.loads(await call) == [True, None]
+        assert children._helper.pid == handle.pid
+
+    run(handle, use)
+
+
 def test_the_spare_child_ends_with_a_helper_that_is_killed(handle: HelperHandle) -> None:
     async def use(_children: Children) -> None:
         spare = await the_spare_of(handle.pid)
@@ -295,9 +315,11 @@ def test_a_call_passes_by_a_spare_child_that_hangs(handle: HelperHandle) -> None
         body = b"[" + b" " * (1 << 20) + b"0]"  # more than the channel takes at once, and less
         for each in (b"[0]", body):
             assert json.loads(await children.call(DELAY, HEAD, each, 60.0)) == [True, None]
-            spare = await the_spare_of(handle.pid)
-            spare.suspend()
-        spare.resume()
+            with contextlib.suppress(psutil.NoSuchProcess):  # its large call was its last
+                spare = await the_spare_of(handle.pid)
+                spare.suspend()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            spare.resume()
         assert children._helper.pid == handle.pid
 
     assert run(handle, use) == []
