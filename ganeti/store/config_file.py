@@ -22,8 +22,9 @@ from typing import Final
 
 from ganeti.base.errors import ConfigurationError, LockError
 from ganeti.base.paths import Paths
+from ganeti.config.config_data import split_config
 from ganeti.config.deltas import journal
-from ganeti.config.deltas.journal import Record
+from ganeti.config.deltas.journal import JournalDamaged, Record
 from ganeti.protocol.node_rpc_values import ConfigVersion
 from ganeti.system import files
 from ganeti.system.failpoints import reached
@@ -85,8 +86,22 @@ def read_journal(paths: Paths) -> list[Record]:
     Raises:
         ConfigurationError: it cannot be read.
     """
+    return journal.records_in(_journal_bytes(paths))
+
+
+def read_intact_journal(paths: Paths) -> list[Record]:
+    """Return the records of a journal that is about to be changed or removed.
+
+    Raises:
+        JournalDamaged: one that was acknowledged cannot be read.
+        ConfigurationError: none can.
+    """
+    return journal.intact_records(_journal_bytes(paths), paths.config_journal)
+
+
+def _journal_bytes(paths: Paths) -> bytes:
     try:
-        return journal.records_in(files.read_bytes_or_none(paths.config_journal) or b"")
+        return files.read_bytes_or_none(paths.config_journal) or b""
     except OSError as err:
         raise ConfigurationError(f"cannot read {paths.config_journal}: {err.strerror}") from err
 
@@ -101,6 +116,15 @@ def _read_file(paths: Paths) -> bytes:
         ) from err
     except OSError as err:
         raise ConfigurationError(f"cannot read {path}: {err.strerror}") from err
+
+
+def file_version(paths: Paths) -> ConfigVersion:
+    """Return the version of the configuration file, which its journal may be ahead of.
+
+    Raises:
+        ConfigurationError: there is none, or it cannot be read.
+    """
+    return journal.version_of(split_config(_read_file(paths)))
 
 
 Identity = tuple[int, int, int]
@@ -215,23 +239,39 @@ def fold_journal(paths: Paths, now: float) -> int:
     A journal of another configuration is set aside.  Call it as the `only_writer`.
 
     Raises:
+        JournalDamaged: an acknowledged change cannot be read.
         ConfigurationError: the file cannot be read.
         OSError: the new file could not be written; both stay as they are.
     """
     if not os.path.exists(paths.config_journal):
         return 0
-    data, records = read_state(paths)
+    data, records = _read_file(paths), read_intact_journal(paths)
     folded = journal.replay(data, records)
     if folded is None:
-        path = free_name(paths.config_journal, "aside", now)
-        os.rename(paths.config_journal, path)
+        path = set_journal_aside(paths, now)
         logger.warning("The journal did not belong to the configuration here; it is now %s", path)
         return 0
     if folded is data:
+        files.fsync_directory(paths.data_dir)  # whoever wrote the file may have died before that
         files.remove_if_exists(paths.config_journal)
         return 0
     write_config(paths, folded)
     return len(records)
+
+
+def set_journal_aside(paths: Paths, now: float) -> str | None:
+    """Rename the journal, durably; returns the new path, if there was one.
+
+    Raises:
+        ConfigurationError: no name is free.
+        OSError: it stays.
+    """
+    if not os.path.exists(paths.config_journal):
+        return None
+    path = free_name(paths.config_journal, "aside", now)
+    os.rename(paths.config_journal, path)
+    files.fsync_directory(paths.data_dir)
+    return path
 
 
 def free_name(path: str, label: str, now: float) -> str:
@@ -266,6 +306,7 @@ class JournalFile:
         Raises:
             OSError: they are not there.
             NotSyncedError: it is not known whether they are.
+            JournalDamaged: they are not there, as they would not be read.
         """
         with self._mutex, files.closing(self._open()) as descriptor:
             self._append(descriptor, lines)
@@ -312,11 +353,14 @@ class JournalFile:
         """Return where the next record goes, and where records are that may not be durable.
 
         Half a record at the end is taken away.
+
+        Raises:
+            JournalDamaged: it is more than that.
         """
         status = os.fstat(descriptor)
         if (status.st_ino, status.st_size) == self._end:
             return status.st_size, []
-        records = journal.records_in(os.pread(descriptor, status.st_size, 0))
+        records = journal.intact_records(os.pread(descriptor, status.st_size, 0), self._path)
         lines = [record.line for record in records]
         end = sum(map(len, lines))
         if end < status.st_size:
@@ -333,7 +377,11 @@ class JournalFile:
         """
         with self._mutex:
             data = files.read_bytes_or_none(self._path) or b""
-            left = journal.after(version, journal.records_in(data))
+            try:
+                left = journal.after(version, journal.intact_records(data, self._path))
+            except JournalDamaged as err:
+                logger.warning("%s; it stays", err.message)
+                return
             if left is None:
                 logger.warning("%s does not belong to version %s; it stays", self._path, version)
             elif left:

@@ -16,6 +16,7 @@ from ganeti.base import errors
 from ganeti.base.daemons import MASTER_DAEMONS
 from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
+from ganeti.config.deltas.journal import JournalDamaged
 from ganeti.protocol.node_rpc_values import NodeFacts
 from ganeti.store import config_file, ssconf
 from ganeti.store.config_file import read_config
@@ -296,7 +297,11 @@ def set_config_aside(paths: Paths, *, now: float) -> str | None:
         files.remove_if_exists(claim_path(paths))
         if not config_file.has_config(paths):
             return None
-        config_file.fold_journal(paths, now)
+        try:
+            config_file.fold_journal(paths, now)
+        except JournalDamaged as err:
+            path = config_file.set_journal_aside(paths, now)
+            logger.warning("%s; it is now %s", err.message, path)
         label = f"aside-{_config_head(paths).serial_no}"
         path = config_file.free_name(paths.config_data, label, now)
         os.rename(paths.config_data, path)

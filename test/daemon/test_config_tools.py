@@ -232,6 +232,15 @@ def test_a_journal_that_a_killed_daemon_left_is_brought_into_the_file(node: Node
     Path(path).write_bytes(json.dumps({**load_config("3.0"), "serial_no": 999}).encode())
     Path(node.paths.config_journal).write_bytes(line)
     assert "it is left alone" in node.good("cfgupgrade")
+    Path(path).write_bytes(large_config_bytes(1))
+    Path(node.paths.config_journal).write_bytes(line[:50])
+    node.good("cfgupgrade")
+    assert not os.path.exists(node.paths.config_journal), "half a record, of which nobody was told"
+    damaged = b"+" + line[1:50] + b"!" + line[51:]
+    Path(node.paths.config_journal).write_bytes(damaged)
+    for option in ("--downgrade", "--dry-run"):
+        assert "is damaged at byte 0" in node.bad(2, "cfgupgrade", option, "--no-verify")
+    assert Path(node.paths.config_journal).read_bytes() == damaged
 
 
 @pytest.mark.parametrize("tool", ["cfgupgrade", "query-config"])

@@ -18,7 +18,7 @@ from ganeti.base.text import listed_paths
 from ganeti.cli.command import Context, Options, confirm, opt
 from ganeti.cli.declaration.program import DEBUG, single_program
 from ganeti.cli.run.failures import explain, told_by
-from ganeti.config.deltas.journal import records_in, replay
+from ganeti.config.deltas.journal import intact_records, replay
 from ganeti.config.state import problems_in
 from ganeti.config.upgrade.downgrade import downgrade_config
 from ganeti.config.upgrade.upgrading import Upgraded, decode_config, upgrade_config
@@ -28,7 +28,7 @@ from ganeti.store.config_upgrade import read_config_at, replace_with_backup
 from ganeti.system import clock
 from ganeti.system.daemon_control import running_pid
 from ganeti.system.environment import own_hostname
-from ganeti.system.files import read_bytes_or_none, remove_if_exists, write_durable
+from ganeti.system.files import fsync_directory, read_bytes_or_none, remove_if_exists, write_durable
 
 NAME = "cfgupgrade"
 
@@ -84,18 +84,26 @@ def upgrade(context: Context, options: Options, _args: list[str]) -> None:
 
 
 def _fold(context: Context, path: str, journal: str, *, is_dry: bool) -> bytes:
-    """Bring the changes of a journal into the file beside it; returns the configuration."""
+    """Bring the changes of a journal into the file beside it; returns the configuration.
+
+    Raises:
+        JournalDamaged: one that was acknowledged cannot be read; nothing was written.
+    """
     present = read_config_at(path)
-    records = records_in(read_bytes_or_none(journal) or b"")
-    data = replay(present, records)
+    lines = read_bytes_or_none(journal)
+    if lines is None:
+        return present
+    data = replay(present, intact_records(lines, journal))
     if data is None:
         context.write(f"{journal} does not belong to {path}; it is left alone.")
         return present
     if data is not present:
         context.write(f"{journal} has changes that {path} has not; they are brought into it.")
-    if records and not is_dry:
+    if not is_dry:
         if data is not present:
             write_durable(path, data)
+        else:
+            fsync_directory(os.path.dirname(path))  # whoever wrote it may have died before that
         remove_if_exists(journal)
     return data
 
@@ -225,7 +233,8 @@ will happen (--dry-run) and prepares a file that lies somewhere else (--path).
 
 Where ganeti-wconfd was killed while it kept a journal (its --config-journal), the last changes lie
 in config.journal beside the file.  This program brings them into the file first, with or without
---downgrade, so Ganeti 3.0 finds them there.
+--downgrade, so Ganeti 3.0 finds them there.  A journal of which an acknowledged change cannot be
+read is refused.
 
 With --downgrade it takes keys out that Ganeti 3.0 does not know and would refuse to load, so that
 3.0 itself can go on with the file.  That is refused if anything would be lost.

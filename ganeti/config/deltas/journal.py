@@ -7,6 +7,10 @@ A journal ends before the first line that is not whole, as a power cut or a full
 The sign tells whether the record is known to be on the disk.  Whoever only reads believes in those;
 whoever takes over believes in all, as one that was acknowledged may still have the other sign.
 
+The sign is set once all that lies before the end of the record is synced.  So a power cut leaves no
+such sign at or behind a line that is not whole: there the journal was damaged later, and whoever is
+about to change or to remove it must not take it for one that ends.
+
 A version is a serial number and a time, so a journal that was left behind by others, who went on
 from the file without it, does not fit that file and is not applied.
 
@@ -35,6 +39,12 @@ SYNCED: Final = b"+"
 _HEAD_BYTES: Final = len("- 00000000 00000000 ")
 _HEX: Final = 16
 _GONE: Final = b"null"
+
+
+class JournalDamaged(ConfigurationError):
+    """A record that was on the disk cannot be read any more."""
+
+    wire_name = "ConfigurationError"
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -78,6 +88,36 @@ def records_in(data: bytes) -> list[Record]:
         found.append(record)
         start += len(record.line)
     return found
+
+
+def intact_records(data: bytes, path: str) -> list[Record]:
+    """Return the records of a journal that is about to be changed or removed.
+
+    Args:
+        path: its name, for people.
+
+    Raises:
+        JournalDamaged: it does not end behind them.
+    """
+    records = records_in(data)
+    end = sum(len(record.line) for record in records)
+    if data.startswith(SYNCED, end) or _has_synced_record(data, end):
+        raise JournalDamaged(
+            f"{path} is damaged at byte {end}: a change that was acknowledged cannot be read."
+            " 'gnt-cluster master-failover' on a master candidate goes on with the newest copy. To"
+            f" go on here without the changes from there on, keep a copy of {path}, then cut it:"
+            f" truncate --size={end} {path}"
+        )
+    return records
+
+
+def _has_synced_record(data: bytes, start: int) -> bool:
+    """Tell whether a whole record that was synced begins anywhere behind a place."""
+    while (start := data.find(SYNCED + b" ", start)) >= 0:
+        if _record_at(data, start) is not None:
+            return True
+        start += 1
+    return False
 
 
 def _record_at(data: bytes, start: int) -> Record | None:

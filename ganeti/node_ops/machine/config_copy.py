@@ -23,7 +23,13 @@ from ganeti.base.paths import Paths
 from ganeti.config.deltas import journal
 from ganeti.config.deltas.journal import Record
 from ganeti.protocol.node_rpc_values import ConfigPatch, ConfigVersion
-from ganeti.store.config_file import JournalFile, digest_of, only_writer, read_journal
+from ganeti.store.config_file import (
+    JournalFile,
+    digest_of,
+    only_writer,
+    read_intact_journal,
+    read_journal,
+)
 from ganeti.system import files
 from ganeti.system.files import Piece
 
@@ -72,6 +78,7 @@ _journals: Final[dict[str, JournalFile]] = {}
 _heads: Final[dict[_Identity, ConfigHead]] = {}  # of the file looked at last
 # Of the file that this process wrote, or compared, last.
 _written: Final[dict[_Identity, ConfigHead]] = {}
+_durable: Final[set[_Identity]] = set()  # the file that this process wrote, or synced, last
 
 
 def replace(paths: Paths, content: bytes, write: Write) -> None:
@@ -128,10 +135,8 @@ def confirm(paths: Paths, version: ConfigVersion, digest: str) -> bool:
         identity, head = _identity(path), _present_head(path)
         if head is None or head.version != version or os.path.exists(paths.config_journal):
             return False
-        with open(path, "rb") as file:
-            os.fsync(file.fileno())  # whoever wrote it may have been killed before that
-            is_same = digest_of([file.read()]) == digest and _identity(path) == identity
-        files.fsync_directory(paths.data_dir)
+        _make_durable(paths)
+        is_same = digest_of([files.read_bytes(path)]) == digest and _identity(path) == identity
         if is_same:
             _remember(path, head)
         return is_same
@@ -141,23 +146,36 @@ def append(paths: Paths, data: bytes) -> bool:
     """Add records to the journal; returns whether they go on from what is here.
 
     Raises:
-        GenericError: they are none.
+        GenericError: they are none, or the journal here is damaged.
         OSError: they could not be written.
     """
     incoming = journal.records_in(data)
     if sum(len(record.line) for record in incoming) != len(data):
         raise GenericError("these are no records of a journal")
     with _mutex, only_writer(paths):
-        records = read_journal(paths)
+        records = read_intact_journal(paths)
         head = _newest_head(paths, records)
         later = None if head is None else journal.after(head.version, incoming)
         if later is None:
             return False
+        _make_durable(paths)
         # An earlier daemon may have been killed before it synced what is there.
         if later or not all(record.is_synced for record in records):
             file = _journals.setdefault(paths.config_journal, JournalFile(paths))
             file.append([record.line for record in later])
         return True
+
+
+def _make_durable(paths: Paths) -> None:
+    """Sync the file here, once: whoever wrote it may have been killed before that."""
+    identity = _identity(paths.config_data)
+    if identity is None or identity in _durable:
+        return
+    with open(paths.config_data, "rb") as file:
+        os.fsync(file.fileno())
+    files.fsync_directory(paths.data_dir)
+    _durable.clear()
+    _durable.add(identity)
 
 
 def _newest_head(paths: Paths, records: Sequence[Record]) -> ConfigHead | None:
@@ -200,6 +218,8 @@ def _remember(path: str, head: ConfigHead) -> None:
         known.clear()
         if identity is not None:
             known[identity] = head
+    _durable.clear()
+    _durable.update(_written)
 
 
 def _present_head(path: str) -> ConfigHead | None:

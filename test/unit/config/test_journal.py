@@ -11,7 +11,16 @@ from fakes.large_config import large_config_bytes, uuid_of
 from ganeti.config import changes
 from ganeti.config.config_data import split_config
 from ganeti.config.deltas.following import ConfigFollower
-from ganeti.config.deltas.journal import Record, record_of, records_in, replay, version_of
+from ganeti.config.deltas.journal import (
+    SYNCED,
+    JournalDamaged,
+    Record,
+    intact_records,
+    record_of,
+    records_in,
+    replay,
+    version_of,
+)
 from ganeti.config.index import CLUSTER_ID, DISKS, INSTANCES
 from ganeti.config.state import ConfigState
 from ganeti.config.tables import Tables
@@ -83,6 +92,51 @@ def test_damage_anywhere_ends_the_journal_there() -> None:
         before = sum(end <= at for end in life.ends) - 1
         found = records_in(bytes(damaged))
         assert found[:before] == life.records[:before]
+
+
+def synced(data: bytes, starts: list[int]) -> bytes:
+    """Return a journal in which these records are known to be on the disk."""
+    made = bytearray(data)
+    for start in starts:
+        made[start : start + 1] = SYNCED
+    return bytes(made)
+
+
+def test_no_acknowledged_record_is_lost_by_damage_without_a_word() -> None:
+    life = Life(7, 4)
+    data = synced(life.data, life.ends[:-1])
+    records = intact_records(data, "j")
+    assert [each.change for each in records] == [each.change for each in life.records]
+    chance = random.Random(7)
+    places = {*life.ends[:-1], *(end - 1 for end in life.ends[1:])}
+    places |= {chance.randrange(len(data)) for _ in range(60)}
+    for at in places - {life.ends[-2]}:  # the sign of the last one: nothing else tells of it
+        damaged = bytearray(data)
+        damaged[at] ^= 1 << chance.randrange(8)
+        before = life.ends[sum(end <= at for end in life.ends) - 1]
+        found = records_in(bytes(damaged))
+        if [each.change for each in found] == [each.change for each in records]:
+            continue  # another spelling of a number
+        told = rf"^/x/j is damaged at byte {before}: .* truncate --size={before} /x/j$"
+        with pytest.raises(JournalDamaged, match=told):
+            intact_records(bytes(damaged), "/x/j")
+
+
+@pytest.mark.parametrize("acknowledged", range(4))
+def test_what_a_power_cut_leaves_behind_the_acknowledged_records_is_no_damage(
+    acknowledged: int,
+) -> None:
+    """Of those that were not synced each part is there or not, in any order."""
+    life = Life(3, 4)
+    start = life.ends[acknowledged]
+    data = synced(life.data, life.ends[:acknowledged])
+    chance = random.Random(acknowledged)
+    for _ in range(40):
+        left = bytearray(data[: chance.randint(start, len(data))])
+        for _ in range(chance.randint(0, 2)):
+            hole = chance.randint(start, len(left))
+            left[hole : hole + 300] = bytes(len(left[hole : hole + 300]))
+        assert len(intact_records(bytes(left), "j")) >= acknowledged
 
 
 def test_a_file_of_any_version_goes_on_from_there() -> None:

@@ -14,10 +14,10 @@ from fakes.large_config import large_config_bytes
 
 from ganeti.base.paths import Paths
 from ganeti.config import changes
-from ganeti.config.deltas.journal import Record, record_of
+from ganeti.config.deltas.journal import JournalDamaged, Record, record_of
 from ganeti.config.state import ConfigState
 from ganeti.protocol.node_rpc_values import ConfigVersion
-from ganeti.store import config_file
+from ganeti.store import config_file, master_facts
 from ganeti.store.config_file import JournalFile, MastersFile
 from ganeti.store.config_reader import ConfigReader
 from ganeti.system import files
@@ -128,6 +128,40 @@ def test_records_that_the_file_has_are_trimmed_and_others_stay(book: Book) -> No
     assert not os.path.exists(book.paths.config_journal)
     book.append()
     assert book.on_disk() == book.newest
+
+
+def damage(paths: Paths, at: int) -> bytes:
+    data = bytearray(files.read_bytes(paths.config_journal))
+    data[at] ^= 1
+    Path(paths.config_journal).write_bytes(data)
+    return bytes(data)
+
+
+def test_damage_before_an_acknowledged_record_is_told_and_nothing_is_removed(book: Book) -> None:
+    for _ in range(5):
+        book.append()
+    first = len(config_file.read_journal(book.paths)[0].line)
+    damaged = damage(book.paths, first + 40)
+    told = f"damaged at byte {first}: .*gnt-cluster master-failover"
+    with pytest.raises(JournalDamaged, match=told):
+        config_file.fold_journal(book.paths, 1.0)
+    line = book.change().line
+    with pytest.raises(JournalDamaged, match=told):
+        JournalFile(book.paths).append([line])
+    book.write_file()
+    book.journal.trim(book.state.version)
+    assert files.read_bytes(book.paths.config_journal) == damaged
+
+
+def test_a_configuration_is_set_aside_although_its_journal_is_damaged(book: Book) -> None:
+    book.append()
+    book.append()
+    damaged = damage(book.paths, 40)
+    files.ensure_directory(book.paths.lock_dir)
+    assert master_facts.set_config_aside(book.paths, now=1.0) is not None
+    assert not config_file.has_config(book.paths)
+    aside = f"{book.paths.config_journal}.aside-19700101T000001Z"
+    assert files.read_bytes(aside) == damaged
 
 
 def test_half_a_record_is_dropped_before_the_next_one(book: Book) -> None:
