@@ -15,6 +15,7 @@ lost.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ from typing import Final, TypeVar
 from ganeti.base import metrics
 from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
-from ganeti.config.deltas.journal import record_of
+from ganeti.config.deltas.journal import JournalDamaged, record_of
 from ganeti.config.state import ConfigState, Flush
 from ganeti.config.transaction import Transaction
 from ganeti.daemon.tally import Counter, Histogram
@@ -177,6 +178,7 @@ class Checkpoints:
     """Writes records at once and the file later; `run` must be running.
 
     Args:
+        file_version: of the file; it has not all changes if it could not be written at the start.
         on_file: hears that the file has a new version.
     """
 
@@ -184,6 +186,7 @@ class Checkpoints:
         self,
         paths: Paths,
         file: MastersFile,
+        file_version: ConfigVersion,
         state: ConfigState,
         on_file: Callable[[], None],
         writes: Writes,
@@ -196,14 +199,23 @@ class Checkpoints:
         self._wanted = asyncio.Event()
         self._is_failing = False
         self._mutex = threading.Lock()
-        self._written_no = state.version.serial_no
-        self.file_version = state.version
+        self._written_no = file_version.serial_no
+        self.file_version = file_version
+        if file_version != state.version:
+            self._wanted.set()
 
     def append(self, flush: Flush) -> int:
-        """Make a change durable by its record; errors as of `JournalFile.append`."""
+        """Make a change durable by its record.
+
+        Raises:
+            OSError: as of `JournalFile.append`, or the journal is damaged.
+        """
         line = record_of(flush.base, flush.version, flush.changed).line
-        with self._file.kept():
-            self._journal.append([line])
+        try:
+            with self._file.kept():
+                self._journal.append([line])
+        except JournalDamaged as err:
+            raise OSError(errno.EIO, err.message) from err
         return len(line)
 
     def follow(self, _flush: Flush) -> None:

@@ -27,6 +27,7 @@ from ganeti.config.transaction import Transaction, free_ports
 from ganeti.config.views import Base
 from ganeti.daemon import tally
 from ganeti.daemon.tally import Counter
+from ganeti.protocol.node_rpc_values import ConfigVersion
 from ganeti.protocol.wconfd import ClientId, LockMode
 from ganeti.store.config_file import MastersFile
 from ganeti.system import clock
@@ -43,10 +44,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class StateFiles:
-    """The contents of the files when the daemon started."""
+    """The contents of the files when the daemon started.
+
+    Attributes:
+        file_version: of the configuration file, which a journal may be ahead of.
+    """
 
     config: ConfigState
     file: MastersFile
+    file_version: ConfigVersion
     locks: bytes
     signalled: bytes
     reservations: bytes
@@ -81,7 +87,12 @@ class Keeper:
         write, file = self._write, CONFIG_FILE
         if has_journal:
             self.checkpoints = Checkpoints(
-                paths, contents.file, self.state, self._file_written, self.writes
+                paths,
+                contents.file,
+                contents.file_version,
+                self.state,
+                self._file_written,
+                self.writes,
             )
             write, file = self.checkpoints.append, JOURNAL_FILE
             self.on_flush(self.checkpoints.follow)

@@ -23,6 +23,7 @@ from ganeti.base.errors import ConfigurationError, ConfigVersionMismatch, Generi
 from ganeti.base.paths import Paths
 from ganeti.clients.async_node_rpc import AsyncNodeRpcClient
 from ganeti.config import reservation_file
+from ganeti.config.deltas.journal import JournalDamaged
 from ganeti.config.index import CLUSTER_ID
 from ganeti.config.reservation_file import decode_reservations
 from ganeti.config.state import ConfigState
@@ -34,13 +35,21 @@ from ganeti.daemon.partner import give_signs_of_life, look_after
 from ganeti.jobs.votes import SERIAL_LEAP
 from ganeti.locking import serialisation
 from ganeti.locking.serialisation import decode_locks
+from ganeti.protocol.node_rpc_values import ConfigVersion
 from ganeti.protocol.wconfd import MESSAGE_BYTES_MAX, SOCKET_MODE, ClientId
 from ganeti.store import ssconf
-from ganeti.store.config_file import MastersFile, fold_journal, only_writer
+from ganeti.store.config_file import (
+    JournalFile,
+    MastersFile,
+    file_version,
+    fold_journal,
+    only_writer,
+)
 from ganeti.store.config_upgrade import load_and_upgrade
 from ganeti.store.lease import CopiesReporter
 from ganeti.system import clock, files
 from ganeti.system.filelock import LiveLock, is_alive
+from ganeti.system.files import NotSyncedError
 from ganeti.transport.unix_server import UnixLimits, serve_unix
 from ganeti.wconfd import signalling
 from ganeti.wconfd.change_methods import OwnChanges, V3Changes
@@ -57,16 +66,20 @@ from ganeti.wconfd.signalling import decode_signalled
 logger = logging.getLogger(__name__)
 
 
-def read_files(paths: Paths) -> StateFiles:
+def read_files(paths: Paths, *, has_journal: bool = False) -> StateFiles:
     """Read and check the files that hold the state.
+
+    Args:
+        has_journal: changes may stay in the journal while the file cannot be written.
 
     Raises:
         ConfigurationError: one cannot be used; the text names the mistake and the next step.
     """
-    config, file = _read_config(paths)
+    config, file, file_version = _read_config(paths, has_journal=has_journal)
     return StateFiles(
         config,
         file,
+        file_version,
         _read_volatile(paths, paths.locks_data, serialisation.EMPTY, decode_locks),
         _read_volatile(paths, paths.locks_own_data, signalling.EMPTY, decode_signalled),
         _read_volatile(
@@ -84,25 +97,53 @@ def read_files(paths: Paths) -> StateFiles:
     )
 
 
-def _read_config(paths: Paths) -> tuple[ConfigState, MastersFile]:
+def _read_config(
+    paths: Paths, *, has_journal: bool
+) -> tuple[ConfigState, MastersFile, ConfigVersion]:
     try:
         with only_writer(paths):
-            count = fold_journal(paths, clock.now())
-            if count:
-                logger.info("Changes that the journal had, and the file had not: %d", count)
+            is_behind = not _fold(paths, has_journal=has_journal)
             data = load_and_upgrade(paths, new_uuid=clock.new_uuid, tell=logger.info)
             file = MastersFile(paths)
-        return ConfigState(data), file
-    except ConfigVersionMismatch:
+            config = ConfigState(data)
+            return config, file, file_version(paths) if is_behind else config.version
+    except (ConfigVersionMismatch, JournalDamaged):
         raise
     except OSError as err:
-        raise ConfigurationError(
-            f"cannot write {paths.config_data}: {err.strerror}; it stays as it was"
-        ) from err
+        text = f"cannot write {paths.config_data}: {err.strerror}; it stays as it was"
+        if os.path.exists(paths.config_journal):
+            text += f". Put that right and start again. {_keep_journal(paths)}"
+        raise ConfigurationError(text) from err
     except GenericError as err:
         raise ConfigurationError(
             f"{paths.config_data} cannot be used: {err.message}. {_way_back(paths)}"
         ) from err
+
+
+def _fold(paths: Paths, *, has_journal: bool) -> bool:
+    """Bring the journal into the file; returns whether that has all changes now.
+
+    Raises:
+        OSError: it cannot be written, and no journal is to be kept.
+        NotSyncedError: it is not known which one is there.
+    """
+    try:
+        count = fold_journal(paths, clock.now())
+    except NotSyncedError:
+        raise
+    except OSError as err:
+        if not has_journal:
+            raise
+        JournalFile(paths).append([])  # so that its records are durable
+        logger.warning("Cannot write %s: %s. %s", paths.config_data, err, _keep_journal(paths))
+        return False
+    if count:
+        logger.info("Changes that the journal had, and the file had not: %d", count)
+    return True
+
+
+def _keep_journal(paths: Paths) -> str:
+    return f"Do not remove {paths.config_journal}: it has changes that the file has not"
 
 
 def _way_back(paths: Paths) -> str:
@@ -119,11 +160,13 @@ def _way_back(paths: Paths) -> str:
             ways.append(f"these master candidates have one as well: {', '.join(others)}")
     except ConfigurationError as err:
         ways.append(f"the list of master candidates is not known ({err.message})")
-    return (
-        "Put a good copy in its place and start again; "
-        + ("; ".join(ways) or "no copy is known")
-        + "."
-    )
+    text = f"Put a good copy in its place and start again; {'; '.join(ways) or 'no copy is known'}."
+    if os.path.exists(paths.config_journal):
+        text += (
+            f" Later changes of that copy which are in {paths.config_journal} are made again: move"
+            " it away as well if they are not to be."
+        )
+    return text
 
 
 def _read_volatile(
@@ -185,16 +228,16 @@ class Options(MasterOptions, frozen=True, kw_only=True):
 
 async def serve(context: DaemonContext) -> None:
     """Run WConfD until it is told to stop."""
-    paths = context.paths
+    paths, has_journal = context.paths, context.options_as(Options).config_journal
     context.spawn(give_signs_of_life(context, SPEC.name), "signs of life for LuxiD")
     if context.options_as(Options).force_node:
         logger.warning("Not asking whether this node is the master, as was wished")
-        contents = read_files(paths)
+        contents = read_files(paths, has_journal=has_journal)
     else:
         await check_self(context)  # before any file is touched
-        contents = read_files(paths)
+        contents = read_files(paths, has_journal=has_journal)
         await confirm(context)
-    keeper = Keeper(paths, contents, has_journal=context.options_as(Options).config_journal)
+    keeper = Keeper(paths, contents, has_journal=has_journal)
     files.ensure_directory(paths.livelock_dir, _LIVELOCK_MODE)
     with _own_livelock(paths) as livelock:
         async with AsyncNodeRpcClient(paths) as rpc:
@@ -239,7 +282,8 @@ async def serve(context: DaemonContext) -> None:
                     context.ready()
                     await context.stopping.wait()
                 if keeper.checkpoints is not None:
-                    await keeper.checkpoints.write()
+                    if not await keeper.checkpoints.write():
+                        logger.error("The file could not be written. %s", _keep_journal(paths))
                     await distributor.finish()
             finally:
                 deaths.close()

@@ -338,9 +338,11 @@ def _keeper(paths: Paths, nodes: int, cluster: Mapping[str, object]) -> Keeper:
         "ctime": 1000.0,
         "mtime": 1000.0,
     }
+    state = ConfigState(dumps(config))
     contents = StateFiles(
-        ConfigState(dumps(config)),
+        state,
         MastersFile(paths),
+        state.version,
         serialisation.EMPTY,
         signalling.EMPTY,
         reservation_file.EMPTY,

@@ -6,7 +6,9 @@ Each content that the disk may have is laid out and read as WConfD does when it 
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,9 +16,11 @@ import pytest
 from fakes.large_config import large_config_bytes
 from fakes.power_cut import Disk, lay_out, record
 
+from ganeti.base.errors import ConfigurationError
 from ganeti.base.paths import Paths
 from ganeti.clients.master_poll import other_nodes
 from ganeti.config import changes
+from ganeti.config.deltas.journal import JournalDamaged
 from ganeti.config.ssconf_values import ssconf_values
 from ganeti.config.state import ConfigState
 from ganeti.store import master_facts, ssconf
@@ -138,6 +142,91 @@ def test_nothing_acknowledged_is_lost_with_a_journal_however_often_it_starts(
         assert not Path(found.config_journal).exists()
         assert [*Path(found.data_dir).glob("*aside*")] == [], "it belongs to the file"
         keeper.close()
+
+
+class KilledError(Exception):
+    """The process is no more."""
+
+
+def test_the_journal_stays_until_the_file_of_a_killed_daemon_is_safe(
+    paths: Paths, cut_off: Callable[[dict[str, bytes], str], Paths], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was killed once the file had its name, which was not synced, and is started again."""
+    write_config(paths, large_config_bytes(2))
+    disk, told = Disk(), list[str]()
+    disk.names[paths.config_data] = disk.new_file(files.read_bytes(paths.config_data))
+
+    def killed(_path: str) -> None:
+        raise KilledError
+
+    def lives() -> None:
+        tag_with_a_journal(paths, told, ["one"])
+        monkeypatch.setattr(files, "fsync_directory", killed)
+        with pytest.raises(KilledError):
+            read_files(paths)
+        monkeypatch.undo()
+        assert Path(paths.config_journal).exists()
+        read_files(paths)
+
+    cuts = record(disk, lambda: tuple(told), lives, {paths.config_journal})
+    assert any(paths.config_journal not in state for state, promised in cuts if promised)
+    for state, promised in cuts:
+        found = cut_off(state, paths.root)
+        assert set(promised) <= set(read_files(found).config.durable.cluster.tags)
+
+
+def test_a_start_that_is_refused_names_the_journal(paths: Paths) -> None:
+    write_config(paths, large_config_bytes(2))
+    tag_with_a_journal(paths, [], ["one", "two", "three"])
+    Path(paths.config_data).write_bytes(b"{}")
+    with pytest.raises(ConfigurationError, match=r"config\.journal are made again: move it away"):
+        read_files(paths)
+    write_config(paths, large_config_bytes(2))
+    tag_with_a_journal(paths, [], ["one"])
+    journal = Path(paths.config_journal)
+    journal.write_bytes(journal.read_bytes().replace(b"one", b"two"))
+    with pytest.raises(JournalDamaged, match=r"config\.journal is damaged at byte 0"):
+        read_files(paths)
+    assert journal.exists()
+
+
+def test_with_a_journal_it_starts_on_a_full_disk_and_the_file_follows_later(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_config(paths, large_config_bytes(2))
+    told = list[str]()
+    tag_with_a_journal(paths, told, ["one", "two", "three"])  # the file has two of them
+    before = files.read_bytes(paths.config_data)
+
+    def fail(path: str, *_args: object, **_named: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "write_durable", fail)
+        with pytest.raises(ConfigurationError, match=r"No space.*Do not remove .*config\.journal"):
+            read_files(paths)
+        keeper = Keeper(paths, read_files(paths, has_journal=True), has_journal=True)
+        checkpoints = keeper.checkpoints
+        assert checkpoints is not None
+        assert not asyncio.run(checkpoints.write())
+    assert [*keeper.durable.cluster.tags] == told
+    assert (files.read_bytes(paths.config_data), Path(paths.config_journal).exists()) == (
+        before,
+        True,
+    )
+    version = checkpoints.file_version
+    assert version.serial_no == keeper.state.serial_no - 1
+
+    async def follow() -> None:
+        writing = asyncio.create_task(checkpoints.run())
+        while checkpoints.file_version == version:  # noqa: ASYNC110 - nobody tells of it
+            await asyncio.sleep(0.05)
+        writing.cancel()
+
+    asyncio.run(follow())
+    assert not Path(paths.config_journal).exists()
+    assert files.read_bytes(paths.config_data) == b"".join(keeper.state.pieces)
+    keeper.close()
 
 
 READ_AT_START = (
