@@ -100,7 +100,7 @@ def _check_machine(paths: Paths, own_name: str, head: state_archive.Head) -> Non
         raise wrong_state(
             f"there is a configuration in {paths.config_data} (serial number {serial_no or '?'},"
             f" {head.serial_no} in the archive): 'gnt-cluster master-failover' goes on with it; if"
-            " it is not to be used, move it away"
+            f" it is not to be used, move it away, and {paths.config_journal} if there is one"
         )
 
 
@@ -167,7 +167,10 @@ def _question(head: state_archive.Head, *, no_voting: bool) -> str:
 
 
 def _write(context: Context, state: state_archive.State) -> None:
-    """Put everything in its place, the configuration last."""
+    """Put everything in its place, the configuration last.
+
+    A journal that was left behind would have later changes made again.
+    """
     paths = context.paths
     context.write(f"Writing {len(state.contents)} files")
     config = state_archive.inner(paths, paths.config_data)
@@ -180,6 +183,8 @@ def _write(context: Context, state: state_archive.State) -> None:
     queue.prepare()
     queue.write_serial(max(queue.last_id(), state.head.last_job_id) + votes.JOB_ID_LEAP)
     watcher_pause.write(paths, clock.now() + WATCHER_PAUSE_S)
+    if (aside := config_file.set_journal_aside(paths, clock.now())) is not None:
+        context.write(f"{paths.config_journal} was of before, and is now {aside}")
     state_archive.write_files(paths, {config: state.contents[config]})
 
 

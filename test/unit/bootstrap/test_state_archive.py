@@ -17,10 +17,13 @@ from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.bootstrap import keys, state_archive
-from ganeti.bootstrap.state_archive import pack, read_state, unpack, write_files
+from ganeti.bootstrap.state_archive import inner, pack, read_state, unpack, write_files
 from ganeti.cli.cluster import backup, restore
 from ganeti.cli.declaration.parser import Options
 from ganeti.cli.run.context import Context, Terminal
+from ganeti.config.changes import add_tags
+from ganeti.config.deltas.journal import record_of
+from ganeti.config.state import ConfigState
 from ganeti.jobs import changes
 from ganeti.jobs.record import encode_job
 from ganeti.jobs.submission import make_job
@@ -136,6 +139,32 @@ def test_a_backup_tells_which_ssh_keys_are_not_in_it_and_a_restoration_takes_tho
     restore._write(context, unpack(Path(archive).read_bytes()))
     assert taken == [("rsa", "ssh-rsa key", "ssh-rsa key")]
     assert Path(host).read_bytes() == b"of the new machine", "the server is told of each change"
+
+
+def test_a_journal_of_before_changes_nothing_of_what_is_restored(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on from the version in the archive: with the mistake that is to be undone."""
+    state = read_state(paths, "n1", now=5.0)
+    before = ConfigState(config_file.read_config(paths))
+    change = before.begin(6.0)
+    add_tags(change, "cluster", "", ["mistake"])
+    before.accept(change)
+    flush = before.start_flush(6.0)
+    record = record_of(flush.base, flush.version, flush.changed)
+    config_file.JournalFile(paths).append([record.line])
+    assert b"mistake" in config_file.read_config(paths)
+    monkeypatch.setattr(Context, "paths", paths)
+    terminal = Terminal(said := io.StringIO(), io.StringIO(), io.StringIO())
+    context = Context("gnt-cluster", restore.COMMANDS[0], Options({}), terminal)
+    with pytest.raises(OpPrereqError, match=r"move it away, and .*/config\.journal"):
+        restore._check_machine(paths, "n1", state.head)
+    os.rename(paths.config_data, f"{paths.config_data}.moved-away")
+    restore._write(context, state)
+    assert config_file.read_config(paths) == state.contents[inner(paths, paths.config_data)]
+    [aside] = Path(paths.data_dir).glob("config.journal*")
+    assert str(aside) in said.getvalue()
+    assert aside.read_bytes()[1:] == record.line[1:]
 
 
 def test_a_restoration_lets_the_candidates_in_alone_also_those_of_a_newer_configuration(
