@@ -166,8 +166,15 @@ MEND: Final = Step(
     "end installations that were cut off", Where.ALL, (*_NOBODY_ASKED, "sh", "-c", _MEND)
 )
 _STOP: Final = Step("stop the daemons", Where.ALL, (DAEMON_UTIL, "stop-all"))
+_PATHS: Final = Paths("")
+_JOURNAL: Final = _PATHS.config_journal
+# Ganeti 3.0 does not read it.  What cfgupgrade says is the reason if it is there still.
+_FOLD: Final = (
+    f"[ ! -e {_JOURNAL} ] || {{ {CFGUPGRADE} --no-verify </dev/null >&2; [ ! -e {_JOURNAL} ]; }} ||"
+    f" {{ echo 'Ganeti 3.0 would not see the changes in {_JOURNAL}' >&2; exit 1; }}"
+)
 PAUSE_HA: Final = Step("pause high availability", Where.MASTER, _PAUSE_HA)
-_MEMBER: Final = Paths("").ha_member
+_MEMBER: Final = _PATHS.ha_member
 # So that high availability can be paused once no daemon runs.
 ETCD_ALONE: Final = (
     _STOP,
@@ -206,9 +213,12 @@ def steps(upgrade: Upgrade) -> tuple[Step, ...]:
         " --exclude=./export --directory=/var/lib/ganeti ."
     )
     install = (*_INSTALL, upgrade.wanted)
-    start = _START if upgrade.package == OURS else _START_3_0
+    is_ours = upgrade.package == OURS
+    start = _START if is_ours else _START_3_0
+    fold = Step("bring the journal into the configuration", Where.MASTER, ("sh", "-c", _FOLD))
     return (
         _STOP,
+        *(() if is_ours else (fold,)),
         Step("keep the state", Where.ALL, ("sh", "-c", save)),
         Step("install on the other nodes", Where.OTHERS, install, starts=True),
         Step("install on the master", Where.MASTER, install, starts=True),

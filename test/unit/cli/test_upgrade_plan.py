@@ -87,6 +87,28 @@ def test_all_daemons_are_stopped_before_any_package_is_changed_and_the_master_is
     assert len({*names}) == len(names)
 
 
+def test_on_the_way_to_3_0_no_journal_is_left_behind(tmp_path: Path) -> None:
+    assert "bring the journal" not in str(upgrade_plan.steps(under_way()))
+    stop, fold, *_ = upgrade_plan.steps(under_way("ganeti", "ganeti=3.0.2-3"))
+    assert (stop.where, fold.where) == (Where.ALL, Where.MASTER)
+    journal, tool = tmp_path / "config.journal", tmp_path / "cfgupgrade"
+    argv = [
+        word.replace(upgrade_plan.CFGUPGRADE, str(tool)).replace(
+            "/var/lib/ganeti/config.journal", str(journal)
+        )
+        for word in fold.argv
+    ]
+    assert process.run(argv, timeout_s=10.0).check(), "there is none"
+    for text, is_good in ((f"rm {journal}", True), ("echo it is damaged >&2; exit 1", False)):
+        journal.write_text("+")
+        tool.write_text(f"#!/bin/sh\n[ $1 = --no-verify ] || exit 1\n{text}\n")
+        tool.chmod(0o755)
+        result = process.run(argv, timeout_s=10.0)
+        assert (result.status == 0) == is_good
+    with pytest.raises(CommandError, match=r"(?s)damaged.*3\.0 would not see the changes"):
+        result.check()
+
+
 def test_a_step_of_all_nodes_comes_to_the_master_last() -> None:
     stop, *_, install, _ = upgrade_plan.steps(under_way())[:4]
     assert [node.name for node in upgrade_plan.nodes_of(stop, under_way())] == [
