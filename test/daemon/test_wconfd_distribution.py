@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 from collections.abc import Iterator
@@ -241,7 +242,45 @@ def test_a_killed_master_with_a_journal_leaves_all_on_the_candidate(cluster: Clu
         "the file to follow",
     )
     wait_until(lambda: not os.path.exists(cluster.candidate.paths.config_journal), "it to be empty")
-    assert log.read_text().count("upload_file_single") == 2, "one for each start of WConfD"
+    # One for each start of WConfD; none for the second one if the file had followed before.
+    assert log.read_text().count("upload_file_single") in (1, 2)
+
+
+def test_a_candidate_without_room_for_the_file_takes_records_and_counts(cluster: Cluster) -> None:
+    """The other one of three is down: without this one no job could end with success."""
+    config = cluster.master.config()
+    config["cluster"]["candidate_pool_size"] = 3
+    config["nodes"][uuid_of("node", 3)]["master_candidate"] = True
+    config["cluster"]["tags"] = [f"{number:0100}" for number in range(200)]
+    files.write_durable(cluster.master.paths.config_data, json.dumps(config).encode())
+    paths = cluster.candidate.paths
+    client = cluster.master.start(*ALONE, "--config-journal").owner().hold_everything().client
+    client.flush_config()
+    wait_until(lambda: config_of(cluster.candidate) == cluster.master.config(), "the first copy")
+    cluster.other.stop()
+    log = Path(paths.log_file("ganeti-noded"))
+    before = files.read_bytes(paths.config_data)
+    room = len(before) - 5000  # journal and log are shorter
+    limits = resource.prlimit(cluster.candidate.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(cluster.candidate.pid, resource.RLIMIT_FSIZE, (room, limits[1]))
+
+    def error_of_candidate() -> str | None:
+        name = cluster.candidate.name
+        [status] = [each for each in client.get_replication_status() if each["node"] == name]
+        return status["error"]
+
+    for number in range(3):
+        client.add_tags("node", "node1", [f"t{number}"])
+        client.flush_config()
+        on_candidate = json.loads(config_file.read_config(paths))
+        assert on_candidate == cluster.master.config()
+        wait_until(lambda: "too large" in str(error_of_candidate()), "the file to be refused")
+    assert files.read_bytes(paths.config_data) == before
+    assert log.read_text().count("upload_file_single") == 2, "it is sent now and then"
+    assert cluster.master.log().count("Cannot bring the configuration to node node2") == 1
+    resource.prlimit(cluster.candidate.pid, resource.RLIMIT_FSIZE, limits)
+    wait_until(lambda: config_of(cluster.candidate) == cluster.master.config(), "the file")
+    wait_until(lambda: not os.path.exists(paths.config_journal), "the journal to go")
 
 
 @pytest.mark.shows("2.12/noded/from-wconfd")

@@ -11,7 +11,7 @@ Source: ARCHITECTURE, invariants 8 and 9; config.json, "ssconf"; node_rpc.json.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from ganeti.base import metrics
@@ -42,6 +42,7 @@ FINISH_S_MAX: Final = 2.0
 TRIP_S_MAX: Final = 60.0  # a large configuration over a slow line
 _CANDIDATE_DELAY_S_MAX: Final = 1.5  # it is to have everything soon after it is back
 _OTHERS_DELAY_S_MAX: Final = 60.0
+FILE_REST_S: Final = 15.0  # of a node that refused the file, as `NodeCopies` lets it rest
 
 
 class Distributor:
@@ -70,6 +71,8 @@ class Distributor:
         self._own = OwnValues(keeper.paths, self._simple, spawn)
         self._sender = Sender(keeper, rpc)
         self._due_since: dict[str, float] = {}  # candidate -> the first change that it lacks
+        # Candidate -> why it did not take the file, and until when it is not sent that again.
+        self._no_file: dict[str, tuple[str, float]] = {}
         self._replications = Histogram(metrics.WCONFD_REPLICATION_S)
         self._renew_nodes()
         keeper.on_flush(self.changed)
@@ -164,6 +167,7 @@ class Distributor:
         for name in self._nodes.keys() - found.keys():
             self._couriers.remove(name)
             self._due_since.pop(name, None)
+            self._no_file.pop(name, None)
             self._sender.forget(name)
         self._nodes = found
 
@@ -213,37 +217,67 @@ class Distributor:
             return False
 
     async def deliver(self, courier: Courier, versions: Versions) -> Delivery:
-        """As declared; the whole configuration first, and without it nothing."""
+        """As declared; the configuration first, and without it nothing."""
         taken: dict[str, int] = {}
+        refused: dict[str, str] = {}
         due_s = self._due_since.pop(courier.name, None) if CONFIG in versions else None
         if courier.copies.is_missing:
             due_s = None  # it was away
         if CONFIG in versions or FILE in versions:
-            appended = None if FILE in versions else await self._sender.append(courier)
-            if appended is not None:
-                taken[CONFIG] = appended
-            else:
-                simple = self._simple.state if SSCONF in versions else None
-                sent = await self._sender.send_file(courier, simple)
-                if sent.error is not None:
-                    return self._refused(taken, CONFIG, sent.error)
-                taken[CONFIG] = taken[FILE] = sent.serial_no
-                if simple is not None and sent.has_simple:
-                    taken[SSCONF] = simple.version
+            brought = await self._bring_config(courier, versions)
+            taken |= brought.taken
+            refused |= brought.refused
+            if CONFIG in refused:
+                return self._delivery(taken, refused)
             if due_s is not None:
                 self._replications.add(clock.monotonic() - due_s)
         if SSCONF in versions and SSCONF not in taken:
             state = self._simple.state
             error = await self._sender.send_simple(courier, state)
-            if error is not None:
-                return self._refused(taken, SSCONF, error)
-            taken[SSCONF] = state.version
-        return Delivery(taken)
+            if error is None:
+                taken[SSCONF] = state.version
+            else:
+                refused[SSCONF] = error
+        return self._delivery(taken, refused)
 
-    def _refused(self, taken: Versions, file: str, error: str) -> Delivery:
-        if self._watch is not None:
+    async def _bring_config(self, courier: Courier, versions: Versions) -> Delivery:
+        """Bring a node records if they are enough, and the file if it is due.
+
+        A node that has no room for the file, which it is sent now and then, takes records all the
+        same.
+        """
+        has = await self._version_by_records(courier, versions)
+        error, rests_until_s = self._no_file.get(courier.name, ("", 0.0))
+        if has and (FILE not in versions or clock.monotonic() < rests_until_s):
+            return Delivery(has, {FILE: error} if error else {})
+        simple = self._simple.state if SSCONF in versions else None
+        sent = await self._sender.send_file(courier, simple)
+        if sent.error is None:
+            self._no_file.pop(courier.name, None)
+            with_it = {SSCONF: simple.version} if simple is not None and sent.has_simple else {}
+            return Delivery({CONFIG: sent.serial_no, FILE: sent.serial_no, **with_it})
+        self._no_file[courier.name] = sent.error, clock.monotonic() + FILE_REST_S
+        if CONFIG not in versions:
+            has = self._version_known(courier)  # as of now
+        return Delivery(has, {FILE if has else CONFIG: sent.error})
+
+    async def _version_by_records(self, courier: Courier, versions: Versions) -> Versions:
+        """Return the version that a node has without the file, if that is known."""
+        if CONFIG not in versions:
+            return self._version_known(courier)
+        appended = await self._sender.append(courier)
+        return {} if appended is None else {CONFIG: appended}
+
+    def _version_known(self, courier: Courier) -> Versions:
+        copies = courier.copies
+        if CONFIG not in copies.has or CONFIG in copies.wanted or CONFIG in copies.in_doubt:
+            return {}
+        return {CONFIG: copies.has[CONFIG]}
+
+    def _delivery(self, taken: Versions, refused: Mapping[str, str]) -> Delivery:
+        if self._watch is not None and refused.keys() - {FILE}:
             self._watch.prompt()  # the node may follow another master
-        return Delivery(taken, {file: error})
+        return Delivery(taken, refused)
 
     def on_result(self, courier: Courier, *, was_missing: bool, error_before: str | None) -> None:
         """As declared."""
