@@ -1,5 +1,7 @@
 """Files that the master distributes: only those that are listed, never an older configuration.
 
+Nor does a node take a configuration of a master that it does not follow any more.
+
 Names of nodes in the hosts file are changed one by one.
 
 Source: node_rpc.json, "upload_file_allowed_paths"; ARCHITECTURE, invariants 4, 8 and 11.
@@ -17,10 +19,14 @@ from functools import partial
 from typing import Final
 
 from ganeti.base.errors import GenericError
+from ganeti.base.json import loads_as
 from ganeti.base.paths import Paths
 from ganeti.base.text import listed_paths
+from ganeti.config.deltas.journal import records_in
 from ganeti.node_ops.context import NodeContext, NodeHandler
 from ganeti.node_ops.machine import config_copy
+from ganeti.node_ops.machine.config_copy import ConfigHead
+from ganeti.node_ops.machine.master_writes import from_master
 from ganeti.objects.hypervisors import CONSOLE_PASSWORD_FILES
 from ganeti.protocol.node_rpc_values import (
     CompressedText,
@@ -81,7 +87,11 @@ class Files(NodeHandler):
     """Files that the master distributes, and names in the hosts file."""
 
     def upload_file(self, file_name: FileDetails) -> None:
-        write_distributed(self.paths, file_name)
+        if self.paths.localize(file_name.path) != self.paths.config_data:
+            write_distributed(self.paths, file_name)
+            return
+        with from_master(self.node, lambda: _serial_of(file_name.content.content)):
+            write_distributed(self.paths, file_name)
 
     def upload_file_single(
         self,
@@ -100,21 +110,26 @@ class Files(NodeHandler):
     ) -> bool:
         path = self.paths.config_data
         details = FileDetails(path, CompressedText(b""), mode, uid, gid, atime, mtime)
-        return config_copy.patch(self.paths, patch, partial(_write, self.paths, path, details))
+        with from_master(self.node, lambda: patch.version.serial_no):
+            return config_copy.patch(self.paths, patch, partial(_write, self.paths, path, details))
 
     def config_confirm(
         self, version: ConfigVersion, digest: str, mode: int, uid: str, gid: str
     ) -> bool:
         path = self.paths.config_data
         details = FileDetails(path, CompressedText(b""), mode, uid, gid, 0.0, 0.0)
-        with contextlib.suppress(FileNotFoundError):
+        with (
+            from_master(self.node, lambda: version.serial_no),
+            contextlib.suppress(FileNotFoundError),
+        ):
             return _has_owner(self.paths, details) and config_copy.confirm(
                 self.paths, version, digest
             )
         return False
 
     def config_append(self, lines: CompressedText) -> bool:
-        return config_copy.append(self.paths, lines.content)
+        with from_master(self.node, lambda: _newest_serial(lines.content)):
+            return config_copy.append(self.paths, lines.content)
 
     def write_ssconf_files(self, values: Mapping[str, str]) -> None:
         with _ssconf_lock:
@@ -168,6 +183,15 @@ class Files(NodeHandler):
             if after != before:
                 files.write_durable(path, after.encode("utf-8", "surrogateescape"), _HOSTS_MODE)
         return True
+
+
+def _serial_of(config: bytes) -> int:
+    return loads_as(ConfigHead, config).serial_no
+
+
+def _newest_serial(lines: bytes) -> int:
+    """Return the serial number that the records of a journal lead to."""
+    return max((each.change.version.serial_no for each in records_in(lines)), default=0)
 
 
 def _changing_hosts(context: NodeContext) -> FileLock:

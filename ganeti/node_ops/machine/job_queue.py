@@ -19,9 +19,9 @@ from typing import Final
 from ganeti.base.errors import GenericError, JobFileCorrupted, LockError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
-from ganeti.node_ops.context import NodeContext, NodeHandler
+from ganeti.node_ops.context import NodeHandler
+from ganeti.node_ops.machine.master_writes import from_master
 from ganeti.protocol.node_rpc_values import CompressedText, PackedText, QueueListing
-from ganeti.store import ssconf
 from ganeti.store.job_files import JobFiles, list_queue
 from ganeti.system import clock
 from ganeti.system import files as atomic_files
@@ -111,10 +111,9 @@ class JobQueue(NodeHandler):
 
     def _write(self, files: Sequence[tuple[str, Callable[[], bytes]]]) -> list[str | None]:
         """Write files with the contents that functions return; returns why some cannot be."""
-        _refuse_former_master(self.node)
         errors: list[str | None] = []
         touched: set[str] = set()
-        with _hold_queue(self.paths), SPARES.turn() as turn:
+        with from_master(self.node), _hold_queue(self.paths), SPARES.turn() as turn:
             for file_name, content in files:
                 try:
                     _replace(self.paths, file_name, content(), touched, turn)
@@ -129,10 +128,9 @@ class JobQueue(NodeHandler):
         return errors
 
     def jobqueue_rename(self, rename: Sequence[tuple[str, str]]) -> list[None]:
-        _refuse_former_master(self.node)
         pairs = [(queue_path(self.paths, old), queue_path(self.paths, new)) for old, new in rename]
         touched: set[str] = set()
-        with _hold_queue(self.paths):
+        with from_master(self.node), _hold_queue(self.paths):
             for old, new in pairs:
                 atomic_files.ensure_directory(
                     os.path.dirname(new), _DIRECTORY_MODE, inherits_owner=True, syncs_parent=True
@@ -156,9 +154,8 @@ class JobQueue(NodeHandler):
                 atomic_files.fsync_directory(paths.queue_dir)
 
     def jobqueue_purge(self) -> None:
-        _refuse_former_master(self.node)
         paths = self.paths
-        with _hold_queue(paths):
+        with from_master(self.node), _hold_queue(paths):
             for name in os.listdir(paths.queue_dir):
                 if name == os.path.basename(paths.queue_lock):
                     continue
@@ -215,22 +212,6 @@ def queue_path(paths: Paths, wire_path: str) -> str:
     if is_known and path.startswith(paths.queue_dir + "/"):
         return path
     raise GenericError(f"{wire_path!r} is not a file of the job queue")
-
-
-def _refuse_former_master(context: NodeContext) -> None:
-    """Refuse a node that is not the master, as far as this one knows.
-
-    Raises:
-        GenericError: names the master.
-    """
-    master = ssconf.read_key_or_none(context.paths, "master_node")
-    if not master or context.peer_name in ("", master):
-        return
-    if context.peer_name in (ssconf.read_key_or_none(context.paths, "node_list") or "").split():
-        raise GenericError(
-            f"node {context.peer_name} is not the master: as far as node {context.hostname} knows,"
-            f" that is {master}"
-        )
 
 
 @contextlib.contextmanager

@@ -1,10 +1,12 @@
 """Which configuration may replace which, and which files are taken at all."""
 
+import contextlib
 import errno
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +32,9 @@ from ganeti.protocol.node_rpc_values import (
     SsconfPatch,
     compress,
 )
-from ganeti.store import ssconf
+from ganeti.store import master_facts, ssconf
 from ganeti.store.config_file import digest_of, fold_journal, only_writer, read_config
+from ganeti.store.master_facts import Claim
 
 CONFIG = "/var/lib/ganeti/config.data"
 
@@ -373,3 +376,104 @@ def test_both_are_patched_by_one_call_the_configuration_first(context: NodeConte
     assert tags(context) == "a"
     assert send_both(2, 3, change) == (True, False), "another state of the values is here"
     assert json.loads(Path(context.paths.config_data).read_text())["serial_no"] == 3
+
+
+# Masters of before.
+
+OLD, NEW, THIRD = (f"node{number}.example.com" for number in (2, 3, 4))
+FOLLOWS = {"node_list": "\n".join(["node1.example.com", OLD, NEW, THIRD])}
+
+
+def follow(context: NodeContext, master: str, *, serial_no: int) -> None:
+    """Let a node take note of the next master, and follow it."""
+    known = master_facts.read_claim(context.paths).serial_no
+    master_facts.take_claim(context.paths, known_serial=known, claim=Claim(serial_no, master))
+    values = {**FOLLOWS, "master_node": master}
+    master_facts.accept_master(context.paths, serial_no=serial_no, values=values)
+
+
+def append(context: NodeContext, base: int, version: int) -> bool:
+    return files.Files(context).config_append(CompressedText(line(base, version, f"t{version}")))
+
+
+def confirm(context: NodeContext, version: int) -> bool:
+    wanted, digest = ConfigVersion(version, 0.0), digest_of([config(version).encode()])
+    return files.Files(context).config_confirm(wanted, digest, 0o640, "root", "root")
+
+
+def send_both(context: NodeContext, base: int, version: int) -> tuple[bool, bool]:
+    patch = ConfigPatch(ConfigVersion(base, 0.0), ConfigVersion(version, 0.0), [config(version)])
+    simple = SsconfPatch(version, "", "s", {"master_node": context.peer_name})
+    return files.Files(context).copies_patch(patch, 0o640, "root", "root", 10.0, 20.0, simple)
+
+
+def send_in_one(context: NodeContext, version: int) -> None:
+    details = FileDetails(CONFIG, CompressedText(config(version)), 0o640, "root", "root", 1.0, 1.0)
+    files.Files(context).upload_file(details)
+
+
+WRITES: list[Callable[[NodeContext], object]] = [
+    lambda context: append(context, 5, 6),
+    lambda context: send_patch(context, 5, 6, [config(6)]),
+    lambda context: send_both(context, 5, 6),
+    lambda context: send(context, config(6)),
+    lambda context: send_in_one(context, 6),
+    lambda context: confirm(context, 5),
+]
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_who_follows_the_next_master_takes_no_configuration_of_the_one_before(
+    context: NodeContext, write: Callable[[NodeContext], object]
+) -> None:
+    ssconf.write_values(context.paths, {**FOLLOWS, "master_node": OLD})
+    old, new = replace(context, peer_name=OLD), replace(context, peer_name=NEW)
+    send(old, config(5))
+    follow(context, NEW, serial_no=10_005)
+    with pytest.raises(GenericError, match=f"{OLD} is not the master.* that is {NEW}"):
+        write(old)
+    assert json.loads(read_config(context.paths))["serial_no"] == 5
+    send(new, config(10_005))
+    follow(context, OLD, serial_no=20_005)  # and back again
+    send(old, config(20_005))
+    with pytest.raises(GenericError, match=f"{NEW} is not the master"):
+        append(new, 20_005, 10_006)
+    shared = replace(context, peer_name="ganeti.example.com")  # of all nodes: it tells nothing
+    send(shared, config(20_006))
+
+
+@pytest.mark.parametrize("has_claim", [True, False])
+def test_a_master_that_a_node_has_not_heard_of_is_believed_by_its_number(
+    context: NodeContext, has_claim: bool
+) -> None:
+    """Its configuration comes before the simple one, by which the node learns its name."""
+    ssconf.write_values(context.paths, {**FOLLOWS, "master_node": OLD})
+    send(replace(context, peer_name=OLD), config(5))
+    if has_claim:
+        master_facts.take_claim(context.paths, known_serial=0, claim=Claim(10_005, NEW))
+        with pytest.raises(GenericError, match=f"{THIRD} is not the master"):
+            send(replace(context, peer_name=THIRD), config(6))
+        assert append(replace(context, peer_name=OLD), 5, 6), "nobody has followed yet"
+    new = replace(context, peer_name=NEW)
+    send(new, config(10_005))
+    assert append(new, 10_005, 10_006)
+    assert ssconf.master_node(context.paths) == OLD
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_write_under_way_counts_only_if_the_master_is_the_same_at_its_end(
+    context: NodeContext, write: Callable[[NodeContext], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ssconf.write_values(context.paths, {**FOLLOWS, "master_node": OLD})
+    old = replace(context, peer_name=OLD)
+    send(old, config(5))
+
+    @contextlib.contextmanager
+    def overtaken(paths: Paths) -> Iterator[None]:
+        with only_writer(paths):
+            follow(context, NEW, serial_no=10_005)
+            yield
+
+    monkeypatch.setattr(config_copy, "only_writer", overtaken)
+    with pytest.raises(GenericError, match=f"{OLD} is not the master"):
+        write(old)

@@ -18,7 +18,7 @@ from ganeti.protocol.node_rpc_values import CompressedText, PackedText
 from ganeti.protocol.service import call_of
 from ganeti.store import ssconf
 from ganeti.system.filelock import FileLock
-from ganeti.system.spares import Spares
+from ganeti.system.spares import Spares, Turn
 
 QUEUE = "/var/lib/ganeti/queue"
 
@@ -98,6 +98,23 @@ def test_who_is_not_the_master_writes_nothing(
                 call()
         else:
             call()
+
+
+def test_a_record_under_way_counts_only_if_the_master_is_the_same_at_its_end(
+    context: NodeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = {"node_list": "node1.example.com\nnode2.example.com"}
+    ssconf.write_values(context.paths, {**nodes, "master_node": "node1.example.com"})
+    write = job_queue._replace
+
+    def overtaken(paths: Paths, name: str, data: bytes, touched: set[str], turn: Turn) -> None:
+        ssconf.write_values(context.paths, {**nodes, "master_node": "node2.example.com"})
+        write(paths, name, data, touched, turn)
+
+    monkeypatch.setattr(job_queue, "_replace", overtaken)
+    asked = job_queue.JobQueue(replace(context, peer_name="node1.example.com"))
+    with pytest.raises(GenericError, match=r"node1.* is not the master.* is node2"):
+        asked.jobqueue_update(f"{QUEUE}/job-12", CompressedText("{}"))
 
 
 def test_purging_an_empty_node_is_fine(context: NodeContext) -> None:
