@@ -6,17 +6,23 @@ and the others withdraw their announcements: exactly one of them goes on.
 
 A straight recipe, decided in `ganeti.jobs.votes`.  Nothing is changed until the answers allow
 it; then the old master, if it answers, becomes idle and stops; the other nodes take note of the
-next master; this node takes the newest configuration and queue, and writes them; the others follow;
-the daemons start here, and vote once more themselves.  A take-over that is cut off at any point is
-resumed by doing it again, on the same node or another one.
+next master; this node takes the jobs that it lacks; the others follow; this node takes the newest
+configuration that the followers have, and again the jobs, and writes them; the daemons start here,
+and vote once more themselves.  A take-over that is cut off at any point is resumed by doing it
+again, on the same node or another one.
+
+An old master that lives, but is not reached from here, may get changes acknowledged until the
+others follow, and none after that: so the configuration is written after they were asked what they
+have by then, and not before.
 
 Source: ARCHITECTURE, invariant 9.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -31,7 +37,7 @@ from ganeti.base.errors import (
 )
 from ganeti.base.paths import Paths
 from ganeti.base.text import natural_sorted
-from ganeti.bootstrap.queue_merge import describe, merge_queue, raise_serial
+from ganeti.bootstrap.queue_merge import Merged, describe, merge_queue, raise_serial
 from ganeti.clients import master_poll
 from ganeti.clients.luxi import LuxiClient
 from ganeti.clients.node_rpc import NodeRpcClient, RpcResult, Target
@@ -226,15 +232,20 @@ class Failover:
             outlook = self._look_after_stop(outlook)
         announcement = self._claim(outlook)
         outlook = self._look_again(outlook, announcement)
-        config = self._write_files(outlook, prefers_own=was_idle)
+        config = self._prepare(outlook, prefers_own=was_idle)
         self._announce(outlook, config)
+        config = self._take_over(outlook, config, prefers_own=was_idle)
+        self._follow_itself(outlook, config)
         self._open_queue()
         self._start()
 
     # Looking.
 
-    def _look(self) -> Outlook:
+    def _look(self, followed: votes.Takeover | None = None) -> Outlook:
         """Ask the nodes, those of the newest configuration, and plan.
+
+        Args:
+            followed: the plan by which nodes were told to follow this one.
 
         Raises:
             OpPrereqError: this node must not become master.
@@ -242,15 +253,19 @@ class Failover:
         targets = master_poll.other_nodes(self._paths, self._own_name)
         for _ in range(_LOOKS_MAX):
             poll = self._ask(targets)
-            plan = votes.plan_takeover(
-                poll, no_voting=self._options.no_voting, needed=self._answers_needed
-            )
+            plan = self._plan(poll, followed)
             config = self._read_config(plan.config_from, targets)
             newest = master_poll.nodes_of(config, self._own_name)
             if set(newest) == set(targets):
                 break
             targets = newest
         return Outlook(poll, plan, config, {target.name: target for target in targets})
+
+    def _plan(self, poll: votes.Poll, followed: votes.Takeover | None) -> votes.Takeover:
+        no_voting, needed = self._options.no_voting, self._answers_needed
+        if followed is None:
+            return votes.plan_takeover(poll, no_voting=no_voting, needed=needed)
+        return votes.plan_of_followers(poll, followed, no_voting=no_voting, needed=needed)
 
     def _answers_needed(self, candidates: Collection[str]) -> int:
         return lease.answers_needed(self._paths, self._own_name, candidates)
@@ -382,71 +397,137 @@ class Failover:
         return announcement
 
     def _announce(self, outlook: Outlook, config: bytes) -> None:
-        """Let all nodes follow this one.
+        """Let the others follow this one, but those that follow nobody else.
 
         Raises:
             OpExecError: too few do.
         """
-        values = ssconf_values(ConfigState(config).durable)
         self._feedback("Telling all nodes")
-        others = [
-            _reachable(target)
-            for target in outlook.targets.values()
-            if target.name in outlook.poll.answers  # the rest hears of it later, from WConfD
-        ]
-        old = [t for t in others if outlook.poll.answers[t.name].facts is None]
-        new = [target for target in others if target not in old]
-        serial_no = outlook.plan.serial_no
-        results = self._rpc.call_all(NodeCalls.master_accept, new, serial_no, values)
-        results.update(self._rpc.call_all(NodeCalls.write_ssconf_files, old, values))
-        for result in results.values():
-            self._warn(result)
-        following = 1 + sum(result.error is None for result in results.values())
+        others = outlook.poll.answers.keys() - {self._own_name} - outlook.plan.strays
+        following = 1 + self._tell(outlook, config, others)
         if following < votes.votes_needed(len(outlook.poll.nodes)) and not self._options.no_voting:
             raise OpExecError(
                 f"only {following} of {len(outlook.poll.nodes)} nodes follow this one; run the"
                 f" command again when more of them answer, or use {votes.OVERRIDE}"
             )
-        master_facts.accept_master(self._paths, serial_no=serial_no, values=values)
+
+    def _tell(self, outlook: Outlook, config: bytes, names: Collection[str]) -> int:
+        """Tell nodes to follow this one; returns how many do.
+
+        Nodes that do not answer hear of it later, from WConfD.
+        """
+        values = ssconf_values(ConfigState(config).durable)
+        told = [_reachable(each) for name, each in outlook.targets.items() if name in names]
+        old = [each for each in told if outlook.poll.answers[each.name].facts is None]
+        new = [each for each in told if each not in old]
+        serial_no = outlook.plan.serial_no
+        results = self._rpc.call_all(NodeCalls.master_accept, new, serial_no, values)
+        results.update(self._rpc.call_all(NodeCalls.write_ssconf_files, old, values))
+        for result in results.values():
+            self._warn(result)
+        return sum(result.error is None for result in results.values())
+
+    def _follow_itself(self, outlook: Outlook, config: bytes) -> None:
+        """Let this node follow itself, and those that took themselves for the master.
+
+        What these have counts for nothing, and is older now than what is written here.
+        """
+        self._tell(outlook, config, outlook.plan.strays - {self._own_name})
+        values = ssconf_values(ConfigState(config).durable)
+        master_facts.accept_master(self._paths, serial_no=outlook.plan.serial_no, values=values)
 
     # Taking over.
 
-    def _write_files(self, outlook: Outlook, *, prefers_own: bool) -> bytes:
-        """Write configuration and queue of the new master; returns the configuration.
+    def _prepare(self, outlook: Outlook, *, prefers_own: bool) -> bytes:
+        """Take the jobs of others, and make the configuration; returns it.
 
         Raises:
             GenericError: they cannot be had or written; nobody follows this node yet.
         """
-        plan = outlook.plan
         self._feedback(
-            f"Taking the configuration of {plan.config_from} and the job queue of"
-            f" {', '.join(plan.queue_from)}"
+            f"Taking the configuration of {outlook.plan.config_from} and the job queue of"
+            f" {', '.join(outlook.plan.queue_from)}"
         )
-        config = with_master(
-            self._with_trusted(outlook.config),
-            master_name=self._own_name,
-            serial_no=plan.serial_no,
-            now=clock.now(),
-        )
+        merged = self._take_jobs(outlook, prefers_own=prefers_own)
+        self._feedback(f"Taken from other nodes: {describe(merged)}")
+        return self._next_config(outlook)
+
+    def _take_jobs(self, outlook: Outlook, *, prefers_own: bool) -> Merged:
+        """Merge the queues of others into this node's; errors as of `_prepare`."""
+        plan = outlook.plan
         first = [name for name in plan.queue_from if name in plan.hand_over]
         names = [*first, *(name for name in plan.queue_from if name not in first)]
         sources = [_reachable(outlook.targets[name]) for name in names if name in outlook.targets]
         lock = JobFiles(self._paths).lock()
-        JobFiles(self._paths).prepare()
-        lock.acquire(timeout_s=QUEUE_LOCK_TIMEOUT_S)
-        try:
+        with _writing():
+            JobFiles(self._paths).prepare()
+            lock.acquire(timeout_s=QUEUE_LOCK_TIMEOUT_S)
             with lock:
                 merged = merge_queue(self._paths, self._rpc, sources, own_first=prefers_own)
                 raise_serial(self._paths, self._last_job_id(outlook))
-                with config_file.only_writer(self._paths):
-                    config_file.write_config(self._paths, config)
-        except OSError as err:
-            raise GenericError(
-                f"cannot write {err.filename}: {err.strerror}; put that right and run the command"
-                " again"
+        return merged
+
+    def _take_over(self, before: Outlook, config: bytes, *, prefers_own: bool) -> bytes:
+        """Write configuration and queue, with all that the followers have; returns the former.
+
+        They take nothing of the old master any more; a change that it got acknowledged before, one
+        of them has.
+
+        Args:
+            config: the one to write if they have nothing newer.
+
+        Raises:
+            OpExecError: these cannot be had or written.
+        """
+        try:
+            outlook = self._look(before.plan)
+            written = self._write_config(outlook, before, config)
+            merged = self._take_jobs(outlook, prefers_own=prefers_own)
+        except GenericError as err:
+            raise OpExecError(
+                f"other nodes follow this one now, but it is not the master yet: {err.message}. Run"
+                " the command again, here or on another master candidate"
             ) from err
-        self._feedback(f"Taken from other nodes: {describe(merged)}")
+        if merged.changed or merged.archived:
+            self._feedback(f"Taken from other nodes meanwhile: {describe(merged)}")
+        return written
+
+    def _write_config(self, outlook: Outlook, before: Outlook, config: bytes) -> bytes:
+        """Write the newest configuration as this node's; returns it.
+
+        Raises:
+            GenericError: it cannot be written, or somebody else has become the master.
+        """
+        with _writing(), config_file.only_writer(self._paths):
+            newest = self._newest_config(outlook)
+            if newest != before.config:
+                self._feedback("Taking changes that the old master made meanwhile")
+                config = self._next_config(replace(outlook, config=newest))
+            config_file.write_config(self._paths, config)
         return config
+
+    def _newest_config(self, outlook: Outlook) -> bytes:
+        """Return the newest configuration; a master that reaches this node may still write it here.
+
+        Raises:
+            OpPrereqError: another node was faster.
+        """
+        present = master_facts.own_facts(self._paths).config_serial
+        if present >= outlook.plan.serial_no:
+            raise wrong_state("another node has become the master meanwhile")
+        known, name = outlook.poll.known(), outlook.plan.config_from
+        if present > max(known[each].config_serial for each in (self._own_name, name)):
+            return config_file.read_config(self._paths)
+        return outlook.config
+
+    def _next_config(self, outlook: Outlook) -> bytes:
+        """Return the configuration of this node as the master."""
+        return with_master(
+            self._with_trusted(outlook.config),
+            master_name=self._own_name,
+            serial_no=outlook.plan.serial_no,
+            now=clock.now(),
+        )
 
     def _with_trusted(self, config: bytes) -> bytes:
         """Return a configuration that trusts this node, by which the others know it.
@@ -504,6 +585,21 @@ class Failover:
                 f"this node is the master now, but its daemons do not run: {err.message}. Put that"
                 " right and run the command again"
             ) from err
+
+
+@contextlib.contextmanager
+def _writing() -> Iterator[None]:
+    """Say of a file that cannot be written what to do.
+
+    Raises:
+        GenericError: in place of an error of the operating system.
+    """
+    try:
+        yield
+    except OSError as err:
+        raise GenericError(
+            f"cannot write {err.filename}: {err.strerror}; put that right and run the command again"
+        ) from err
 
 
 def _reachable(target: Target) -> Target:

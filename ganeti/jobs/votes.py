@@ -15,6 +15,11 @@ serial number of the configuration that it is about to write, well beyond all th
 others; a node that has taken note of such a *claim* takes note of no other that was planned before
 it heard of this one.  So of two nodes that try at once, at most one finds enough others.
 
+The old master may live, out of sight, and get records acknowledged until then.  A node that follows
+the new one takes nothing of the old one any more.  So what is to be taken is decided by what the
+followers answer (`plan_of_followers`): again half plus one of all nodes, and more than C - W of the
+candidates, since fewer than W others take no record that counts.
+
 Source: ARCHITECTURE, invariants 8 and 9.
 """
 
@@ -25,6 +30,7 @@ from enum import Enum, auto
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, OpPrereqError
 from ganeti.base.text import natural_sorted, shown
@@ -228,6 +234,7 @@ class Takeover(msgspec.Struct, frozen=True, kw_only=True):
         serial_no: of the configuration that this node is to write.
         hand_over: nodes that answer and are, or take themselves for, the master: they stop first.
         queue_from: nodes with copies of the job queue to merge, this one included.
+        strays: nodes whose configuration was written apart from the cluster.
         is_complete: every candidate answered, so no job id is unknown.
         warnings: sentences for the operator.
     """
@@ -236,6 +243,7 @@ class Takeover(msgspec.Struct, frozen=True, kw_only=True):
     serial_no: int
     hand_over: tuple[str, ...]
     queue_from: tuple[str, ...]
+    strays: frozenset[str] = frozenset()
     is_complete: bool
     warnings: tuple[str, ...] = ()
 
@@ -264,11 +272,7 @@ def plan_takeover(
     _check_own(poll, known)
     strays = _strays(poll)
     followed = {name: facts for name, facts in known.items() if name not in strays}
-    newest = max(
-        followed or known, key=lambda name: (known[name].config_serial, name == poll.own_name)
-    )
-    if no_voting:
-        newest = poll.own_name
+    newest = poll.own_name if no_voting else _newest(poll, followed or known)
     _check_is_candidate(poll, known, newest)
     if not no_voting:
         _check_votes(poll)
@@ -280,9 +284,53 @@ def plan_takeover(
         serial_no=max(serials) + SERIAL_LEAP,
         hand_over=_masters_to_stop(poll),
         queue_from=tuple(natural_sorted(known)),
+        strays=strays,
         is_complete=candidates <= known.keys(),
         warnings=tuple(_warnings(poll, known, newest)),
     )
+
+
+def plan_of_followers(
+    poll: Poll,
+    before: Takeover,
+    *,
+    no_voting: bool = False,
+    needed: Callable[[Collection[str]], int] = answers_needed,
+) -> Takeover:
+    """Decide what to take, once nodes were told to follow this one: the newest that they have.
+
+    Args:
+        before: the plan by which they were told.
+        needed, no_voting: as of `plan_takeover`.
+
+    Raises:
+        OpPrereqError: too few of them answer; the text names the others.
+    """
+    votes = {
+        name: _vote(answer, poll.own_name, before.serial_no)
+        for name, answer in poll.answers.items()
+        if name != poll.own_name
+    }
+    others = {
+        name: f"it follows {v or 'nobody'}" for name, v in votes.items() if v != poll.own_name
+    }
+    followers = {name: answer for name, answer in poll.answers.items() if name not in others}
+    heard = Poll(poll.own_name, poll.nodes, followers, {**poll.silent, **others})
+    known = heard.known()
+    believed = {name: facts for name, facts in known.items() if name not in before.strays} or known
+    if not no_voting:
+        _check_votes(heard)
+        _check_candidates(heard, believed, needed)
+    return replace(
+        before,
+        config_from=poll.own_name if no_voting else _newest(poll, believed),
+        queue_from=tuple(natural_sorted(known)),
+    )
+
+
+def _newest(poll: Poll, known: Mapping[str, NodeFacts]) -> str:
+    """Return the node with the newest configuration, this one among equals."""
+    return max(known, key=lambda name: (known[name].config_serial, name == poll.own_name))
 
 
 def _strays(poll: Poll) -> frozenset[str]:

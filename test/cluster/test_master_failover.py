@@ -16,7 +16,7 @@ from fakes.failing_cluster import FailingCluster, failing_cluster
 from fakes.waiting import wait_until
 
 from ganeti.base import json
-from ganeti.base.errors import GenericError, OpPrereqError
+from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
 from ganeti.base.ids import JobId
 from ganeti.bootstrap import failover
 from ganeti.bootstrap.failover import FailoverOptions, fail_over
@@ -25,7 +25,7 @@ from ganeti.jobs.record import QueuedJob, decode_job
 from ganeti.luxid.daemon import DRAIN_LOOK_S
 from ganeti.protocol.luxi import DrainedBy
 from ganeti.protocol.node_calls import NodeCalls
-from ganeti.protocol.node_rpc_values import DrainResult
+from ganeti.protocol.node_rpc_values import CompressedText, DrainResult
 from ganeti.store import master_facts, ssconf
 from ganeti.store.job_files import JobFiles
 from ganeti.system import daemon_control, files, process
@@ -514,6 +514,87 @@ def test_what_jobs_of_a_paused_master_still_write_does_not_last(three: FailingCl
     os.kill(pid, signal.SIGCONT)
     assert process.wait_gone(pid, 20.0)
     wait_until(lambda: record(old) == record(new), "what the new master has")
+
+
+class CutOff:
+    """The old master and the next one do not reach each other; both reach the third candidate.
+
+    Just before the nodes are told to follow the next master, the old one changes something.
+    """
+
+    def __init__(self, cluster: FailingCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.cluster = cluster
+        self.old, self.new, self.third = cluster.nodes
+        self.job_id = 0
+        self._made = {name: getattr(failover.Failover, name) for name in ("_look", "_announce")}
+        monkeypatch.setattr(failover.Failover, "_look", lambda *args: self._look(*args))
+        monkeypatch.setattr(failover.Failover, "_announce", lambda *args: self._announce(*args))
+
+    def _look(self, attempt: failover.Failover, *args: object) -> object:
+        attempt._gone.setdefault(self.old, "out of reach")
+        return self._made["_look"](attempt, *args)
+
+    def _announce(self, attempt: failover.Failover, *args: object) -> None:
+        self.cluster.stop_noded(self.new)
+        self.cluster.gnt("cluster add-tags late")
+        self.job_id = self.cluster.submit("debug delay 0")
+        self.cluster.wait_status(self.job_id, "success")
+        self._made["_announce"](attempt, *args)
+        self.told()
+        self.cluster.start_noded(self.new)
+
+    def told(self) -> None:
+        """Look at the moment at which the third candidate follows the next master."""
+
+    def fail_over(self) -> None:
+        fail_over(self.cluster.paths_of(self.new), self.new, FailoverOptions(), print)
+        self.cluster.master = self.new
+
+    def assert_nothing_is_lost(self) -> None:
+        assert self.cluster.gnt("cluster list-tags").lines == ["late"]
+        assert self.cluster.statuses()[self.job_id] == "success"
+
+
+@pytest.mark.parametrize("option", ["", "--config-journal"])
+def test_what_a_master_out_of_sight_gets_acknowledged_is_taken(
+    three: FailingCluster, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    """Until the others follow the next master they take its changes, and none after that."""
+    cut = CutOff(three, monkeypatch)
+    if option:
+        daemon_control.stop_daemon(three.paths, "ganeti-wconfd")
+        daemon_control.start_daemon(three.paths, "ganeti-wconfd", [option], hostname=cut.old)
+    refused: list[str | None] = []
+
+    def write() -> None:
+        with three.rpc(cut.old) as rpc:
+            target, nothing = three.target(cut.third), CompressedText("")
+            refused.append(rpc.call_one(NodeCalls.config_append, target, nothing).error)
+
+    monkeypatch.setattr(cut, "told", write)
+    cut.fail_over()
+    assert f"node {cut.old} is not the master" in str(refused)
+    cut.assert_nothing_is_lost()
+    wait_until(lambda: three.running(cut.old) == [], "the former master ends")
+    three.wait_all_follow()
+    cut.assert_nothing_is_lost()
+
+
+def test_a_follower_that_cannot_tell_what_it_took_is_waited_for(
+    three: FailingCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut = CutOff(three, monkeypatch)
+    monkeypatch.setattr(cut, "told", lambda: three.stop_noded(cut.third))
+    serial = config_serial(three, cut.new)
+    with pytest.raises(OpExecError, match=f"other nodes follow .* missing: .*{cut.third}"):
+        cut.fail_over()
+    assert config_serial(three, cut.new) == serial
+    assert three.running(cut.new) == []
+    monkeypatch.undo()
+    three.start_noded(cut.third)
+    three.fail_over(cut.new)
+    cut.assert_nothing_is_lost()
+    three.wait_all_follow()
 
 
 ENDED_S_MAX = 5.0

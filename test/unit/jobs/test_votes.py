@@ -20,6 +20,7 @@ from ganeti.jobs.votes import (
     highest_job_id,
     judge,
     newer_jobs,
+    plan_of_followers,
     plan_takeover,
     votes_needed,
 )
@@ -234,6 +235,67 @@ def test_serial_numbers_that_were_announced_are_passed_as_well() -> None:
     plan = plan_takeover(poll("n2", 3, known))
     assert plan.serial_no == 700 + SERIAL_LEAP
     assert plan.hand_over == ("n3",)
+
+
+# What the followers have, once they were told.
+
+BEFORE = plan_takeover(
+    poll("n2", 3, {"n2": facts(candidates=THREE), "n3": facts(candidates=THREE)})
+)
+
+
+def follower(serial: int = 5, **more: object) -> NodeFacts:
+    claim = {"claim_serial": BEFORE.serial_no, "claim_name": "n2"}
+    return facts("n2", serial, **{"candidates": THREE, **claim, **more})
+
+
+OWN = facts(candidates=THREE, claim_serial=BEFORE.serial_no, claim_name="n2")
+
+
+@pytest.mark.parametrize("old", [{}, {"n1": facts(serial=9, candidates=THREE)}])
+def test_what_a_follower_took_of_the_old_master_meanwhile_is_taken(
+    old: Mapping[str, NodeFacts],
+) -> None:
+    plan = plan_of_followers(poll("n2", 3, {**old, "n2": OWN, "n3": follower(7)}), BEFORE)
+    assert plan == replace(BEFORE, config_from="n3"), "what the old one has alone counts nowhere"
+    assert plan_of_followers(poll("n2", 3, {"n2": OWN, "n3": follower()}), BEFORE) == BEFORE
+
+
+LEFT = [
+    ({"n2": OWN}, "n3 (no connection)"),
+    ({"n2": OWN, "n3": facts(candidates=THREE)}, "n3 (it follows n1)"),
+    (
+        {"n2": OWN, "n3": follower(claim_serial=BEFORE.serial_no + 1, claim_name="n3")},
+        "n3 (it follows n3)",
+    ),
+    ({"n2": OWN, "n3": "n2"}, "n3 (it does not say what it has)"),
+]
+
+
+@pytest.mark.parametrize(("known", "text"), LEFT)
+def test_too_few_followers_decide_nothing(known: Mapping[str, NodeFacts | str], text: str) -> None:
+    found = poll("n2", 3, known)
+    with pytest.raises(OpPrereqError) as refused:
+        plan_of_followers(found, BEFORE)
+    assert text in refused.value.message
+    assert plan_of_followers(found, BEFORE, no_voting=True).config_from == "n2"
+
+
+def test_nodes_that_follow_but_hold_no_copies_do_not_replace_a_candidate() -> None:
+    known = {"n2": OWN, "n4": follower(0), "n5": follower(0), "n3": facts(candidates=THREE)}
+    with pytest.raises(OpPrereqError, match=r"2 must answer, and only n2 did; .*n3 \(it follows"):
+        plan_of_followers(poll("n2", 5, known), BEFORE)
+
+
+@pytest.mark.parametrize("stray", ["n2", "n4"])
+def test_a_configuration_written_apart_is_not_taken_afterwards_either(stray: str) -> None:
+    known = {name: facts(candidates=THREE) for name in ("n1", "n2", "n3", "n5", "n4")}
+    known[stray] = facts(stray, 50_000, candidates=THREE)
+    before = plan_takeover(poll("n2", 5, known))
+    assert before.strays == {stray}
+    told = {name: replace(each, master_name="n2") for name, each in known.items()}
+    plan = plan_of_followers(poll("n2", 5, told), before)
+    assert told[plan.config_from].config_serial == 5
 
 
 REFUSALS = [
