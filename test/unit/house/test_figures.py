@@ -36,8 +36,9 @@ CODE_LINES_MAX = {
     "backups": 740,
     # with addresses of IPv6, lists of directories, names that columns can hold, and files of SSH keys
     "base": 860,
-    # with certificates that the master issues when it replaces them, and a fail-over that takes them
-    "bootstrap": 1_960,
+    # with certificates that the master issues when it replaces them, and a fail-over that takes them,
+    # and what its followers took of the old master meanwhile
+    "bootstrap": 2_010,
     # with the look for out-of-band helpers before nodes are marked offline, and merges without nodes
     # that are lost, with names of selections that are looked up, values that stand at their flags,
     # submissions that were interrupted, machines that may have become nodes, certificates that are
@@ -60,7 +61,8 @@ CODE_LINES_MAX = {
     "hypervisor": 5_840,
     # with the end of a job that is written while its copies travel
     "jobexec": 950,
-    "jobs": 1_156,
+    # with the second plan of a fail-over, by what its followers have
+    "jobs": 1_180,
     "locking": 747,
     # with questions for guests on the nodes of the copies, departures that are over, names that can
     # be, warnings of operating systems that no node has, clusters that are not destroyed yet, and keys
