@@ -176,6 +176,10 @@ class Paths:
         """Return the pid file of a daemon, e.g. of ``ganeti-noded``."""
         return f"{self.run_dir}/{daemon}.pid"
 
+    def job_lock(self, name: str) -> str:
+        """Return the file by which jobs keep others away; only our daemons may write beside it."""
+        return f"{self.run_dir}/job-{name}.lock"
+
     def log_file(self, daemon: str) -> str:
         """Return the log file of a daemon, by the names that operators know."""
         return f"{self.log_dir}/{_LOG_NAMES.get(daemon, daemon)}.log"

@@ -230,7 +230,7 @@ def _sending_alone(context: JobContext) -> FileLock | None:
 
     Without it what was read first, and is older, could arrive last.
     """
-    lock = FileLock(f"{context.paths.lock_dir}/ganeti-sent-files.lock")
+    lock = FileLock(context.paths.job_lock("sent-files"))
     try:
         lock.acquire(timeout_s=_LOCK_S)
     except LockError as err:

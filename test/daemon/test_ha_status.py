@@ -38,10 +38,11 @@ from ganeti.availability.records import NODES as PRESENT
 from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.base.json import dumps
 from ganeti.base.paths import Paths
-from ganeti.cli.cluster import ha_status, upgrade
+from ganeti.cli.cluster import ha_status
 from ganeti.cli.programs import named
 from ganeti.cli.run.context import Context, Terminal
 from ganeti.cli.run.failures import NotConfirmed
+from ganeti.clients import pauses
 from ganeti.clients.etcd import Delete, EtcdClient, Put
 from ganeti.maintd.service import StatusService
 from ganeti.objects.record import Record
@@ -232,7 +233,7 @@ def test_a_pause_lasts_until_its_time_or_its_end(
     pause = site.read(PAUSE_KEY, Pause)
     assert pause.until == pytest.approx(time.time() + 7200, abs=60)
     assert pause.why == "new switch"
-    assert upgrade._paused_until(Paths(str(site.root))) == pause.until
+    assert pauses.paused_until(Paths(str(site.root))) == pause.until
     status, said = site.run("ha-status")
     assert status == ha_status.EXIT_LOOK
     assert "new switch" in said
@@ -240,7 +241,7 @@ def test_a_pause_lasts_until_its_time_or_its_end(
     assert "nothing could prove" not in said
     site.run("ha-pause", end=True)
     assert site.read(PAUSE_KEY, Pause) is None
-    assert upgrade._paused_until(Paths(str(site.root))) == 0.0
+    assert pauses.paused_until(Paths(str(site.root))) == 0.0
     with pytest.raises(OpPrereqError, match="one of"):
         site.run("ha-pause")
     with pytest.raises(OpPrereqError, match="is over"):

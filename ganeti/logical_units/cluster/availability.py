@@ -275,7 +275,7 @@ class LUClusterSetAvailability(SimpleUnit[OpClusterSetAvailability, Change]):
 @contextmanager
 def alone(context: JobContext) -> Iterator[None]:
     """Keep two jobs from changing the members at the same time."""
-    lock = FileLock(f"{context.paths.lock_dir}/ganeti-high-availability.lock")
+    lock = FileLock(context.paths.job_lock("high-availability"))
     lock.acquire(timeout_s=_LOCK_S)
     try:
         yield

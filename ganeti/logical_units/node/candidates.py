@@ -150,7 +150,7 @@ def keys_alone(context: JobContext) -> Iterator[None]:
     Raises:
         LockError: another job has still not ended after some minutes.
     """
-    lock = FileLock(f"{context.paths.lock_dir}/ganeti-ssh-keys.lock")
+    lock = FileLock(context.paths.job_lock("ssh-keys"))
     try:
         lock.acquire()
     except LockError:

@@ -33,6 +33,7 @@ OURS = {
     *("/var/log/ganeti/jobs.log", "/var/log/ganeti/rapi-access.log"),
     "/var/log/ganeti/lxc",
     *("/var/log/ganeti/audit.log", "/var/log/ganeti/rapi-audit.log"),
+    "/var/run/ganeti/job-*.lock",
     "/var/lib/ganeti/queue/archive/[0-9]*",
     "/var/lib/ganeti/queue/archive/*/job-*",
 }

@@ -270,7 +270,7 @@ def test_one_job_after_the_other_reads_and_sends(
 ) -> None:
     monkeypatch.setattr(node_files, "_LOCK_S", 0.0)
     write(cluster, HMAC)
-    lock = FileLock(f"{cluster.context.paths.lock_dir}/ganeti-sent-files.lock")
+    lock = FileLock(cluster.context.paths.job_lock("sent-files"))
     nodes = [node for node in lookup.all_nodes(cluster.config) if node.uuid != uuid_of("node1")]
     with lock:
         node_files.send(cluster.context, cluster.context.paths.hmac_key, nodes)

@@ -117,7 +117,7 @@ def test_keys_that_another_job_keeps_are_not_verified(
     managed: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ganeti.logical_units.node.candidates._LOCK_S", 0.0)
-    with FileLock(f"{managed.context.paths.lock_dir}/ganeti-ssh-keys.lock"):
+    with FileLock(managed.context.paths.job_lock("ssh-keys")):
         assert verify(managed) == []
     assert managed.said("SSH keys are not verified: ")
 

@@ -300,7 +300,7 @@ def test_a_candidate_whose_key_is_not_known_is_told_when_it_goes(managed: FakeCl
 
 
 def lock_of(cluster: FakeCluster) -> FileLock:
-    return FileLock(f"{cluster.context.paths.lock_dir}/ganeti-ssh-keys.lock")
+    return FileLock(cluster.context.paths.job_lock("ssh-keys"))
 
 
 def test_two_jobs_do_not_change_keys_at_the_same_time(
@@ -314,7 +314,7 @@ def test_two_jobs_do_not_change_keys_at_the_same_time(
         assert managed.said("node node3.example.com is not let in by the others: ")
         managed.execute("OP_NODE_ADD", node_name="node4.example.com")
         assert managed.said("node node4.example.com did not change whom it lets in: ")
-        with pytest.raises(LockError, match=r"ganeti-ssh-keys.lock is locked by another process"):
+        with pytest.raises(LockError, match=r"ssh-keys.lock is locked by another process"):
             managed.execute("OP_NODE_REMOVE", node_name="node2")
     assert uuid_of("node2") in managed.config.nodes
     assert not managed.rpc.called("ssh_authorize")

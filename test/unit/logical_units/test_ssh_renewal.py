@@ -210,7 +210,7 @@ def test_what_cannot_be_is_refused(cluster: FakeCluster, machines: Machines) -> 
 def test_other_jobs_are_kept_from_the_keys_all_the_while(
     cluster: FakeCluster, machines: Machines
 ) -> None:
-    path = f"{cluster.context.paths.lock_dir}/ganeti-ssh-keys.lock"
+    path = cluster.context.paths.job_lock("ssh-keys")
     asked = []
 
     def look(_node: str, call: str, _args: object) -> None:
