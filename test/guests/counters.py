@@ -69,7 +69,8 @@ def check_one_instant(images: list[bytes], restarts: int = 0) -> int:
     """Check that copies of the two disks are of one instant; returns the counter.
 
     Args:
-        restarts: how often the guest was stopped just before; each may have cost a note.
+        restarts: how often the guest was stopped just before; each may have cost a note, in whose
+            place the one of a turn before is still there.
     """
     first, second = map(counter, images)
     assert first - second in (0, 1), (first, second)
@@ -77,5 +78,5 @@ def check_one_instant(images: list[bytes], restarts: int = 0) -> int:
         noted = log(image)
         # A round notes itself after its counter was written to both.
         assert second - 1 - restarts <= max(noted) <= second, (max(noted), first, second)
-        assert min(noted) > first - LOG_SECTORS - 2 - restarts, (min(noted), first)
+        assert min(noted) > first - LOG_SECTORS * (1 + restarts) - 2, (min(noted), first)
     return first
