@@ -89,7 +89,7 @@ OWNED: Final = (
     *_rows(DIRECTORY, 0o700, MASTERD, MASTERD, "etcd_dir"),
     *_rows(DIRECTORY, 0o700, METAD_USER, METAD_USER, "metadata_dir"),
     *_rows(FILE, 0o644, ROOT, ROOT, "instance_communication"),
-    *_rows(FILE, 0o640, MASTERD, MASTERD, "run_dir/job-*.lock"),
+    *_rows(FILE, 0o640, MASTERD, "gnt-luxid", "run_dir/job-*.lock"),
     *_rows(FILE, 0o600, MASTERD, MASTERD, "ha_member", "etcd_member"),
     *_rows(FILE, 0o600, MASTERD, MASTERD, "locks_own_data", "tempres_own_data", "ssh_pub_keys"),
     *_rows(FILE, 0o600, MASTERD, MASTERD, "ssh_revoked_keys"),

@@ -152,7 +152,8 @@ def assert_healthy(machine: Machine) -> None:
 def assert_well(verified: Answer) -> None:
     """Check that a verification found nothing but what no container has."""
     errors = [line for line in (verified.out + verified.err).splitlines() if "ERROR" in line]
-    assert [line for line in errors if _NO_SYSRQ not in line] == []
+    unexpected = [line for line in errors if _NO_SYSRQ not in line]
+    assert not unexpected, "\n".join(unexpected)
 
 
 class Network:
