@@ -14,7 +14,7 @@ from typing import Any, Concatenate, Final, ParamSpec, Protocol
 
 import msgspec
 
-from ganeti.base.errors import GenericError
+from ganeti.base.errors import GenericError, LockError
 from ganeti.base.paths import Paths
 from ganeti.clients.node_rpc import NodeClient
 from ganeti.objects.model import Node
@@ -23,10 +23,12 @@ from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.service import Call
 from ganeti.protocol.wconfd import Effect, Rules, WConfCalls
 from ganeti.system import clock
+from ganeti.system.filelock import FileLock
 
 P = ParamSpec("P")
 
 LOG_MESSAGE: Final = "message"
+_ALONE_S_MAX: Final = 300.0  # dead nodes make another job slow
 
 
 class Feedback(Protocol):
@@ -155,3 +157,22 @@ class JobContext(msgspec.Struct):
         if failure is not None:
             self.warn(failure)
         return failure is None
+
+
+def alone(context: JobContext, name: str, doing: str) -> FileLock:
+    """Take the lock by which jobs do something one after the other; to be used as a context.
+
+    Args:
+        name: of the lock; never to be taken twice.
+        doing: what another job may be doing, for people.
+
+    Raises:
+        LockError: another job has still not ended after some minutes.
+    """
+    lock = FileLock(context.paths.job_lock(name))
+    try:
+        lock.acquire()
+    except LockError:
+        context.info(f"another job {doing}; waiting for its end")
+        lock.acquire(timeout_s=_ALONE_S_MAX)
+    return lock

@@ -22,7 +22,7 @@ from ganeti.base.errors import GenericError, LockError
 from ganeti.base.paths import Paths
 from ganeti.base.text import listed_paths
 from ganeti.logical_units import lookup
-from ganeti.logical_units.context import JobContext
+from ganeti.logical_units.context import JobContext, alone
 from ganeti.objects.hypervisors import CONSOLE_PASSWORD_FILES, Hypervisor
 from ganeti.objects.model import Cluster, Instance, Node
 from ganeti.protocol.node_calls import NodeCalls
@@ -31,7 +31,6 @@ from ganeti.system import files
 from ganeti.system.filelock import FileLock
 
 FILE_BYTES_MAX: Final = 16 << 20
-_LOCK_S: Final = 300.0  # dead nodes make another job slow
 
 
 class Audience(Enum):
@@ -230,15 +229,13 @@ def _sending_alone(context: JobContext) -> FileLock | None:
 
     Without it what was read first, and is older, could arrive last.
     """
-    lock = FileLock(context.paths.job_lock("sent-files"))
     try:
-        lock.acquire(timeout_s=_LOCK_S)
+        return alone(context, "sent-files", "sends files to nodes")
     except LockError as err:
         context.warn(
             f"files are not sent to nodes: {err.message}; type 'gnt-cluster redist-conf' later"
         )
         return None
-    return lock
 
 
 def _tell_unreadable(context: JobContext, path: str, reason: str) -> None:

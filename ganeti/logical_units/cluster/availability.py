@@ -9,8 +9,8 @@ Source: design.md, "A node is dead when it is proved, not when it is silent".
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -27,7 +27,7 @@ from ganeti.base.json import dumps
 from ganeti.clients.node_rpc import target_of
 from ganeti.logical_units import lookup, node_files
 from ganeti.logical_units.base import SimpleUnit
-from ganeti.logical_units.context import JobContext
+from ganeti.logical_units.context import JobContext, alone
 from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive
 from ganeti.objects.fill import fill_ndparams
 from ganeti.objects.model import Cluster, Node
@@ -51,7 +51,6 @@ _SERIAL_BITS: Final = 64
 AUTHORITY_DAYS: Final = 3650
 _ETCD_S: Final = 5.0
 _UP_S: Final = 120.0  # all members, and then all agents
-_LOCK_S: Final = 300.0
 _MEMBER_S: Final = 20.0
 _PAUSE_S: Final = 0.3
 _COMMAND: Final = "gnt-cluster ha-enable"
@@ -214,7 +213,7 @@ class LUClusterSetAvailability(SimpleUnit[OpClusterSetAvailability, Change]):
 
     def execute(self, plan: Change) -> None:
         """Carry it out; what fails when it is switched on is taken back."""
-        with alone(self.context):
+        with members_alone(self.context):
             self._change(plan)
 
     def _change(self, plan: Change) -> None:
@@ -272,15 +271,9 @@ class LUClusterSetAvailability(SimpleUnit[OpClusterSetAvailability, Change]):
         context.info("all nodes show that they live: high availability is on")
 
 
-@contextmanager
-def alone(context: JobContext) -> Iterator[None]:
-    """Keep two jobs from changing the members at the same time."""
-    lock = FileLock(context.paths.job_lock("high-availability"))
-    lock.acquire(timeout_s=_LOCK_S)
-    try:
-        yield
-    finally:
-        lock.release()
+def members_alone(context: JobContext) -> FileLock:
+    """Keep two jobs from changing the members at the same time; errors as of `alone`."""
+    return alone(context, "high-availability", "changes the members of etcd")
 
 
 # The lease disk
@@ -548,7 +541,7 @@ def _change_members(settings: Settings, act: Callable[[EtcdClient], Awaitable[T]
 
 def update(context: JobContext, nodes: Sequence[Node]) -> None:
     """Let high availability know of nodes that came, went or changed; errors are told."""
-    with alone(context):
+    with members_alone(context):
         settings = availability.read(context.paths)
         if settings is not None:
             _update(context, nodes, settings)

@@ -17,9 +17,9 @@ import msgspec
 from ganeti.base.errors import OpExecError, wrong_state
 from ganeti.logical_units.cluster.availability import (
     PEM_BYTES_MAX,
-    alone,
     ask_etcd,
     issue,
+    members_alone,
     new_authority,
     send_settings,
 )
@@ -44,7 +44,7 @@ def renew(context: JobContext, cluster: Cluster, nodes: Sequence[Node]) -> None:
         OpPrereqError: the cluster runs no etcd.
         OpExecError: a member is away, or does not come back; the others work on.
     """
-    with alone(context):
+    with members_alone(context):
         settings = availability.read(context.paths)
         if settings is None or not settings.members:
             raise wrong_state(

@@ -25,13 +25,12 @@ from typing import Final
 from ganeti.base.errors import GenericError, LockError, OpExecError
 from ganeti.base.text import natural_sorted, shown, ssh_key_of, ssh_keys_by_node, ssh_keys_text
 from ganeti.logical_units import lookup, node_files
-from ganeti.logical_units.context import JobContext
+from ganeti.logical_units.context import JobContext, alone
 from ganeti.objects.model import Cluster, Node
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import TokenAction, TokenOptions, TokenRequest
 from ganeti.store import lease
 from ganeti.system import files
-from ganeti.system.filelock import FileLock
 
 _CERTIFICATE: Final = "ssl"  # the type of token on the wire
 
@@ -139,7 +138,6 @@ Keys = dict[str, list[str]]
 
 _FILE_MODE: Final = 0o600
 _BYTES_MAX: Final = 16 << 20
-_LOCK_S: Final = 300.0
 _READD: Final = "; 'gnt-node add --readd' does that"
 
 
@@ -150,13 +148,7 @@ def keys_alone(context: JobContext) -> Iterator[None]:
     Raises:
         LockError: another job has still not ended after some minutes.
     """
-    lock = FileLock(context.paths.job_lock("ssh-keys"))
-    try:
-        lock.acquire()
-    except LockError:
-        context.info("another job changes SSH keys; waiting for its end")
-        lock.acquire(timeout_s=_LOCK_S)
-    with lock:
+    with alone(context, "ssh-keys", "changes SSH keys"):
         yield
 
 

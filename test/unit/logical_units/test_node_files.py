@@ -9,7 +9,7 @@ import pytest
 from fakes.fake_cluster import FakeCluster, make_cluster, uuid_of
 
 from ganeti.base.errors import OpExecError
-from ganeti.logical_units import lookup, node_files
+from ganeti.logical_units import context, lookup, node_files
 from ganeti.logical_units.cluster.identity import failures
 from ganeti.node_ops.machine.files import ALLOWED_PATHS
 from ganeti.objects.model import Cluster
@@ -268,7 +268,7 @@ def test_sums_are_those_of_what_a_node_needs(cluster: FakeCluster) -> None:
 def test_one_job_after_the_other_reads_and_sends(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node_files, "_LOCK_S", 0.0)
+    monkeypatch.setattr(context, "_ALONE_S_MAX", 0.0)
     write(cluster, HMAC)
     lock = FileLock(cluster.context.paths.job_lock("sent-files"))
     nodes = [node for node in lookup.all_nodes(cluster.config) if node.uuid != uuid_of("node1")]

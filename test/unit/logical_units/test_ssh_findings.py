@@ -116,7 +116,7 @@ def test_a_sound_cluster_is_asked_once(managed: FakeCluster) -> None:
 def test_keys_that_another_job_keeps_are_not_verified(
     managed: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ganeti.logical_units.node.candidates._LOCK_S", 0.0)
+    monkeypatch.setattr("ganeti.logical_units.context._ALONE_S_MAX", 0.0)
     with FileLock(managed.context.paths.job_lock("ssh-keys")):
         assert verify(managed) == []
     assert managed.said("SSH keys are not verified: ")

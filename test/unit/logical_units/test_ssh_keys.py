@@ -306,7 +306,7 @@ def lock_of(cluster: FakeCluster) -> FileLock:
 def test_two_jobs_do_not_change_keys_at_the_same_time(
     managed: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(candidates, "_LOCK_S", 0.0)
+    monkeypatch.setattr("ganeti.logical_units.context._ALONE_S_MAX", 0.0)
     waiting = "another job changes SSH keys; waiting for its end"
     with lock_of(managed):
         modify(managed, master_candidate=True)
