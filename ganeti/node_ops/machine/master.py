@@ -14,7 +14,7 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
-from ganeti.base.errors import GenericError, JobLost
+from ganeti.base.errors import GenericError, JobLost, TransportError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.clients.luxi import LuxiClient
@@ -42,6 +42,7 @@ from ganeti.transport.addresses import serves
 logger = logging.getLogger(__name__)
 
 _CONNECT_TIMEOUT_S: Final = 5.0
+_END_S: Final = 5.0
 _LOOK_AGAIN_S: Final = 0.05  # for processes of jobs, which may be anybody's children
 _NO_LOG: Final = 1 << 40  # no serial number of a log entry is higher
 _WCONFD: Final = "ganeti-wconfd"
@@ -206,11 +207,17 @@ def _alone(context: NodeContext, timeout_s: float) -> FileLock:
 def _drain(context: NodeContext, deadline_s: float) -> DrainResult:
     paths = context.paths
     result = DrainResult(was_drained=_was_drained(paths))
-    has_luxid = daemon_control.running_pid(paths, _LUXID) is not None
-    if has_luxid or running_jobs(paths):
+    luxid = daemon_control.running_pid(paths, _LUXID)
+    if luxid is not None or running_jobs(paths):
         _ensure_wconfd(context)
-    if has_luxid:
-        result = _drain_queue(context, deadline_s)
+    if luxid is not None:
+        try:
+            result = _drain_queue(context, deadline_s)
+        except TransportError as err:
+            # One that was just told of its successor hangs up before its process is gone.
+            if not process.wait_gone(luxid, _END_S):
+                raise
+            logger.info("ganeti-luxid has ended meanwhile (%s)", err.message)
     if not result.left:
         left = _wait_for_processes(context, deadline_s)
         result = DrainResult(left=left, was_drained=result.was_drained)

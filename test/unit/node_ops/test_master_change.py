@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from ganeti.base.errors import GenericError, OpPrereqError
+from ganeti.base.errors import GenericError, OpPrereqError, TransportError
 from ganeti.base.ids import JobId
 from ganeti.jobs.merging import digest
 from ganeti.node_ops.context import NodeContext
@@ -16,6 +18,7 @@ from ganeti.protocol.luxi import DrainedBy
 from ganeti.protocol.node_rpc_values import CompressedText, DrainResult, QueueListing
 from ganeti.store import ssconf
 from ganeti.store.job_files import JobFiles
+from ganeti.system.environment import own_hostname
 from ganeti.system.filelock import FileLock
 
 
@@ -114,3 +117,28 @@ def test_one_node_at_a_time_waits_for_a_master_to_be_idle(context: NodeContext) 
 
 def test_a_node_where_nothing_runs_is_idle(context: NodeContext) -> None:
     assert master.Master(context).master_drain(0.0) == DrainResult(left=(), was_drained=False)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_luxid_that_hangs_up_because_it_ends_is_idle(
+    context: NodeContext, monkeypatch: pytest.MonkeyPatch, *, ends: bool
+) -> None:
+    """It has closed its socket, and is gone when the node has turned to it."""
+    luxid = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+    path = context.paths.pid_file("ganeti-luxid")
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    monkeypatch.setattr(master, "_CONNECT_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(master, "_END_S", 30.0 if ends else 0.0)
+    monkeypatch.setattr(master, "_ensure_wconfd", lambda _context: luxid.kill() if ends else None)
+    expected = (
+        contextlib.nullcontext()
+        if ends
+        else pytest.raises(TransportError, match="is ganeti-luxid running here")
+    )
+    with luxid, FileLock(path):
+        Path(path).write_text(str(luxid.pid))
+        ssconf.write_values(context.paths, {"master_node": own_hostname()})
+        with expected:
+            drained = master.Master(context).master_drain(0.0)
+            assert drained == DrainResult(left=(), was_drained=False)
+        luxid.kill()
