@@ -61,10 +61,10 @@ class RapiAccess:
             OpPrereqError: a name, a right or a role is not possible.
             OpExecError: the file cannot be written.
         """
-        path, word = self._paths.rapi_users, ""
+        word = ""
         if password is not None:
             word = rapi_users.hash_password(password, secrets.token_bytes(_SALT_BYTES))
-        with self._locked(path):  # what stays is as the last change left it
+        with self._locked():  # what stays is as the last change left it
             self.check_user(name, roles)
             known = self.users().get(name) or User(name, Scheme.NONE, "")
             roles = known.roles if roles is None else roles
@@ -72,7 +72,7 @@ class RapiAccess:
             word = word or f"{{{known.scheme.upper()}}}{known.secret}"
             options = [f"{ROLE_PREFIX}{role}" for role in dict.fromkeys(roles)]
             line = rapi_users.user_line(name, word, [*sorted({*rights}), *options])
-            self._replace_line(path, name, line)
+            self._replace_line(self._paths.rapi_users, name, line)
 
     def check_user(self, name: str, roles: Collection[str] | None) -> None:
         """Refuse a name that a user cannot have, and roles that there are not.
@@ -91,11 +91,15 @@ class RapiAccess:
             OpPrereqError: there is none.
             OpExecError: a file cannot be written.
         """
+        with self._locked():  # nobody makes a token meanwhile, for a later user of the name
+            self._check_is_user(name)
+            for token in [each for each in self.tokens().values() if each.user == name]:
+                self._replace_line(self._paths.rapi_tokens, token.id, None)
+            self._replace_line(self._paths.rapi_users, name, None)
+
+    def _check_is_user(self, name: str) -> None:
         if name not in self.users():
             raise OpPrereqError(f"there is no user {name!r}", ErrorCode.NOENT)
-        for token in [each for each in self.tokens().values() if each.user == name]:
-            self.remove_token(token.id)
-        self._put_line(self._paths.rapi_users, name, None)
 
     def set_role(self, name: str, grants: Sequence[Grant], *, keeps: bool = False) -> None:
         """Make a role, or replace its grants.
@@ -110,7 +114,7 @@ class RapiAccess:
         rapi_users.check_name(name, "role")
         if wrong := sorted({right for grant in grants for right in grant.rights} - {*RIGHTS}):
             raise OpPrereqError(f"{wrong[0]!r} is not a right; there are {' and '.join(RIGHTS)}")
-        with self._locked(self._paths.rapi_roles):
+        with self._locked():
             roles = self.roles()
             before = roles.get(name, []) if keeps else []
             self._write_roles({**roles, name: [*before, *grants]})
@@ -122,7 +126,7 @@ class RapiAccess:
             OpPrereqError: there is none, or somebody has it.
             OpExecError: the file cannot be written.
         """
-        with self._locked(self._paths.rapi_roles):
+        with self._locked():
             roles = self.roles()
             if name not in roles:
                 raise OpPrereqError(f"there is no role {name!r}", ErrorCode.NOENT)
@@ -137,35 +141,35 @@ class RapiAccess:
         """Make a token for a user and return it: it is not kept anywhere.
 
         Raises:
+            OpPrereqError: there is no such user.
             OpExecError: the file cannot be written.
         """
         token_id, secret = secrets.token_hex(_ID_BYTES), secrets.token_urlsafe(_SECRET_BYTES)
         token = Token(token_id, user, rapi_users.token_digest(secret), expires)
         line = rapi_users.token_line(token)
-        self._put_line(self._paths.rapi_tokens, token_id, line)
+        with self._locked():
+            self._check_is_user(user)
+            self._replace_line(self._paths.rapi_tokens, token_id, line)
         return f"{token_id}.{secret}"
 
     def remove_token(self, token_id: str) -> None:
         """Remove a token; OpExecError as of `set_user`."""
-        self._put_line(self._paths.rapi_tokens, token_id, None)
+        with self._locked():
+            self._replace_line(self._paths.rapi_tokens, token_id, None)
 
     def _text(self, path: str) -> str:
         return (files.read_bytes_or_none(path) or b"").decode("utf-8", "surrogateescape")
 
-    def _put_line(self, path: str, name: str, line: str | None) -> None:
-        """Replace the line of a user or token, add it, or remove it with None."""
-        with self._locked(path):
-            self._replace_line(path, name, line)
-
     def _replace_line(self, path: str, name: str, line: str | None) -> None:
+        """Replace the line of a user or token, add it, or remove it with None."""
         text = rapi_users.with_line(self._text(path), name, line)
         self._write(path, text.encode("utf-8", "surrogateescape"))
 
     @contextlib.contextmanager
-    def _locked(self, path: str) -> Iterator[None]:
-        """Keep others from changing a file: commands and the daemon do."""
-        files.ensure_directory(os.path.dirname(path), _DIRECTORY_MODE)
-        lock = DirectoryLock(os.path.dirname(path))
+    def _locked(self) -> Iterator[None]:
+        """Keep others from changing the files: commands and the daemon do."""
+        files.ensure_directory(self._paths.rapi_dir, _DIRECTORY_MODE)
+        lock = DirectoryLock(self._paths.rapi_dir)
         lock.acquire(timeout_s=_OTHERS_S)
         with lock:
             yield

@@ -72,6 +72,7 @@ def carry_out(
 
 
 def make(changes: AccessChanges, user: str = "joe") -> Any:
+    changes._files.set_user(user)  # only users have tokens
     return carry_out(changes, NewToken(), TokenBody(1), user)
 
 

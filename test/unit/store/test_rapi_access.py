@@ -1,0 +1,64 @@
+"""Users of the remote API and their tokens, changed by several at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from ganeti.base.errors import OpPrereqError
+from ganeti.base.paths import Paths
+from ganeti.store.rapi_access import RapiAccess
+from ganeti.system import files
+
+
+@pytest.fixture
+def access(tmp_path: Path) -> RapiAccess:
+    made = RapiAccess(Paths(str(tmp_path)))
+    for name in ("ann", "joe"):
+        made.set_user(name, rights=["read"])
+        made.add_token(name, 0)
+    return made
+
+
+def test_a_user_goes_with_all_tokens_and_nobody_elses(access: RapiAccess) -> None:
+    access.add_token("ann", 0)
+    access.remove_user("ann")
+    assert set(access.users()) == {"joe"}
+    assert [token.user for token in access.tokens().values()] == ["joe"]
+
+
+def test_there_are_no_tokens_without_a_user(access: RapiAccess) -> None:
+    for act in (lambda: access.add_token("eve", 0), lambda: access.remove_user("eve")):
+        with pytest.raises(OpPrereqError, match="there is no user 'eve'"):
+            act()
+
+
+@pytest.mark.parametrize("name", ["users", "tokens"])
+def test_a_token_that_is_made_while_its_user_goes_is_not_left(
+    access: RapiAccess, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A later user of the same name would have given the rights to whoever has it."""
+    refused: list[str] = []
+    others = list[Thread]()
+    write = files.write_durable
+
+    def add() -> None:
+        try:
+            access.add_token("ann", 0)
+        except OpPrereqError as err:
+            refused.append(err.message)
+
+    def write_while_somebody_adds(path: str, *args: Any, **named: Any) -> None:
+        if path.endswith(f"rapi/{name}") and not others:
+            others.append(Thread(target=add))
+            others[0].start()
+        write(path, *args, **named)
+
+    monkeypatch.setattr(files, "write_durable", write_while_somebody_adds)
+    access.remove_user("ann")
+    others[0].join()
+    assert refused == ["there is no user 'ann'"]
+    assert [token.user for token in access.tokens().values()] == ["joe"]
