@@ -109,6 +109,7 @@ _WELL_KNOWN: Final = {
     "log_lxc_dir": "/var/log/ganeti/lxc",
     "log_xen_dir": "/var/log/ganeti/xen",
     "log_es_dir": "/var/log/ganeti/extstorage",
+    "once_dir": "/run/ganeti-once",
     "lock_dir": "/var/lock",
     "ssconf_lock": "/var/lock/ganeti-ssconf.lock",
     "watcher_lock": "/var/lock/ganeti-watcher.lock",

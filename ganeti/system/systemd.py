@@ -66,11 +66,12 @@ def start(paths: Paths, name: str, unit: str, args: Sequence[str], *, timeout_s:
     Returns:
         Why it does not run; "" if systemd says that it does, or that it need not.
     """
-    once = f"{paths.run_dir}/{name}.once"
+    # The daemons' users write in the run directory; who writes this file may be root by it.
+    once = f"{paths.once_dir}/{name}"
     _systemctl("reset-failed", unit, timeout_s=_QUICK_TIMEOUT_S)  # fails where there is nothing to
     if args:
-        files.ensure_directory(paths.run_dir, 0o775)
-        files.write_atomic(once, f"{_ONCE_VARIABLE}={' '.join(args)}\n".encode(), 0o644)
+        files.ensure_directory(paths.once_dir, 0o700)
+        files.write_atomic(once, f"{_ONCE_VARIABLE}={' '.join(args)}\n".encode(), 0o600)
     try:
         result = _systemctl("start", unit, timeout_s=timeout_s)
     finally:

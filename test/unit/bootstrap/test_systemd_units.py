@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ganeti.base.daemons import DAEMONS, PERIODIC
+from ganeti.base.paths import Paths
 from ganeti.system.daemon_control import START_TIMEOUT_S
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -45,7 +46,13 @@ def test_unit_runs_its_daemon_in_the_foreground(path: Path) -> None:
     assert service["Type"] == "notify"
     variable = f"{path.stem.removeprefix('ganeti-').upper()}_ARGS"
     assert service["ExecStart"] == f"/usr/sbin/{path.stem} --foreground ${variable} $ONCE_ARGS"
-    assert f"EnvironmentFile=-/run/ganeti/{path.stem}.once\n" in path.read_text()
+
+
+@pytest.mark.parametrize("path", SERVICES, ids=lambda path: path.stem)
+def test_arguments_for_one_start_are_roots_and_do_not_outlive_it(path: Path) -> None:
+    once = f"{Paths('').once_dir}/{path.stem}"
+    assert f"EnvironmentFile=-{once}\n" in path.read_text()
+    assert read(path)["Service"]["ExecStartPost"] == f"+/bin/rm -f {once}"
 
 
 @pytest.mark.parametrize("path", SERVICES, ids=lambda path: path.stem)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ def fake_systemctl(
     paths: Paths, monkeypatch: pytest.MonkeyPatch, *, status: int = 0, condition: str = "yes"
 ) -> None:
     started = Path(f"{paths.root}/started")
-    once = f"{paths.run_dir}/{NAME}.once"
+    once = f"{paths.once_dir}/{NAME}"
     words = {"once": once, "started": started, "status": status, "condition": condition}
     text = SYSTEMCTL
     for key, value in words.items():
@@ -73,7 +74,8 @@ def test_more_arguments_are_for_this_start_only(
     fake_systemctl(paths, monkeypatch)
     assert daemon_control.start_daemon(paths, NAME, ["--no-voting", "--yes-do-it"])
     assert said(paths)[-1] == "ONCE_ARGS=--no-voting --yes-do-it"
-    assert not os.path.exists(f"{paths.run_dir}/{NAME}.once")
+    assert not os.path.exists(f"{paths.once_dir}/{NAME}")
+    assert stat.S_IMODE(os.stat(paths.once_dir).st_mode) == 0o700
 
 
 @pytest.mark.parametrize(
