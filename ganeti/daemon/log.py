@@ -20,7 +20,7 @@ from typing import Final
 
 from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
-from ganeti.system.files import closing
+from ganeti.system.files import closing, open_not_led
 
 FILE_MODE: Final = 0o600
 SYSLOG_SOCKET: Final = "/dev/log"
@@ -142,8 +142,8 @@ class FileHandler(logging.Handler):
             os.write(console, line + b"\r\n")
 
     def _open(self) -> int:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        descriptor = os.open(self.path, flags, FILE_MODE)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        descriptor = open_not_led(self.path, flags, FILE_MODE)
         state = os.fstat(descriptor)
         self._identity = (state.st_dev, state.st_ino)
         return descriptor
@@ -172,7 +172,7 @@ class FileHandler(logging.Handler):
 
 def make(path: str) -> None:
     """Make a log file, if it is not there."""
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
+    os.close(open_not_led(path, os.O_WRONLY | os.O_CREAT, FILE_MODE))
 
 
 def console_of(paths: Paths) -> str:

@@ -9,6 +9,7 @@ Source: config.json, "user_names_note".
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import grp
 import os
@@ -21,6 +22,7 @@ from ganeti.base.daemons import MASTERD, Daemon
 from ganeti.base.errors import OpPrereqError
 from ganeti.base.owned_files import DIRECTORY, OWNED, SHARED_LOCKS, SSCONF, Owned
 from ganeti.base.paths import Paths
+from ganeti.system.files import closing
 
 _SHARED_LOCK_MODE: Final = 0o660
 
@@ -101,20 +103,37 @@ def settle(paths: Paths) -> list[Difference]:
     """
     found = []
     for difference in differences(paths):
-        found.append(difference)
-        os.chown(difference.path, difference.uid, difference.gid, follow_symlinks=False)
-        os.chmod(difference.path, difference.mode)  # chown takes some bits away
+        with contextlib.suppress(FileNotFoundError):
+            if _settle_one(difference):
+                found.append(difference)
     group = gid_of(MASTERD)
     for name in SHARED_LOCKS if group is not None else ():
-        descriptor = os.open(
-            getattr(paths, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-        )
-        try:
+        with closing(_shared_lock(getattr(paths, name))) as descriptor:
             os.fchown(descriptor, 0, group or 0)
             os.fchmod(descriptor, _SHARED_LOCK_MODE)
-        finally:
-            os.close(descriptor)
     return found
+
+
+def _settle_one(difference: Difference) -> bool:
+    """Give a file its owner and mode; one that became a link meanwhile is left alone."""
+    flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+    with closing(os.open(difference.path, flags)) as descriptor:
+        if stat.S_ISLNK(os.fstat(descriptor).st_mode):
+            return False
+        path = f"/proc/self/fd/{descriptor}"  # this very file, whatever its name is now
+        os.chown(path, difference.uid, difference.gid)
+        os.chmod(path, difference.mode)  # chown takes some bits away
+    return True
+
+
+def _shared_lock(path: str) -> int:
+    """Open a lock in a directory where everybody may make files, and may have made this one."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        return os.open(path, flags, 0o600)
+    except PermissionError:  # fs.protected_regular
+        os.unlink(path)
+        return os.open(path, flags | os.O_EXCL, 0o600)
 
 
 def user_of(daemon: Daemon) -> int:

@@ -195,8 +195,12 @@ def open_locked(path: str) -> int | None:
     """Open and lock a file, made if it is missing; returns its descriptor, which holds the lock.
 
     None when another process holds it, or removed it while we were opening it.
+
+    Raises:
+        OSError: it cannot be made, or is a symbolic link, which may lead to any file.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
     try:
         _lock_both_ways(descriptor)
         if _is_current(path, descriptor):

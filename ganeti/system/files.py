@@ -284,6 +284,27 @@ def read_regular(path: str, size_bytes_max: int = 1 << 30, offset: int = 0) -> b
             return _read_whole(file, path, size_bytes_max)
 
 
+def open_not_led(path: str, flags: int, mode: int) -> int:
+    """Open a file in a directory where others write, and return its descriptor.
+
+    A symbolic link is followed only if root or this user made it: whoever else did may lead us to
+    any file.
+
+    Raises:
+        OSError: it is somebody else's link, or cannot be opened.
+    """
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    except OSError as err:
+        if err.errno != errno.ELOOP:
+            raise
+        with closing(os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)) as link:
+            if os.fstat(link).st_uid not in (0, os.geteuid()):
+                raise
+            target = os.path.join(os.path.dirname(path), os.readlink("", dir_fd=link))
+    return os.open(target, flags | os.O_CLOEXEC, mode)
+
+
 def _read_whole(file: io.FileIO, path: str, size_bytes_max: int) -> bytes:
     # Never read(size_bytes_max): that allocates the limit, which a process that locks its memory
     # has then to fill, page by page.

@@ -182,6 +182,19 @@ def test_a_rotated_file_is_followed_by_its_name(path: Path) -> None:
     assert path.exists()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes links of others")
+def test_a_link_in_the_place_of_the_file_leads_nowhere(path: Path) -> None:
+    set_up(path)
+    path.rename(path.with_name("x.log.1"))
+    path.symlink_to("precious")
+    os.chown(path, 64_000, 64_000, follow_symlinks=False)
+    logger.info("lost")
+    assert not path.with_name("precious").exists()
+    path.unlink()
+    logger.info("written")
+    assert "written" in path.read_text()
+
+
 def test_a_closed_descriptor_is_opened_again(path: Path) -> None:
     handler = set_up(path)
     os.close(handler.fileno())

@@ -70,6 +70,43 @@ def test_everything_gets_its_owner_and_a_second_look_finds_nothing(paths: Paths)
 
 
 @needs_root
+def test_a_file_that_becomes_a_link_or_goes_while_it_is_looked_at_harms_nobody(
+    paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    precious = tmp_path / "precious"
+    precious.touch(0o600)
+    for path in (paths.config_data, paths.hmac_key):
+        files.write_atomic(path, b"x", 0o666)
+    found = [each for each in accounts.differences(paths) if "/lib/ganeti/" in each.path]
+    monkeypatch.setattr(accounts, "differences", lambda _paths: found)
+    os.unlink(paths.hmac_key)
+    os.unlink(paths.config_data)
+    os.symlink(precious, paths.config_data)
+    changed = {each.path for each in accounts.settle(paths)}
+    assert changed == {each.path for each in found} - {paths.hmac_key, paths.config_data}
+    assert owner(str(precious)) == (0, 0, 0o600)
+
+
+@needs_root
+def test_a_lock_that_somebody_else_made_is_made_anew(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel lets even root not open it (fs.protected_regular)."""
+    open_really = os.open
+    Path(paths.ssconf_lock).write_text("theirs")
+
+    def protected(path: str, flags: int, mode: int = 0o777, **options: int) -> int:
+        if path == paths.ssconf_lock and flags & os.O_CREAT and os.path.exists(path):
+            raise PermissionError(13, "Permission denied", path)
+        return open_really(path, flags, mode, **options)
+
+    monkeypatch.setattr(os, "open", protected)
+    accounts.settle(paths)
+    assert Path(paths.ssconf_lock).read_bytes() == b""
+    assert owner(paths.ssconf_lock) == (0, NAMES["gnt-masterd"], 0o660)
+
+
+@needs_root
 def test_what_root_writes_later_needs_no_repair(paths: Paths) -> None:
     for path in (paths.config_data, paths.hmac_key, paths.ssconf_file("x")):
         files.write_atomic(path, b"x")

@@ -143,6 +143,14 @@ def test_a_pid_file_names_the_one_that_runs(tmp_path: Path) -> None:
     assert filelock.running_pid(path) is None, "a stale number proves nothing"
 
 
+def test_a_pid_file_leads_nowhere_else(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("data")
+    (tmp_path / "x.pid").symlink_to("precious")
+    with pytest.raises(OSError, match="symbolic link"):
+        PidFile(str(tmp_path / "x.pid")).acquire()
+    assert (tmp_path / "precious").read_text() == "data"
+
+
 def test_a_look_at_a_pid_file_stops_nobody_from_taking_it(tmp_path: Path) -> None:
     path = str(tmp_path / "x.pid")
     Path(path).touch()

@@ -123,3 +123,15 @@ def test_a_file_that_was_replaced_on_a_failing_disk_is_told_from_one_that_was_no
     with pytest.raises(files.NotSyncedError):
         files.write_durable(str(path), [b"n", b"ew"])
     assert path.read_bytes() == b"new"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes links of others")
+def test_a_link_that_another_user_made_is_not_followed(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    link.symlink_to("target")
+    os.close(files.open_not_led(str(link), os.O_WRONLY | os.O_CREAT, 0o600))
+    target.unlink()  # an administrator's may lead anywhere
+    os.chown(link, 64_000, 64_000, follow_symlinks=False)
+    with pytest.raises(OSError, match="symbolic link"):
+        files.open_not_led(str(link), os.O_WRONLY | os.O_CREAT, 0o600)
+    assert not target.exists()
