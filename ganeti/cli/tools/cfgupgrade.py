@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
-from ganeti.base.errors import ErrorCode, GenericError, NotMasterError, OpPrereqError
+from ganeti.base.errors import ErrorCode, GenericError, NotMasterError, OpPrereqError, wrong_state
 from ganeti.base.json import dumps
 from ganeti.base.paths import Paths
 from ganeti.base.text import listed_paths
@@ -24,6 +25,7 @@ from ganeti.config.upgrade.downgrade import downgrade_config
 from ganeti.config.upgrade.upgrading import Upgraded, decode_config, upgrade_config
 from ganeti.config.upgrade.versions import CURRENT
 from ganeti.objects.disk_templates import file_templates
+from ganeti.store.config_file import only_writer
 from ganeti.store.config_upgrade import read_config_at, replace_with_backup
 from ganeti.system import clock
 from ganeti.system.daemon_control import running_pid
@@ -62,7 +64,9 @@ def upgrade(context: Context, options: Options, _args: list[str]) -> None:
     if obstacle is not None and not options.dry_run:
         raise obstacle
     journal = os.path.join(data_dir, os.path.basename(paths.config_journal))
-    data = _fold(context, path, journal, is_dry=options.dry_run)
+    with nullcontext() if options.dry_run else _writing(paths, data_dir):
+        data = _fold(context, path, journal, is_dry=options.dry_run)
+        foreign = read_bytes_or_none(journal)
     now = clock.now()
     plan = _plan(data, options, now)
     if not plan.notes:
@@ -79,8 +83,22 @@ def upgrade(context: Context, options: Options, _args: list[str]) -> None:
         return
     if not options.force:
         confirm(context, f"Write this to {path}?")
-    backup = replace_with_backup(path, data, result, version=plan.version, now=now)
+    with _writing(paths, data_dir):
+        if obstacle := _obstacle(paths, data_dir, options):  # the answer may have taken its time
+            raise obstacle
+        if (read_config_at(path), read_bytes_or_none(journal)) != (data, foreign):
+            raise wrong_state(f"{path} has changed meanwhile; run this again")
+        backup = replace_with_backup(path, data, result, version=plan.version, now=now)
     context.write(f"{path} is written. The file as it was: {backup}")
+
+
+def _writing(paths: Paths, data_dir: str) -> AbstractContextManager[None]:
+    """Keep the daemons of the node whose file it is from writing it meanwhile."""
+    return only_writer(paths) if _is_of(paths, data_dir) else nullcontext()
+
+
+def _is_of(paths: Paths, data_dir: str) -> bool:
+    return os.path.realpath(data_dir) == os.path.realpath(paths.data_dir)
 
 
 def _fold(context: Context, path: str, journal: str, *, is_dry: bool) -> bytes:
@@ -121,7 +139,7 @@ def _paths_of(context: Context, options: Options) -> Paths:
 
 def _obstacle(paths: Paths, data_dir: str, options: Options) -> GenericError | None:
     """Return why the file must not be written now, if there is a reason."""
-    if os.path.realpath(data_dir) == os.path.realpath(paths.data_dir):
+    if _is_of(paths, data_dir):
         for daemon in WRITERS:
             pid = running_pid(paths, daemon)
             if pid is not None:

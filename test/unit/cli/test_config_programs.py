@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from fakes.old_configs import config_bytes
 
+from ganeti.base.paths import Paths
 from ganeti.cli.declaration.help import command_help, program_help
 from ganeti.cli.declaration.program import Command
 from ganeti.cli.documents.manual import manual_page
@@ -14,6 +17,7 @@ from ganeti.cli.run.main import run
 from ganeti.cli.tools import cfgupgrade, query_config
 from ganeti.cli.tools.query_config import COLUMNS
 from ganeti.config.config_data import TABLES
+from ganeti.system.filelock import PidFile
 
 # cli.json, "tools"
 CFGUPGRADE_FLAGS = {
@@ -46,6 +50,38 @@ def test_a_failure_with_debug_has_a_traceback_and_the_same_status(
     shown = capsys.readouterr().err
     assert shown.startswith("Traceback")
     assert shown.endswith(plain)
+
+
+@pytest.mark.parametrize("meanwhile", ["a daemon", "a change", "a journal"])
+def test_what_happens_while_it_asks_is_not_written_over(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    meanwhile: str,
+) -> None:
+    paths = Paths(str(tmp_path))
+    for directory in (paths.data_dir, paths.run_dir):
+        Path(directory).mkdir(parents=True)
+    config = Path(paths.config_data)
+    config.write_bytes(config_bytes("2.12"))
+    daemon = PidFile(paths.pid_file("ganeti-wconfd"))
+
+    def answer(*_args: object) -> None:
+        match meanwhile:
+            case "a daemon":
+                daemon.acquire()
+            case "a change":
+                config.write_bytes(config_bytes("2.7"))
+            case _:
+                Path(paths.config_journal).write_bytes(b"{}")
+
+    monkeypatch.setattr(cfgupgrade, "confirm", answer)
+    with daemon:
+        assert run(cfgupgrade.PROGRAM, ["--ignore-hostname", "--path", paths.data_dir]) == 1
+    assert re.search("is running|changed meanwhile", capsys.readouterr().err)
+    left = "2.7" if meanwhile == "a change" else "2.12"
+    assert config.read_bytes() == config_bytes(left)
+    assert len(list(config.parent.glob("config.data*"))) == 1
 
 
 def test_every_kind_of_object_can_be_listed() -> None:
