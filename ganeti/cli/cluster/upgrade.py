@@ -35,9 +35,11 @@ from ganeti.cli.run.context import CannotWrite
 from ganeti.cli.run.listing import rows_of_nodes
 from ganeti.cli.run.table import format_time
 from ganeti.clients import pauses
-from ganeti.store import lease, ssconf
+from ganeti.store import lease, master_facts, ssconf
+from ganeti.store.job_files import JobFiles
 from ganeti.system import clock, files, process
 from ganeti.system.environment import own_hostname
+from ganeti.system.filelock import FileLock
 from ganeti.system.process import CommandResult
 
 JOBS_TIMEOUT_S: Final = 129600.0  # UPGRADE_QUEUE_DRAIN_TIMEOUT
@@ -54,6 +56,21 @@ def upgrade(context: Context, options: Options, _args: list[str]) -> None:
         raise OpPrereqError("a virtual cluster has no packages of its own that could be changed")
     for ending in _ENDINGS:
         signal.signal(ending, signal.default_int_handler)
+    with _alone(context):
+        _upgrade(context, options)
+
+
+def _alone(context: Context) -> FileLock:
+    """Return the lock that keeps another upgrade from this node away.
+
+    Raises:
+        GenericError: one is at work; its session may be gone from sight, and go on.
+    """
+    lock = FileLock(f"{context.paths.upgrade_under_way}.lock")
+    return lock.taken(0.0, f"another 'gnt-cluster upgrade' is at work (it holds {lock.path})")
+
+
+def _upgrade(context: Context, options: Options) -> None:
     record = read(context)
     if record is not None:
         _go_on(context, options, record)
@@ -88,7 +105,7 @@ def _go_on(context: Context, options: Options, record: Upgrade) -> None:
             record = upgrade_plan.stopped_again(record)
             _keep_quiet(context, record)
         elif target is not None:
-            record.ha_paused_until = _check_pause(context)
+            record = _close_again(context, record)
         if target is not None:
             record = msgspec.structs.replace(
                 record,
@@ -97,12 +114,48 @@ def _go_on(context: Context, options: Options, record: Upgrade) -> None:
                 began=int(clock.now()),
                 done=(),
             )
-            _do(context, upgrade_plan.MEND, record)
+            _try(context, upgrade_plan.MEND, record)
             _prepare(context, target, record)
     context.write(f"Going on with the upgrade to {record.wanted}.")
     _tell_left_out(context, record)
     _write(context, record)
     carry_out(context, record)
+
+
+def _close_again(context: Context, record: Upgrade) -> Upgrade:
+    """Let the jobs end that came since the daemons run again, no new ones in, the watcher pause.
+
+    Raises:
+        GenericError: they do not end, or high availability is not paused; --resume opens the queue.
+    """
+    _check_pause(context)
+    try:
+        drained, paused_until = _gates(context)
+    except TransportError as err:
+        if jobs := master_facts.running_jobs(context.paths):
+            listed = " ".join(map(str, jobs))
+            raise OpExecError(f"{err.message}; these jobs run, and must end: {listed}") from err
+        context.terminal.error(f"{err.message}; no job runs here")
+        drained, paused_until = JobFiles(context.paths).is_drained(), 0.0
+        has_luxid = False
+    else:
+        has_luxid = True
+    record = upgrade_plan.closed_again(record, drained=drained, watcher_paused_until=paused_until)
+    _write(context, record)
+    if has_luxid:
+        if not drained:
+            _do(context, upgrade_plan.CLOSE[0], record)
+        _wait_for_jobs(context)
+    _pause_watchers(context, record)
+    record.ha_paused_until = _check_pause(context)  # the jobs may have taken hours
+    return record
+
+
+def _gates(context: Context) -> tuple[bool, float]:
+    """Return whether the queue accepts no jobs, and until when the watcher pauses (0: it works)."""
+    until = _value(context, "watcher_pause")
+    paused_until = float(until) if isinstance(until, int | float) else 0.0
+    return bool(_value(context, "drain_flag")), paused_until
 
 
 def _keep_quiet(context: Context, record: Upgrade) -> None:
@@ -240,7 +293,7 @@ def _close(context: Context, target: Target, own_name: str) -> Upgrade:
         GenericError: they did not end, or a node cannot go on; the cluster is as it was.
     """
     record = _record(context, target, own_name)
-    drained = bool(_value(context, "drain_flag"))
+    drained, _ = _gates(context)
     drain, pause = upgrade_plan.CLOSE
     taken_back = [] if drained else [upgrade_plan.OPEN[0]]
     try:
@@ -252,9 +305,7 @@ def _close(context: Context, target: Target, own_name: str) -> Upgrade:
         record.drained = drained
         _prepare(context, target, record)
         _tell_left_out(context, record)
-        paused_until = _value(context, "watcher_pause")
-        if isinstance(paused_until, int | float):
-            record.watcher_paused_until = float(paused_until)
+        _, record.watcher_paused_until = _gates(context)
         if record.watcher_paused_until < clock.now() + upgrade_plan.PAUSE_S:
             taken_back.append(upgrade_plan.watcher_as_before(record))
             _do(context, pause, record)

@@ -44,7 +44,8 @@ _MEND: Final = (
     'if [ -n "$(ls -A /var/lib/dpkg/updates; dpkg --audit)" ]; then'
     " dpkg --force-confdef --force-confold --configure --pending; fi"
 )
-_INSTALL: Final = (*_NOBODY_ASKED, "sh", "-c", f'{_MEND} && exec "$@"', "sh", *_APT, "install")
+# That may fail: another version takes the place of one whose own scripts do.
+_INSTALL: Final = (*_NOBODY_ASKED, "sh", "-c", f'{_MEND}; exec "$@"', "sh", *_APT, "install")
 # Jobs that have an end before them; the others have ended.
 _UNFINISHED: Final = frozenset({"queued", "waiting", "canceling", "running"})
 
@@ -135,6 +136,7 @@ def target_of(text: str, known: Iterable[tuple[str, str]]) -> Target:
         raise _refusal(f"{name!r} is none of {', '.join(PACKAGES)}")
     known = list(dict.fromkeys(known))
     found = [each for each in known if is_version(each[1], version) and name in ("", each[0])]
+    found = [each for each in found if each[1] == version] or found
     if len(found) != 1:
         listed = ", ".join("=".join(each) for each in found or known) or "none at all"
         what = "more than one version fits" if found else "apt knows no such version"
@@ -163,7 +165,10 @@ def is_idle(statuses: Iterable[str]) -> bool:
 
 
 MEND: Final = Step(
-    "end installations that were cut off", Where.ALL, (*_NOBODY_ASKED, "sh", "-c", _MEND)
+    "end installations that were cut off",
+    Where.ALL,
+    (*_NOBODY_ASKED, "sh", "-c", _MEND),
+    may_fail=True,
 )
 _STOP: Final = Step("stop the daemons", Where.ALL, (DAEMON_UTIL, "stop-all"))
 _PATHS: Final = Paths("")
@@ -271,6 +276,30 @@ def arranged(upgrade: Upgrade) -> tuple[Step, ...]:
 def has_started(upgrade: Upgrade) -> bool:
     """Tell whether the master's daemons run again, and all others with them."""
     return _START_MASTER in upgrade.done
+
+
+def is_open(upgrade: Upgrade) -> bool:
+    """Tell whether it let jobs in again."""
+    return OPEN[0].name in upgrade.done
+
+
+def closed_again(upgrade: Upgrade, *, drained: bool, watcher_paused_until: float) -> Upgrade:
+    """Return an upgrade that lets no jobs in, and the watcher pause, and opens both at its end.
+
+    Args:
+        drained: whether the queue accepts no jobs, if this upgrade has opened it.
+        watcher_paused_until: how long the watcher pauses, if this upgrade has let it go on.
+    """
+    had_watcher_go_on = watcher_as_before(upgrade).name in upgrade.done
+    opened = (OPEN[0].name, watcher_as_before(upgrade).name)
+    return msgspec.structs.replace(
+        upgrade,
+        drained=drained if is_open(upgrade) else upgrade.drained,
+        watcher_paused_until=(
+            watcher_paused_until if had_watcher_go_on else upgrade.watcher_paused_until
+        ),
+        done=tuple(name for name in upgrade.done if name not in opened),
+    )
 
 
 def stopped_again(upgrade: Upgrade) -> Upgrade:

@@ -11,7 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from ganeti.base.errors import CommandError, OpExecError, OpPrereqError, TransportError
+from ganeti.base.errors import (
+    CommandError,
+    GenericError,
+    OpExecError,
+    OpPrereqError,
+    TransportError,
+)
 from ganeti.base.paths import Paths
 from ganeti.cli.cluster import upgrade as command
 from ganeti.cli.cluster import upgrade_plan
@@ -22,6 +28,7 @@ from ganeti.cli.run.context import Context, Terminal
 from ganeti.clients import pauses
 from ganeti.store.availability import State, write_state
 from ganeti.system import clock, process
+from ganeti.system.filelock import FileLock, LiveLock
 
 MADISON = """\
 ganeti-python | 3.0.2+py2 | https://example.com bookworm/main amd64 Packages
@@ -48,6 +55,22 @@ def under_way(package: str = "ganeti-python", wanted: str = "ganeti-python=3.0.2
 )
 def test_a_version_names_its_package(text: str, package: str, wanted: str) -> None:
     assert upgrade_plan.target_of(text, KNOWN) == Target(package, wanted)
+
+
+def test_the_very_version_is_taken_before_those_that_begin_with_it() -> None:
+    known = [("ganeti", "3.0.2-3+deb12u1"), ("ganeti", "3.0.2-3"), ("ganeti", "3.0.2-3+b1")]
+    assert upgrade_plan.target_of("ganeti=3.0.2-3", known).wanted == "ganeti=3.0.2-3"
+
+
+def test_a_package_whose_own_scripts_fail_can_be_replaced(tmp_path: Path) -> None:
+    """dpkg fails as these do; apt installs another version in its place."""
+    for name, script in (("dpkg", "echo half; exit 1"), ("apt-get", f"touch {tmp_path}/ran")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    install = upgrade_plan.steps(under_way())[2].argv
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    assert process.run(install, timeout_s=10.0, env=env).status == 0
+    assert (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize(
@@ -450,6 +473,71 @@ def test_a_lost_node_is_left_out_and_another_version_may_be_taken_after_all(
     assert upgrade_plan.steps(under_way())[0].argv in nodes.ran, "stopped once more"
     assert all("node3" not in names for names in nodes.asked)
     assert command.read(context) is None
+
+
+def test_the_way_back_waits_for_jobs_that_came_since_the_queue_was_opened(
+    context: Context, nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes.broken = "redist-conf"
+    with pytest.raises(OpExecError, match="no space left"):
+        play(context, monkeypatch, to="3.0.2+py2")
+    nodes.ran = []
+    waited: list[tuple[str, ...]] = []
+
+    def cut_off() -> list[str]:
+        waited.extend(nodes.ran)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "_statuses", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            play(context, monkeypatch, to="3.0.2+py1", instead=True)
+    drain, undrain = upgrade_plan.CLOSE[0].argv, upgrade_plan.OPEN[0].argv
+    assert waited == [drain]
+    record = command.read(context)
+    assert record is not None
+    assert undrain in [step.argv for step in upgrade_plan.to_do(record)], "--resume opens it"
+    nodes.broken, nodes.ran = "", []
+    play(context, monkeypatch, to="3.0.2+py1", instead=True)
+    pause = [argv for argv in nodes.ran if context.paths.watcher_pause in argv]
+    order = [*map(nodes.ran.index, (drain, pause[0], STOP, undrain))]
+    assert order == sorted(order)
+    assert command.read(context) is None
+
+
+def test_the_way_back_needs_no_luxid_once_no_job_runs(
+    context: Context, nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new version may start none; the daemons of the master were started nevertheless."""
+    nodes.broken = "undrain"
+    with pytest.raises(OpExecError):
+        play(context, monkeypatch, to="3.0.2+py2")
+    nodes.broken, nodes.ran = "", []
+
+    def value(*_args: object) -> object:
+        raise TransportError("is ganeti-luxid running here?")
+
+    monkeypatch.setattr(command, "_value", value)
+    Path(context.paths.livelock_dir).mkdir(parents=True)
+    job = LiveLock.create(f"{context.paths.livelock_dir}/job_17_1")
+    with job, pytest.raises(OpExecError, match="these jobs run, and must end: 17"):
+        play(context, monkeypatch, to="3.0.2+py1", instead=True)
+    assert nodes.ran == []
+    play(context, monkeypatch, to="3.0.2+py1", instead=True)
+    assert upgrade_plan.CLOSE[0].argv not in nodes.ran
+    assert command.read(context) is None
+
+
+def test_two_upgrades_do_not_work_beside_each_other(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "_upgrade", lambda *_args: None)
+    with command._alone(context) as lock:
+        monkeypatch.setattr(Paths, "root", "")  # it refuses virtual nodes
+        monkeypatch.setattr(command, "FileLock", lambda _path: FileLock(lock.path))
+        with pytest.raises(GenericError, match=r"another .* is at work"):
+            command.upgrade(context, given(resume=True), [])
+    command.upgrade(context, given(resume=True), [])
 
 
 class Etcd:
