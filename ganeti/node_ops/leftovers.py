@@ -1,9 +1,9 @@
 """The work that an earlier job left running on an instance of this node is ended here.
 
 A job that is killed or canceled gives up its locks while its work on a node goes on: a script
-of the operating system or of an external storage provider, a transfer that reads or fills a disk.
-Nobody waits for it any more, and the next job has the instance to itself: its first call for that
-instance, or for that disk of it, ends the work.
+of the operating system or of an external storage provider, a transfer that reads or fills a disk,
+a merge of exports.  Nobody waits for it any more, and the next job has the instance to itself: its
+first call for that instance, or for that disk or export of it, ends the work.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import contextlib
 import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 from urllib.parse import quote
 
 from ganeti.base.errors import GenericError
 from ganeti.base.paths import Paths
 from ganeti.node_ops.context import NodeContext
-from ganeti.node_ops.transfers.status import TransferFiles
+from ganeti.node_ops.transfers.status import Request, TransferFiles
 from ganeti.system import process
 from ganeti.system.filelock import FileLock, PidFile, running_pid
 
@@ -88,11 +88,18 @@ def end_leftovers(context: NodeContext, instance_name: str) -> None:
         GenericError: it cannot be ended; names the process.
     """
     end_script(context, instance_name)
-    for transfer in _transfers(context.paths):
-        pid = transfer.live_pid()
-        if pid is not None and _belongs_to(transfer, instance_name):
-            _end(context, pid, f"a transfer of instance {instance_name!r}")
-            shutil.rmtree(transfer.directory, ignore_errors=True)
+    what = f"a transfer of instance {instance_name!r}"
+    _end_transfers(context, what, lambda request: request.instance == instance_name)
+
+
+def end_transfers_into(context: NodeContext, directory: str) -> None:
+    """End the transfers of earlier jobs that write into an export, or merge it in there.
+
+    Raises:
+        GenericError: it cannot be ended; names the process.
+    """
+    what = f"a transfer into {directory}"
+    _end_transfers(context, what, lambda request: request.changes(directory))
 
 
 def end_script(context: NodeContext, instance_name: str) -> None:
@@ -121,8 +128,16 @@ def _transfers(paths: Paths) -> Iterator[TransferFiles]:
             yield TransferFiles(os.path.join(paths.import_export_dir, name))
 
 
-def _belongs_to(transfer: TransferFiles, instance_name: str) -> bool:
+def _end_transfers(context: NodeContext, what: str, is_meant: Callable[[Request], bool]) -> None:
+    for transfer in _transfers(context.paths):
+        pid = transfer.live_pid()
+        if pid is not None and _is_of(transfer, is_meant):
+            _end(context, pid, what)
+            shutil.rmtree(transfer.directory, ignore_errors=True)
+
+
+def _is_of(transfer: TransferFiles, is_meant: Callable[[Request], bool]) -> bool:
     try:
-        return transfer.load_request().instance == instance_name
+        return is_meant(transfer.load_request())
     except GenericError:  # it is being made, or damaged: not one that works
         return False

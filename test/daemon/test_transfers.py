@@ -19,6 +19,7 @@ from guests.instances import make_instance
 from ganeti.base.errors import BlockDeviceError, GenericError, NotSupportedError
 from ganeti.base.json import dumps
 from ganeti.node_ops.context import NodeContext
+from ganeti.node_ops.disks.exports import Exports
 from ganeti.node_ops.machine.keys import Keys
 from ganeti.node_ops.transfers import calls, main
 from ganeti.node_ops.transfers.ends import End
@@ -305,6 +306,32 @@ def test_a_transfer_whose_job_died_makes_way_for_the_next(nodes: tuple[Node, Nod
     assert (source.end()["error_message"], target.end()["error_message"]) == (None, None)
     assert calls.Transfers(target.context).impexp_status([left]) == [None]
     assert target.disk.read_bytes() == source.disk.read_bytes()
+
+
+@pytest.mark.parametrize("begins_by", ["remove", "note"])
+@pytest.mark.parametrize("left", ["merge", "receive"])
+def test_what_a_dead_job_left_in_an_export_is_ended_by_the_next_one(
+    nodes: tuple[Node, Node], left: str, begins_by: str
+) -> None:
+    _, target = nodes
+    partial = Path(target.tls.paths.export_dir, "inst1+new")
+    partial.mkdir(parents=True)
+    transfers = calls.Transfers(target.context)
+    if left == "merge":
+        name = transfers.export_merge("inst1", 1)
+    else:
+        place = ("file", [target.context.wire_path(f"{partial}/d1.dump")])
+        name = transfers.import_start(TransferOptions(), INSTANCE, "disk0", place)
+    other = transfers.export_merge("inst10", 1)
+    target.transfers += [name, other]
+    if begins_by == "remove":
+        Exports(target.context).export_remove("inst1+new")
+        assert not partial.exists()
+    else:
+        Exports(target.context).export_note("inst1+new", "stopped")
+    gone, goes_on = transfers.impexp_status([name, other])
+    assert gone is None
+    assert goes_on is not None
 
 
 def test_what_cannot_be_begun_is_refused(nodes: tuple[Node, Node]) -> None:

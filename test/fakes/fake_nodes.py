@@ -40,7 +40,7 @@ from ganeti.hypervisor.interface import (
 )
 from ganeti.node_ops import context, dispatch
 from ganeti.node_ops.context import NodeContext
-from ganeti.node_ops.disks.exports import CHECKSUM_SUFFIX, ROOT_SUFFIX
+from ganeti.node_ops.disks.chains import CHECKSUM_SUFFIX, ROOT_SUFFIX
 from ganeti.objects.disk_templates import DiskTemplate
 from ganeti.objects.hypervisors import HVPARAMS
 from ganeti.objects.parameters import defaults_of

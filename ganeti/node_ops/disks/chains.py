@@ -12,6 +12,7 @@ moment, to `.NAME+old`; if the work is cut off then, the next look at the export
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -42,6 +43,9 @@ from ganeti.system import files
 
 logger = logging.getLogger(__name__)
 
+# Of the files beside a dump, until the export is complete:
+CHECKSUM_SUFFIX: Final = ".sha256"
+ROOT_SUFFIX: Final = ".root"
 _CONFIG_BYTES_MAX: Final = 1 << 20
 _CONFIG_MODE: Final = 0o600  # it holds private parameters
 _DIRECTORY_MODE: Final = 0o750
@@ -156,7 +160,8 @@ def append(final: str, partial: str, number: int) -> None:
 def merge(final: str, partial: str, number: int) -> Iterator[int]:
     """Make a point the first of its chain; yields how many bytes were written, again and again.
 
-    The new chain is made beside the old one, which it replaces in one step.
+    The new chain is made beside the old one, which it replaces in one step.  Nothing that was
+    removed meanwhile is made again: then that step fails.
 
     Args:
         partial: a directory, which may hold the remains of a merge that broke off.
@@ -197,9 +202,10 @@ def merge(final: str, partial: str, number: int) -> Iterator[int]:
     for point in points:
         if point.number > number:
             target = point_directory(work, point.number, number)
+            parent = _made(os.path.dirname(target))
             _link(point.directory, _made(target), lambda _name: True)
             files.fsync_directory(target)
-            files.fsync_directory(os.path.dirname(target))
+            files.fsync_directory(parent)
     if not os.path.isdir(final):
         raise GenericError(f"export {os.path.basename(final)!r} was removed meanwhile")
     put_in_place(work, final)
@@ -207,8 +213,10 @@ def merge(final: str, partial: str, number: int) -> Iterator[int]:
 
 
 def _made(directory: str) -> str:
-    files.ensure_directory(os.path.dirname(directory), _DIRECTORY_MODE)
-    files.ensure_directory(directory, _DIRECTORY_MODE)
+    """Make a directory in one that is there."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(directory)
+        os.chmod(directory, _DIRECTORY_MODE)
     return directory
 
 
@@ -292,16 +300,27 @@ def recover(final: str) -> None:
 
 
 def discard_old(final: str) -> None:
-    """Remove the export that was moved aside, if there is one; a failure is told.
-
-    It gets a name that `ganeti-cleaner` removes, and that is in nobody's way.
-    """
+    """Remove the export that was moved aside, if there is one; a failure is told."""
     aside = _aside(final)
     if os.path.isdir(aside):
-        directory, name = os.path.split(final)
-        left = tempfile.mkdtemp(dir=directory, prefix=f".{name}-", suffix=PARTIAL_SUFFIX)
-        os.rename(aside, left)
-        _remove(left)
+        _remove(_out_of_the_way(aside, os.path.basename(final)))
+
+
+def discard(directory: str) -> None:
+    """Remove an export, or the remains of one.
+
+    First it loses its name: whoever still makes a chain in it cannot put that in place any more, so
+    nothing is removed from within a chain that has its place.
+    """
+    shutil.rmtree(_out_of_the_way(directory, os.path.basename(directory)))
+
+
+def _out_of_the_way(directory: str, name: str) -> str:
+    """Give a directory a name that `ganeti-cleaner` removes, and that is in nobody's way."""
+    parent = os.path.dirname(directory)
+    left = tempfile.mkdtemp(dir=parent, prefix=f".{name}-", suffix=PARTIAL_SUFFIX)
+    os.rename(directory, left)
+    return left
 
 
 def _remove(directory: str) -> None:

@@ -5,7 +5,6 @@ Source: node_rpc.json, calls export_*; constants.json, "export_import".
 
 import os
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -18,6 +17,8 @@ from ganeti.base.paths import Paths
 from ganeti.base.text import shown
 from ganeti.node_ops.context import NodeHandler
 from ganeti.node_ops.disks import chains
+from ganeti.node_ops.disks.chains import CHECKSUM_SUFFIX, ROOT_SUFFIX
+from ganeti.node_ops.leftovers import end_transfers_into
 from ganeti.objects.disk_templates import MIXED
 from ganeti.objects.rpc_instance import RpcDisk, RpcInstance, RpcNIC
 from ganeti.protocol import export_description
@@ -34,11 +35,8 @@ from ganeti.protocol.service import read_as
 from ganeti.storage.stream import streamed_bytes
 from ganeti.system import clock, files
 
-# Of the files beside a dump, until the export is complete:
-CHECKSUM_SUFFIX: Final = ".sha256"
-ROOT_SUFFIX: Final = ".root"
 _NOTE_NAME: Final = "note"
-_TEMPORARY: Final = (CHECKSUM_SUFFIX, ROOT_SUFFIX, _NOTE_NAME)
+_TEMPORARY: Final = (CHECKSUM_SUFFIX, ROOT_SUFFIX, _NOTE_NAME)  # until it is complete
 _EXPORT_NAME: Final = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._-]*({re.escape(PARTIAL_SUFFIX)})?")
 _CONFIG_BYTES_MAX: Final = 1 << 20
 _CONFIG_MODE: Final = 0o600  # it holds private parameters
@@ -69,11 +67,12 @@ class Exports(NodeHandler):
         if not _EXPORT_NAME.fullmatch(export):
             raise GenericError(f"{export!r} is not the name of an export")
         path = os.path.join(self.paths.export_dir, export)
+        end_transfers_into(self.node, path)
         chains.recover(path)
         if not os.path.isdir(path):
             raise GenericError(f"there is no export {export!r}")
         chains.discard_old(path)
-        shutil.rmtree(path)
+        chains.discard(path)
 
     def export_chains(self, exports: Sequence[str]) -> list[tuple[str, list[ChainPoint]]]:
         found = []
@@ -87,6 +86,7 @@ class Exports(NodeHandler):
         if method not in set(export_description.ReadMethod):
             raise GenericError(f"{method!r} is no way to read the disks of an export")
         directory = local_path(self.paths, export)
+        end_transfers_into(self.node, directory)
         files.ensure_directory(directory, _DIRECTORY_MODE)
         note = dumps(_Note(export_description.ReadMethod(method), point, number))
         files.write_atomic(os.path.join(directory, _NOTE_NAME), note, _CONFIG_MODE)

@@ -297,10 +297,10 @@ def _is_rival(files: TransferFiles, request: Request) -> bool:
         other = files.load_request()
     except GenericError:
         return False
-    merges = [each.end.path for each in (other, request) if each.end.kind == "merge"]
-    if merges:
-        places = {os.path.dirname(each.end.path) for each in (other, request)}
-        return merges[1:] == merges[:1] or f"{merges[0]}{PARTIAL_SUFFIX}" in places
+    if request.end.kind == "merge":
+        return other.changes(f"{request.end.path}{PARTIAL_SUFFIX}")
+    if other.end.kind == "merge":
+        return other.changes(os.path.dirname(request.end.path))
     writes = other.listener >= 0 or request.listener >= 0
     return writes and other.end.path == request.end.path
 

@@ -27,7 +27,7 @@ from typing import Final
 import msgspec
 
 from ganeti.base.errors import CommandError, ProtocolError, StorageError
-from ganeti.node_ops.disks.exports import CHECKSUM_SUFFIX
+from ganeti.node_ops.disks.chains import CHECKSUM_SUFFIX
 from ganeti.node_ops.transfers.increments import ChangesSource, IncrementSink
 from ganeti.protocol.node_rpc_values import StreamForm
 from ganeti.storage.chains.layers import restored

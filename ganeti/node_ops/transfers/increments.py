@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, Final, Protocol
 
 from ganeti.base.errors import StorageError
-from ganeti.node_ops.disks.exports import CHECKSUM_SUFFIX, ROOT_SUFFIX
+from ganeti.node_ops.disks.chains import CHECKSUM_SUFFIX, ROOT_SUFFIX
 from ganeti.protocol.export_description import disk_of_dump, sums_name
 from ganeti.storage.chains.sums import BlockSums, changes
 from ganeti.storage.data import data_areas, write_at

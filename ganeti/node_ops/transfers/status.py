@@ -18,6 +18,7 @@ from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
 from ganeti.node_ops.transfers.detached import Detached
 from ganeti.node_ops.transfers.ends import End
+from ganeti.protocol.export_description import PARTIAL_SUFFIX
 from ganeti.protocol.node_rpc_values import TransferOptions
 from ganeti.system.files import read_bytes_or_none, write_atomic
 
@@ -38,6 +39,12 @@ class Request(msgspec.Struct, frozen=True):
     port: int = 0
     listener: int = -1
     instance: str = ""
+
+    def changes(self, directory: str) -> bool:
+        """Tell whether it writes into an export, or merges it in there."""
+        if self.end.kind == "merge":
+            return directory in (self.end.path, f"{self.end.path}{PARTIAL_SUFFIX}")
+        return self.listener >= 0 and self.end.path.startswith(f"{directory}/")
 
 
 class TransferStatus(msgspec.Struct, frozen=True, kw_only=True):

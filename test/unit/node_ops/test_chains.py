@@ -373,6 +373,29 @@ def test_remains_of_an_old_export_that_cannot_be_removed_are_told(
     chain.check(1)
 
 
+@pytest.mark.parametrize("swaps", [False, True])
+def test_a_merge_that_goes_on_while_its_remains_are_removed_changes_nothing(
+    chain: Chain, monkeypatch: pytest.MonkeyPatch, *, swaps: bool
+) -> None:
+    if not swaps:
+        never_swaps(monkeypatch)
+    chain.grow(3)
+    merge = chains.merge(str(chain.final), str(chain.partial), 1)
+    next(merge)
+    unlink = os.unlink
+
+    def merge_and_unlink(*args: Any, **named: Any) -> None:
+        monkeypatch.setattr(os, "unlink", unlink)
+        with contextlib.suppress(OSError):
+            list(merge)
+        unlink(*args, **named)
+
+    monkeypatch.setattr(os, "unlink", merge_and_unlink)
+    chain.calls.export_remove(chain.partial.name)
+    assert os.listdir(chain.directory) == [INSTANCE.name]
+    chain.check(0, 1, 2)
+
+
 def test_an_export_that_was_moved_aside_is_removed_with_the_other(chain: Chain) -> None:
     chain.grow(1)
     aside = chain.directory / f".{INSTANCE.name}+old"
