@@ -13,11 +13,13 @@ from typing import Final
 
 from ganeti.base.errors import GenericError, JobLost, OpExecError, OpPrereqError
 from ganeti.base.ids import JobId
+from ganeti.cli.burnin.made import Made, uuids_by_name
 from ganeti.cli.burnin.stages import EXPORTING, STAGES, Guest, Stage, Trial, export_removal, removal
 from ganeti.cli.command import EXIT_SUCCESS, ArgKind, Context, Options, opt
 from ganeti.cli.declaration.program import DEBUG, VERSION, single_program
 from ganeti.cli.declaration.values import Int, parse_size
 from ganeti.cli.instance.devices import DISK_TEMPLATES
+from ganeti.cli.run.endings import ENDINGS, LeftTerminal, interrupt_at_endings, undisturbed
 from ganeti.cli.run.jobs import changes, encode, format_entry, results_of
 from ganeti.clients.confd import ConfdClient
 from ganeti.logical_units import lookup
@@ -55,11 +57,13 @@ class Burnin:
         self._options = options
         self._names = names
         self._trial = trial
-        self._made: set[str] = set()
+        self._made = Made(context)
         self._exported: set[str] = set()
 
     def run(self) -> None:
         """Go through all stages; everything made is removed, even after a failure or Ctrl-C.
+
+        The end of the session is like Ctrl-C, and does not cut the removal off.
 
         Raises:
             OpExecError: a stage failed; the text says which, and for which instances.
@@ -69,7 +73,8 @@ class Burnin:
             self._live()
             self._remove()
         except BaseException as err:
-            self._give_up(err)
+            with undisturbed():
+                self._give_up(err)
             raise
         self._say(f"All is well, after {clock.monotonic() - begun:.0f} s.")
 
@@ -85,7 +90,7 @@ class Burnin:
 
     def _give_up(self, error: BaseException) -> None:
         """Remove everything all the same; another failure to do so is only told."""
-        terminal = self._context.terminal
+        terminal = self._context.terminal = LeftTerminal(self._context.terminal)
         if isinstance(error, KeyboardInterrupt):
             terminal.error(
                 "Interrupted; what was begun is ended (another Ctrl-C leaves it as it is)"
@@ -95,7 +100,7 @@ class Burnin:
         except GenericError as err:
             terminal.error(f"Not all was removed: {err.message}")
         except KeyboardInterrupt:
-            names = ", ".join(sorted(self._made | self._exported))
+            names = ", ".join(sorted(self._made.names | self._exported))
             terminal.error(f"Instances and exports of these names may be left: {names}")
             raise
 
@@ -135,6 +140,7 @@ class Burnin:
                 continue
             try:
                 self._wait(said)
+                self._made.settle(said)
                 results_of(self._context, said)
             except GenericError as err:
                 failed.append(f"{name}: job {said}: {err.message}")
@@ -145,15 +151,20 @@ class Burnin:
 
     def _submit(self, jobs: Mapping[str, Sequence[OpCode]]) -> list[tuple[str, JobId | str]]:
         """Submit jobs, and remember them; returns the number of each, or why it has none."""
-        context = self._context
+        context, there = self._context, list[str]()
         for opcodes in jobs.values():
-            self._made |= _instances_of(OpInstanceCreate, opcodes)
+            self._made.names |= _instances_of(OpInstanceCreate, opcodes)
             self._exported |= _instances_of(OpBackupExport, opcodes)
+        if any(_instances_of(OpInstanceCreate, opcodes) for opcodes in jobs.values()):
+            there += uuids_by_name(context).values()
         wire = [[encode(context, self._options, op) for op in job] for job in jobs.values()]
-        with signals_wait([signal.SIGINT]):  # until the number of the job is in our list
+        with signals_wait([signal.SIGINT, *ENDINGS]):  # until the number of the job is in our list
             answers = context.client.submit_many_jobs(wire)
             found = [said if accepted else str(said) for accepted, said in answers]
-            context.waiting_for += [JobId(said) for said in found if isinstance(said, int)]
+            for said, opcodes in zip(found, jobs.values(), strict=True):
+                if isinstance(said, int):
+                    context.waiting_for.append(JobId(said))
+                    self._made.begin(said, opcodes, there)
         return list(zip(jobs, found, strict=True))
 
     def _wait(self, job_id: JobId) -> None:
@@ -197,24 +208,30 @@ class Burnin:
     def _remove(self) -> None:
         """Remove the instances that were made, also under the other name, and their exports."""
         self._end_jobs()
-        if not self._made:
+        if not self._made.names:
             return
+        self._made.settle()
+        instances = self._made.present()
+        names = self._made.names | {self._trial.other_name}
+        if others := sorted(names & uuids_by_name(self._context).keys() - {*instances}):
+            self._context.terminal.error(
+                f"Instances that burnin did not make are left alone: {', '.join(others)}"
+            )
         if self._options.keep_instances:
-            for what, names in ("instances", self._made), ("exports", self._exported):
-                if names:
-                    self._say(f"The {what} are kept: {', '.join(sorted(names))}")
+            for what, kept in ("instances", instances), ("exports", sorted(self._exported)):
+                if kept:
+                    self._say(f"The {what} are kept: {', '.join(kept)}")
             return
-        instances = _instances(self._context) & {*self._made, self._trial.other_name}
         exports = {
             name
             for name in (_exports(self._context) if self._exported else ())
             if name.removesuffix(PARTIAL_SUFFIX) in self._exported
         }
-        jobs = {name: [removal(Guest(name))] for name in sorted(instances)}
+        jobs = {name: [removal(Guest(name))] for name in instances}
         jobs |= {f"export {name}": [export_removal(Guest(name))] for name in sorted(exports)}
-        for what, names in ("instances", instances), ("exports", exports):
-            if names:
-                self._say(f"Removing {len(names)} {what}")
+        for what, count in ("instances", len(instances)), ("exports", len(exports)):
+            if count:
+                self._say(f"Removing {count} {what}")
         if jobs:
             self._run(jobs)
 
@@ -246,10 +263,6 @@ def _instances_of(
 ) -> set[str]:
     """Return the names of the instances that opcodes of a kind are about."""
     return {op.instance_name for op in opcodes if isinstance(op, kind)}
-
-
-def _instances(context: Context) -> set[str]:
-    return {str(name) for [name] in context.client.query_instances([], ["name"])}
 
 
 def _exports(context: Context) -> set[str]:
@@ -331,6 +344,7 @@ def _fetch(name: str) -> str:
 
 def burnin(context: Context, options: Options, args: list[str]) -> int:
     """Let instances live through everything that an instance can."""
+    interrupt_at_endings()
     if options.os is None:
         raise OpPrereqError("name an operating system with -o (gnt-os list shows them)")
     if options.rename and len(args) > 1:
@@ -350,7 +364,7 @@ def _check_free(context: Context, trial: Trial, names: Sequence[str]) -> None:
     Raises:
         OpPrereqError: there is an instance or export of such a name.
     """
-    if same := sorted({*names, trial.other_name} & _instances(context)):
+    if same := sorted({*names, trial.other_name} & uuids_by_name(context).keys()):
         raise OpPrereqError(f"there are instances {', '.join(same)} already; they would be removed")
     if EXPORTING.is_wanted(trial) and (same := sorted({*names} & _exports(context))):
         raise OpPrereqError(

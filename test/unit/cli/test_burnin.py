@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
-from collections.abc import Mapping, Sequence
+import signal
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from ganeti.base.ids import JobId
 from ganeti.cli.burnin.command import PROGRAM
 from ganeti.cli.declaration.parser import parse
 from ganeti.cli.run.context import Context, Terminal
+from ganeti.cli.run.endings import ENDINGS
 from ganeti.cli.run.main import carry_out
 from ganeti.protocol.luxi import JobChange
 from ganeti.system.environment import HOSTNAME_VARIABLE, ROOTDIR_VARIABLE
@@ -31,15 +34,23 @@ class PlayedMaster:
 
     Attributes:
         fails: kinds of opcodes that fail.
+        leaves: kinds of opcodes that have done their work when they fail.
         interrupts: kinds of opcodes that somebody presses Ctrl-C at; once for each mention.
+        ends: the session ends at this kind of opcode, by these signals.
         runs: kinds of opcodes that run already when their job is canceled.
+        colleague: makes an instance of that name just before a job with this kind of opcode.
     """
 
     def __init__(self) -> None:
         self.instances: set[str] = set()
         self.exports: set[str] = set()
         self.fails: set[str] = set()
+        self.leaves: set[str] = set()
         self.interrupts: list[str] = []
+        self.ends: tuple[str, Sequence[signal.Signals]] = ("", ())
+        self.colleague: tuple[str, str, str] = ("", "", "")
+        self._uuids: dict[str, str] = {}
+        self._errors: dict[int, list[object]] = {}
         self.runs: set[str] = set()
         self.submitted: list[tuple[str, str]] = []
         self._jobs: dict[int, Sequence[Mapping[str, Any]]] = {}
@@ -51,6 +62,7 @@ class PlayedMaster:
     def submit_many_jobs(
         self, jobs: Sequence[Sequence[Mapping[str, Any]]]
     ) -> list[tuple[bool, JobId]]:
+        self._meddle("submitted", [op["OP_ID"] for job in jobs for op in job])
         found = []
         for job in jobs:
             number = len(self._jobs) + 1
@@ -70,33 +82,59 @@ class PlayedMaster:
         if self.interrupts and self.interrupts[0] in kinds:
             del self.interrupts[0]
             raise KeyboardInterrupt
+        if self.ends[0] in kinds:
+            numbers, self.ends = self.ends[1], ("", ())
+            for number in numbers:
+                signal.raise_signal(number)
         if job_id not in self._ended:
-            self._ended[job_id] = "error" if self.fails.intersection(kinds) else "success"
-            if self._ended[job_id] == "success":
+            self._meddle("runs", kinds)
+            self._ended[job_id] = "success"
+            if fails := self.fails.intersection(kinds):
+                self._fail(job_id, "OpExecError", "no luck")
+            if not fails or self.leaves.intersection(kinds):
                 self._carry_out(job_id)
         return JobChange([self._ended[job_id], None, (0, 0)], [])
+
+    def _meddle(self, when: str, kinds: Sequence[str]) -> None:
+        moment, kind, name = self.colleague
+        if moment == when and kind in kinds:
+            self.colleague = ("", "", "")
+            self.instances.add(name)
+
+    def _fail(self, job_id: int, *error: str) -> None:
+        self._ended[job_id] = "error"
+        self._errors[job_id] = [error[0], list(error[1:])]
 
     def _carry_out(self, job_id: int) -> None:
         for op in self._jobs[job_id]:
             name = op["instance_name"]
             match op["OP_ID"]:
+                case "OP_INSTANCE_CREATE" if name in self.instances:
+                    self._fail(job_id, "OpPrereqError", "it exists", "already_exists")
                 case "OP_INSTANCE_CREATE":
                     self.instances.add(name)
+                    self._uuids[name] = f"{name} of job {job_id}"
                 case "OP_INSTANCE_REMOVE":
                     self.instances.remove(name)
+                    self._uuids.pop(name, None)
                 case "OP_BACKUP_EXPORT":
                     self.exports.add(name)
                 case "OP_BACKUP_REMOVE":
                     self.exports.remove(name)
+                case "OP_INSTANCE_RENAME" if op["new_name"] in self.instances - {name}:
+                    self._fail(job_id, "OpPrereqError", "it exists", "already_exists")
+                    return
                 case "OP_INSTANCE_RENAME":
                     self.instances.remove(name)
                     self.instances.add(op["new_name"])
+                    self._uuids[op["new_name"]] = self._uuids.pop(name)
 
-    def query_jobs(self, job_ids: Sequence[int], _fields: object) -> list[list[object]]:
+    def query_jobs(self, job_ids: Sequence[int], fields: Sequence[str]) -> list[list[object]]:
         [job_id] = job_ids
         status, count = self._ended[job_id], len(self._jobs[job_id])
-        result: object = ["OpExecError", ["no luck"]] if status == "error" else None
-        return [[status, [status] * count, [result] * count]]
+        result = self._errors.get(job_id)
+        row = {"status": status, "opstatus": [status] * count, "opresult": [result] * count}
+        return [[row[field] for field in fields]]
 
     def query_nodes(self, names: Sequence[str], _fields: object) -> list[list[object]]:
         return [[name, False, False, True] for name in names or NODES]
@@ -106,7 +144,13 @@ class PlayedMaster:
         if missing:
             raise GenericError(f"unknown: {missing}")
         row = {"pnode": NODES[0], "snodes": []}
-        return [[{**row, "name": n}[f] for f in fields] for n in names or sorted(self.instances)]
+        return [
+            [
+                {**row, "name": n, "uuid": self._uuids.get(n, f"{n} of a colleague")}[f]
+                for f in fields
+            ]
+            for n in names or sorted(self.instances)
+        ]
 
     def query_exports(self, _nodes: object) -> list[list[object]]:
         return [[NODES[0], name] for name in sorted(self.exports)] or [[NODES[1], None]]
@@ -132,12 +176,15 @@ class Played:
 
 
 @pytest.fixture
-def master(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedMaster:
+def master(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PlayedMaster]:
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "hosts").write_text(HOSTS)
     monkeypatch.setenv(ROOTDIR_VARIABLE, str(tmp_path))
     monkeypatch.setenv(HOSTNAME_VARIABLE, NODES[0])
-    return PlayedMaster()
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in ENDINGS}
+    yield PlayedMaster()
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def check_nothing_left(master: PlayedMaster, played: Played) -> None:
@@ -196,6 +243,49 @@ def test_kept_instances_are_kept_after_an_interruption(master: PlayedMaster) -> 
     assert master.instances == {NAME}
     assert f"The instances are kept: {NAME}" in played.said
     assert "The exports are kept" not in played.said
+
+
+# The end of the session.
+
+
+class GoneTerminal(io.StringIO):
+    """A terminal that was closed."""
+
+    def write(self, _text: str) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+
+@pytest.mark.parametrize("number", ENDINGS)
+def test_the_end_of_the_session_leaves_nothing_though_nobody_can_be_told(
+    master: PlayedMaster, number: signal.Signals
+) -> None:
+    """A closed terminal tells so twice, and the shell once more."""
+    master.ends = CREATE, [number]
+    master.runs = {CREATE}
+    played = Played(master, NAME)
+    written = played.context.terminal.write
+
+    def write(text: str = "") -> None:
+        if master.submitted:
+            played.context.terminal._out = played.context.terminal._err = GoneTerminal()
+            signal.raise_signal(signal.SIGHUP)
+        written(text)
+
+    played.context.terminal.write = write  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        played.run()
+    check_nothing_left(master, played)
+    assert (REMOVE, NAME) in master.submitted
+
+
+def test_the_end_of_the_session_does_not_cut_a_removal_off(master: PlayedMaster) -> None:
+    master.interrupts = [CREATE]
+    master.runs = {CREATE}
+    master.ends = REMOVE, [signal.SIGHUP, signal.SIGTERM]
+    played = Played(master, NAME)
+    with pytest.raises(KeyboardInterrupt):
+        played.run()
+    check_nothing_left(master, played)
 
 
 # Failures.
@@ -262,3 +352,62 @@ def test_exports_of_others_are_neither_overwritten_nor_removed(master: PlayedMas
     for words in (["--no-importexport"], ["-t", "diskless"]):
         Played(master, *words, "bt").run()
         assert (master.instances, master.exports) == (set(), {NAME})
+
+
+# Instances of others.
+
+
+@pytest.mark.parametrize("when", ["submitted", "runs"])
+@pytest.mark.parametrize("words", [(), ("-p",), ("-K",)])
+def test_an_instance_that_somebody_else_made_meanwhile_stays(
+    master: PlayedMaster, when: str, words: tuple[str, ...]
+) -> None:
+    """The creation fails then, and nothing of it is there."""
+    master.colleague = when, CREATE, NAME
+    played = Played(master, *words, NAME)
+    with pytest.raises(OpExecError, match="it exists"):
+        played.run()
+    assert master.instances == {NAME}
+    assert (REMOVE, NAME) not in master.submitted
+    assert f"Instances that burnin did not make are left alone: {NAME}" in played.said
+    assert "The instances are kept" not in played.said
+
+
+def test_an_instance_of_the_other_name_stays_if_somebody_else_made_it(master: PlayedMaster) -> None:
+    master.colleague = "runs", "OP_INSTANCE_RENAME", OTHER
+    played = Played(master, "--no-renamesame", f"--rename={OTHER}", NAME)
+    with pytest.raises(OpExecError, match="it exists"):
+        played.run()
+    assert master.instances == {OTHER}
+    assert ((REMOVE, NAME) in master.submitted, (REMOVE, OTHER) in master.submitted) == (
+        True,
+        False,
+    )
+
+
+def test_an_instance_that_was_renamed_goes_by_its_other_name(master: PlayedMaster) -> None:
+    played = Played(master, "--no-renamesame", f"--rename={OTHER}", NAME)
+    carry_out_all = master._carry_out
+
+    def stop_half_way(job_id: int) -> None:
+        job = master._jobs[job_id]
+        kinds = [op["OP_ID"] for op in job]
+        if "OP_INSTANCE_RENAME" in kinds:
+            master._jobs[job_id] = job[: kinds.index("OP_INSTANCE_RENAME") + 1]
+            master._fail(job_id, "OpExecError", "no luck")
+        carry_out_all(job_id)
+
+    master._carry_out = stop_half_way  # type: ignore[method-assign]
+    with pytest.raises(OpExecError, match="no luck"):
+        played.run()
+    assert (REMOVE, OTHER) in master.submitted
+    check_nothing_left(master, played)
+
+
+def test_what_a_creation_left_half_made_goes(master: PlayedMaster) -> None:
+    master.fails = master.leaves = {CREATE}
+    played = Played(master, NAME)
+    with pytest.raises(OpExecError, match="no luck"):
+        played.run()
+    assert (REMOVE, NAME) in master.submitted
+    check_nothing_left(master, played)
