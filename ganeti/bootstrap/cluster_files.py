@@ -14,6 +14,7 @@ from typing import Final
 from ganeti.base.owned_files import DIRECTORY, OWNED
 from ganeti.base.paths import Paths
 from ganeti.system import files
+from ganeti.system.working_directory import RESTORE, remove_unused
 
 SECRET_MODE: Final = 0o440
 CONFIG_MODE: Final = 0o640
@@ -74,6 +75,7 @@ def remove_cluster_files(paths: Paths) -> list[str]:
     for path in removed:
         files.remove_if_exists(path)
     shutil.rmtree(paths.queue_archive_dir, ignore_errors=True)
+    removed += remove_unused(RESTORE, paths.data_dir)
     remove_availability(paths)
     return removed
 

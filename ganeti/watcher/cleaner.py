@@ -31,6 +31,7 @@ from ganeti.node_ops.transfers.status import TransferFiles
 from ganeti.protocol.export_description import PARTIAL_SUFFIX
 from ganeti.store import ssconf
 from ganeti.system import clock, environment, files
+from ganeti.system.working_directory import OVF, RESTORE, is_used
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +88,10 @@ def _temporary(place: str, depth: int = 0) -> Rule:
     return Rule(place, _is_temporary, depth=depth, is_left=_is_left)
 
 
+def _working(place: str, prefix: str) -> Rule:
+    return Rule(place, lambda name: name.startswith(prefix), is_used)
+
+
 def _is_job(name: str) -> bool:
     return fnmatch(name, "job-[0-9]*")
 
@@ -97,6 +102,7 @@ _NODE: Final = (
     Rule("run_dir", lambda name: fnmatch(name, "iallocator-request-*")),
     Rule("import_export_dir", lambda name: not name.startswith("."), _has_live_process),
     Rule("export_dir", lambda name: name.endswith(PARTIAL_SUFFIX)),
+    *(_working("data_dir", RESTORE), _working("export_dir", OVF)),
 )
 _MASTER: Final = (
     Rule("queue_archive_dir", _is_job),

@@ -12,7 +12,6 @@ Source: ARCHITECTURE, invariants 8 and 9.
 from __future__ import annotations
 
 import sys
-import tempfile
 import time
 from collections.abc import Collection
 from typing import Final
@@ -24,6 +23,7 @@ from ganeti.base.text import natural_sorted, shown, ssh_key_of, ssh_keys_by_node
 from ganeti.bootstrap import cluster_files, keys, state_archive
 from ganeti.bootstrap.failover import FailoverOptions, fail_over
 from ganeti.cli.command import Context, Options, command, confirm, opt
+from ganeti.cli.run.endings import interrupt_at_endings
 from ganeti.clients import master_poll
 from ganeti.clients.node_rpc import NodeRpcClient
 from ganeti.config.config_data import nodes_of, split_config
@@ -33,6 +33,7 @@ from ganeti.store.job_files import JobFiles
 from ganeti.system import clock, files, ssh
 from ganeti.system.daemon_control import running_pid
 from ganeti.system.environment import own_hostname
+from ganeti.system.working_directory import RESTORE, remove_unused, working_directory
 
 STDIN: Final = "-"
 FILE_BYTES_MAX: Final = 4 << 30
@@ -46,12 +47,14 @@ The watcher is paused, as instances may have moved since.  Now:
 
 def restore(context: Context, options: Options, args: list[str]) -> None:
     """Make this machine the master again, from the state in a file."""
+    interrupt_at_endings()
     paths, own_name = context.paths, own_hostname()
     state = state_archive.unpack(_read(args[0]))
     _check_machine(paths, own_name, state.head)
     no_voting = bool(options.no_voting)
     try:
         cluster_files.ensure_directories(paths)
+        remove_unused(RESTORE, paths.data_dir)
         _check_others(paths, own_name, state, no_voting=no_voting)
         if not options.yes_do_it:
             confirm(context, _question(state.head, no_voting=no_voting), option="--yes-do-it")
@@ -112,8 +115,8 @@ def _check_others(
     Raises:
         OpPrereqError: one is the master, or has a newer configuration, or too few answer.
     """
-    with tempfile.TemporaryDirectory(prefix=".restore-", dir=paths.data_dir) as directory:
-        staged = Paths(directory)  # of mode 0700
+    with working_directory(RESTORE, paths.data_dir) as directory:
+        staged = Paths(directory)
         state_archive.write_files(staged, state.contents)
         JobFiles(staged).prepare()
         JobFiles(staged).write_serial(state.head.last_job_id)

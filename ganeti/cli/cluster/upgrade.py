@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -32,6 +31,7 @@ from ganeti.cli.cluster.remote import RECEIVE, Destination, on_each, read_file
 from ganeti.cli.cluster.upgrade_plan import STEP_TIMEOUT_S, Member, Step, Target, Upgrade, Where
 from ganeti.cli.command import Context, Options, command, opt
 from ganeti.cli.run.context import CannotWrite
+from ganeti.cli.run.endings import interrupt_at_endings, undisturbed
 from ganeti.cli.run.listing import rows_of_nodes
 from ganeti.cli.run.table import format_time
 from ganeti.clients import pauses
@@ -45,7 +45,6 @@ from ganeti.system.process import CommandResult
 JOBS_TIMEOUT_S: Final = 129600.0  # UPGRADE_QUEUE_DRAIN_TIMEOUT
 JOBS_PAUSE_S: Final = 5.0
 _RECORD_MODE: Final = 0o600
-_ENDINGS: Final = (signal.SIGTERM, signal.SIGHUP)  # the end of the session, for example
 
 
 def upgrade(context: Context, options: Options, _args: list[str]) -> None:
@@ -54,8 +53,7 @@ def upgrade(context: Context, options: Options, _args: list[str]) -> None:
         raise OpPrereqError("give either --to with a version, or --resume")
     if context.paths.root:
         raise OpPrereqError("a virtual cluster has no packages of its own that could be changed")
-    for ending in _ENDINGS:
-        signal.signal(ending, signal.default_int_handler)
+    interrupt_at_endings()
     with _alone(context):
         _upgrade(context, options)
 
@@ -311,7 +309,7 @@ def _close(context: Context, target: Target, own_name: str) -> Upgrade:
             _do(context, pause, record)
         _write(context, record)
     except BaseException:
-        with _undisturbed():
+        with undisturbed():
             _take_back(context, taken_back, record)
         raise
     return record
@@ -321,17 +319,6 @@ def _value(context: Context, name: str) -> object:
     """Return a value of the cluster, as LuxiD of this version and that of 3.0 know it."""
     [value] = context.client.query_config_values([name])
     return value
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Let no end of a session cut this off: one comes from the terminal, and one from the shell."""
-    before = {ending: signal.signal(ending, signal.SIG_IGN) for ending in _ENDINGS}
-    try:
-        yield
-    finally:
-        for ending, handler in before.items():
-            signal.signal(ending, handler)
 
 
 def _take_back(context: Context, steps: Sequence[Step], record: Upgrade) -> None:

@@ -23,6 +23,7 @@ from ganeti.cli.moving.clusters import Cluster
 from ganeti.cli.moving.move import Manner, Move
 from ganeti.cli.moving.preflight import Preflight
 from ganeti.cli.moving.wish import Overrides
+from ganeti.cli.run.endings import ENDINGS, interrupt_at_endings
 from ganeti.cli.run.failures import EXIT_INTERRUPTED
 from ganeti.protocol.rapi.values import DEFAULT_PORT
 
@@ -87,13 +88,12 @@ _EXAMPLE = (
     " --dest-primary-node=node7 old.example.com new.example.com web1.example.com"
 )
 PARALLEL_MAX: Final = 32
-_ENDINGS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Ctrl-C, and ends of the session
+_INTERRUPTIONS: Final = (signal.SIGINT, *ENDINGS)
 
 
 def move(context: Context, options: Options, args: Sequence[str]) -> int:
     """Move instances, so that an end of the session leaves no half of a move."""
-    for ending in _ENDINGS:
-        signal.signal(ending, signal.default_int_handler)
+    interrupt_at_endings()
     try:
         status, moves = _prepare(context, options, args)
     except KeyboardInterrupt:
@@ -192,7 +192,7 @@ def run_all(context: Context, moves: Sequence[Move], parallel: int) -> int:
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         interruptions.put(True)  # which may itself be interrupted
 
-    before = {ending: signal.signal(ending, interrupt) for ending in _ENDINGS}
+    before = {number: signal.signal(number, interrupt) for number in _INTERRUPTIONS}
     try:
         with ThreadPoolExecutor(parallel, "move") as threads:
             futures = {threads.submit(each.run): each for each in moves}
@@ -203,8 +203,8 @@ def run_all(context: Context, moves: Sequence[Move], parallel: int) -> int:
             canceler.join()
         return _report(context, futures)
     finally:
-        for ending, handler in before.items():
-            signal.signal(ending, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _cancel_when_asked(

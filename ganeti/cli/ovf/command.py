@@ -16,6 +16,7 @@ from ganeti.cli.instance.devices import DISK_TEMPLATES
 from ganeti.cli.ovf.envelope import FORMATS
 from ganeti.cli.ovf.exporting import Target, export_ovf
 from ganeti.cli.ovf.importing import Wish, import_ovf
+from ganeti.cli.run.endings import interrupt_at_endings
 from ganeti.cli.run.failures import told_by
 
 NAME: Final = "ovfconverter"
@@ -26,6 +27,7 @@ _VERBOSE: Final = opt.flag("-v --verbose", "tell more")
 
 def import_(context: Context, options: Options, args: list[str]) -> None:
     """Make an export of an OVF or OVA."""
+    interrupt_at_endings()
     directory = options.output_dir or context.paths.export_dir
     wish = Wish(
         name=options.name,
@@ -41,6 +43,7 @@ def import_(context: Context, options: Options, args: list[str]) -> None:
 
 def export(context: Context, options: Options, args: list[str]) -> None:
     """Make an OVF or OVA of an export."""
+    interrupt_at_endings()
     directory = options.output_dir or context.paths.export_dir
     target = Target(os.path.abspath(directory), options.name, options.format, options.ova)
     context.write(f"Written: {export_ovf(args[0], target, _teller(context, options))}")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tarfile
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -24,6 +22,7 @@ from ganeti.protocol.export_description import (
 )
 from ganeti.storage.stream import streamed_bytes
 from ganeti.system import files
+from ganeti.system.working_directory import OVF, working_directory
 
 _MIB: Final = 1 << 20
 _CONFIG_BYTES_MAX: Final = 1 << 20
@@ -60,8 +59,7 @@ def export_ovf(path: str, target: Target, say: Callable[[str], None]) -> str:
     if "/" in name or os.path.lexists(final):
         raise wrong_state(f"there is {final} already, or its name has a slash")
     files.ensure_directory(target.directory, _DIRECTORY_MODE)
-    work = tempfile.mkdtemp(prefix=".ovf-", dir=target.directory)
-    try:
+    with working_directory(OVF, target.directory) as work:
         made = os.path.join(work, name)
         files.ensure_directory(made, _DIRECTORY_MODE)
         names = _write(points, made, name, target.format, say)
@@ -71,8 +69,6 @@ def export_ovf(path: str, target: Target, say: Callable[[str], None]) -> str:
             made = archive
         os.rename(made, final)
         files.fsync_directory(target.directory)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     return final
 
 

@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import tarfile
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -26,6 +25,7 @@ from ganeti.protocol.export_description import (
     format_description,
 )
 from ganeti.system import clock, files
+from ganeti.system.working_directory import OVF, working_directory
 
 _MIB: Final = 1 << 20
 _XML_BYTES_MAX: Final = 16 << 20
@@ -73,8 +73,7 @@ def import_ovf(path: str, directory: str, wish: Wish, say: Callable[[str], None]
     if not os.path.isfile(path):
         raise OpPrereqError(f"{path} is no file", ErrorCode.NOENT)
     files.ensure_directory(directory, _DIRECTORY_MODE)
-    work = tempfile.mkdtemp(prefix=".ovf-", dir=directory)
-    try:
+    with working_directory(OVF, directory) as work:
         source = _open(path, work)
         name = wish.name or source.machine.name
         if not _INSTANCE_NAME.fullmatch(name):
@@ -89,8 +88,6 @@ def import_ovf(path: str, directory: str, wish: Wish, say: Callable[[str], None]
         files.write_durable(os.path.join(made, CONFIG_NAME), text.encode(), _CONFIG_MODE)
         os.rename(made, target)
         files.fsync_directory(directory)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     return name
 
 

@@ -19,6 +19,7 @@ from ganeti.node_ops.context import NodeHandler
 from ganeti.node_ops.instances import communication
 from ganeti.store import config_file, master_facts, watcher_pause
 from ganeti.system import daemon_control, environment, files
+from ganeti.system.working_directory import RESTORE, remove_unused
 
 logger = logging.getLogger(__name__)
 
@@ -110,6 +111,7 @@ class Node(NodeHandler):
             logger.info("other nodes' keys are not let in any more; host keys stay as they are")
         for directory in (paths.queue_dir, paths.departures_dir):
             shutil.rmtree(directory, ignore_errors=True)
+        remove_unused(RESTORE, paths.data_dir)
         for path in _cluster_files(paths):
             if files.remove_if_exists(path):
                 logger.info("removed %s", path)

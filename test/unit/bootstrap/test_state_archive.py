@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import os
+import signal
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,11 +17,13 @@ from ganeti.base import json
 from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
-from ganeti.bootstrap import keys, state_archive
+from ganeti.bootstrap import cluster_files, keys, state_archive
 from ganeti.bootstrap.state_archive import inner, pack, read_state, unpack, write_files
 from ganeti.cli.cluster import backup, restore
 from ganeti.cli.declaration.parser import Options
 from ganeti.cli.run.context import Context, Terminal
+from ganeti.cli.run.endings import ENDINGS
+from ganeti.clients import master_poll
 from ganeti.config.changes import add_tags
 from ganeti.config.deltas.journal import record_of
 from ganeti.config.state import ConfigState
@@ -165,6 +168,43 @@ def test_a_journal_of_before_changes_nothing_of_what_is_restored(
     [aside] = Path(paths.data_dir).glob("config.journal*")
     assert str(aside) in said.getvalue()
     assert aside.read_bytes()[1:] == record.line[1:]
+
+
+@pytest.mark.parametrize("number", ENDINGS)
+def test_the_end_of_the_session_leaves_no_keys(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: signal.Signals
+) -> None:
+    """Nor does a restoration leave those of another one, which was killed."""
+    (archive := tmp_path / "state").write_bytes(pack(read_state(paths, "n1", now=5.0)))
+    os.unlink(paths.config_data)
+    left = Path(paths.data_dir) / ".restore-left" / "var/lib/ganeti"
+    left.mkdir(parents=True)
+    (left / "server.pem").write_bytes(SERVER)
+    staged: list[Path] = []
+
+    def end(*_args: object) -> None:
+        staged.extend(Path(paths.data_dir).glob(".restore-*/**/server.pem"))
+        signal.raise_signal(number)
+
+    monkeypatch.setattr(restore, "own_hostname", lambda: "n1")
+    monkeypatch.setattr(master_poll, "ask_all", end)
+    monkeypatch.setattr(Context, "paths", paths)
+    terminal = Terminal(io.StringIO(), io.StringIO(), io.StringIO())
+    context = Context("gnt-cluster", restore.COMMANDS[0], Options({"no_voting": False}), terminal)
+    handlers = {each: signal.signal(each, signal.SIG_DFL) for each in ENDINGS}
+    with pytest.raises(KeyboardInterrupt):
+        restore.restore(context, context.options, [str(archive)])
+    for each, handler in handlers.items():
+        signal.signal(each, handler)
+    assert len(staged) == 1, "that of this one"
+    assert [name for name in os.listdir(paths.data_dir) if "restore" in name] == []
+
+
+def test_a_destroyed_cluster_leaves_no_keys_of_a_restoration(paths: Paths) -> None:
+    left = Path(paths.data_dir) / ".restore-left"
+    (left / "var").mkdir(parents=True)
+    assert str(left) in cluster_files.remove_cluster_files(paths)
+    assert not left.exists()
 
 
 def test_a_restoration_lets_the_candidates_in_alone_also_those_of_a_newer_configuration(

@@ -10,6 +10,7 @@ import lzma
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tarfile
 from collections.abc import Callable, Mapping
@@ -19,10 +20,15 @@ from types import ModuleType
 import pytest
 
 from ganeti.base.errors import GenericError
-from ganeti.cli.ovf import envelope, importing
+from ganeti.cli.declaration.parser import parse
+from ganeti.cli.ovf import envelope, images, importing
+from ganeti.cli.ovf.command import PROGRAM
 from ganeti.cli.ovf.exporting import Target, export_ovf
 from ganeti.cli.ovf.images import QEMU_IMG
 from ganeti.cli.ovf.importing import Wish, import_ovf
+from ganeti.cli.run.context import Context, Terminal
+from ganeti.cli.run.endings import ENDINGS
+from ganeti.cli.run.main import carry_out
 from ganeti.protocol.export_description import (
     CONFIG_NAME,
     DumpedDisk,
@@ -117,6 +123,38 @@ def test_an_ova_becomes_an_export(tmp_path: Path, sample: dict[str, bytes], cont
     assert disk.size_mib == 2
     assert sorted(os.listdir(made)) == sorted([CONFIG_NAME, disk.dump])
     assert os.listdir(tmp_path / "out") == [name]
+
+
+@pytest.mark.parametrize("number", ENDINGS)
+def test_the_end_of_the_session_leaves_no_disks(
+    tmp_path: Path,
+    sample: dict[str, bytes],
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+) -> None:
+    def end(*_args: object) -> None:
+        signal.raise_signal(number)
+
+    take(pack(tmp_path / "a.ova", sample), tmp_path)
+    monkeypatch.setattr(images, "to_raw", end)
+    monkeypatch.setattr(images, "from_raw", end)
+    before = {each: signal.getsignal(each) for each in ENDINGS}
+    target = str(tmp_path / "out")
+    for command, file in (("import", "a.ova"), ("export", "web1.example.com")):
+        for each in ENDINGS:
+            signal.signal(each, signal.SIG_DFL)
+        with pytest.raises(KeyboardInterrupt):
+            act(command, str(tmp_path / file), "--output-dir", target)
+        assert os.listdir(target) == []
+    for each, handler in before.items():
+        signal.signal(each, handler)
+
+
+def act(*words: str) -> None:
+    """Run the program."""
+    line = parse(PROGRAM, list(words), {})
+    terminal = Terminal(io.StringIO(), io.StringIO(), io.StringIO())
+    carry_out(Context(PROGRAM.name, line.command, line.options, terminal), line)
 
 
 @pytest.mark.parametrize("kind", ["vmdk", "cow", "raw"])

@@ -10,6 +10,7 @@ import pytest
 from ganeti.base.paths import Paths
 from ganeti.system import clock
 from ganeti.system.certificates import make_self_signed
+from ganeti.system.working_directory import OVF, RESTORE, working_directory
 from ganeti.watcher import cleaner
 
 NOW = clock.now()
@@ -67,6 +68,20 @@ def test_a_node_keeps_what_is_recent_or_an_operators(paths: Paths) -> None:
     assert [path for path in gone if os.path.exists(path)] == []
     assert [path for path in kept if not os.path.exists(path)] == []
     assert not os.path.exists(f"{paths.export_dir}/web+new")
+
+
+def test_keys_and_disks_of_processes_that_were_killed_go(paths: Paths) -> None:
+    made = {"data_dir": RESTORE, "export_dir": OVF}
+    old = [make(f"{getattr(paths, place)}/{name}old/x", OLD) for place, name in made.items()]
+    new = [make(f"{getattr(paths, place)}/{name}new/x", RECENT) for place, name in made.items()]
+    for path in (*old, *new):
+        os.utime(os.path.dirname(path), (OLD, OLD))
+    with working_directory(OVF, paths.export_dir) as used:
+        os.utime(used, (OLD, OLD))
+        assert cleaner.clean_node(paths, NOW)
+        assert os.path.exists(used)
+    assert not any(os.path.exists(os.path.dirname(path)) for path in old)
+    assert all(map(os.path.exists, new))
 
 
 def test_certificates_go_once_they_are_over(paths: Paths) -> None:
