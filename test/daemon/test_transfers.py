@@ -21,7 +21,7 @@ from ganeti.base.json import dumps
 from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.disks.exports import Exports
 from ganeti.node_ops.machine.keys import Keys
-from ganeti.node_ops.transfers import calls, main
+from ganeti.node_ops.transfers import accepting, calls, main
 from ganeti.node_ops.transfers.ends import End
 from ganeti.node_ops.transfers.status import Request, TransferFiles, files_of
 from ganeti.protocol.node_rpc_values import StreamForm, TransferOptions
@@ -141,9 +141,11 @@ def test_who_does_not_know_the_word_is_refused(nodes: tuple[Node, Node], form: S
     source, target = nodes
     source.make_disk(4 * MIB, b"new")
     target.make_disk(4 * MIB, b"old")
-    source.send(target.receive(magic="the-word", form=form), magic="another", form=form)
-    assert target.end()["error_message"] == "the peer said another word than was agreed"
+    port = target.receive(magic="the-word", form=form, connect_timeout=5)
+    source.send(port, magic="another", form=form)
     assert source.end()["exit_status"] == 1
+    why = "127.0.0.1 tried, and was refused: the peer said another word than was agreed"
+    assert target.end()["error_message"] == f"nobody connected in time; {why}"
     assert target.disk.read_bytes().startswith(b"old")
 
 
@@ -152,11 +154,123 @@ def test_a_node_of_another_cluster_is_refused(nodes: tuple[Node, Node], tmp_path
     stranger = Node(tmp_path, "node3")
     stranger.make_disk(4 * MIB, b"new")
     target.make_disk(4 * MIB, b"old")
-    stranger.send(target.receive())
+    stranger.send(target.receive(connect_timeout=5))
     assert target.end()["exit_status"] == 1
     assert stranger.end()["exit_status"] == 1
     assert target.disk.read_bytes().startswith(b"old")
     stranger.forget()
+
+
+def test_strangers_do_not_hinder_a_transfer(nodes: tuple[Node, Node]) -> None:
+    source, target = nodes
+    source.make_disk(4 * MIB, b"new")
+    target.make_disk(4 * MIB, b"old")
+    port = target.receive(magic="the-word")
+    with contextlib.ExitStack() as strangers:
+        for _ in range(5):  # of whom nothing comes
+            address = ("127.0.0.1", port)
+            strangers.enter_context(socket.create_connection(address, WAIT_S))
+        with socket.create_connection(address, WAIT_S) as scanner:
+            scanner.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        source.send(port, magic="another")
+        assert source.end()["exit_status"] == 1
+        source.send(port, magic="the-word")
+        assert (source.end()["error_message"], target.end()["error_message"]) == (None, None)
+    assert target.disk.read_bytes() == source.disk.read_bytes()
+
+
+class Accepting:
+    """A receiver that waits in a thread for its peer, of another node of its cluster."""
+
+    def __init__(self, node: Node, **options: Any) -> None:
+        pem = node.tls.paths.server_pem
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.port = listener.getsockname()[1]
+        request = Request(
+            End(kind="raw", path=str(node.disk)),
+            TransferOptions(magic="the-word", **options),
+            certificate=pem,
+            authority=pem,
+            listener=listener.detach(),
+        )
+        self._threads = ThreadPoolExecutor(1)
+        self._found = self._threads.submit(accepting.accept, request)
+
+    def stranger(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), WAIT_S)
+
+    def __enter__(self) -> Accepting:
+        return self
+
+    def __exit__(self, *_exc_info: object) -> None:
+        self._threads.shutdown()
+
+    def read(self, count: int) -> bytes:
+        """Return what comes from the peer, once there is one."""
+        connection, incoming = self._found.result(WAIT_S)
+        with contextlib.closing(connection):
+            return incoming.read(count)
+
+
+def is_sent_away(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+
+
+def test_a_stranger_has_a_few_seconds_in_all(
+    nodes: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = nodes
+    monkeypatch.setattr(accepting, "HANDSHAKE_S", 0.5)
+    with Accepting(target, form=StreamForm.PLAIN) as receiver, receiver.stranger() as stranger:
+        peer = Peer3_0(source, receiver.port)  # whose script needs longer for its first bytes
+        stranger.sendall(b"\x16\x03\x01\x40\x00")  # a handshake, of which one byte comes at a time
+
+        def is_gone() -> bool:
+            try:
+                stranger.sendall(b"x")
+            except OSError:
+                return True
+            return False
+
+        wait_until(is_gone, "the stranger is sent away", timeout_s=WAIT_S)
+        peer.connection.sendall(b"M=the-word" + b"data")
+        assert receiver.read(4) == b"data"
+        peer.connection.close()
+
+
+def test_of_too_many_strangers_the_oldest_has_to_go(
+    nodes: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = nodes
+    monkeypatch.setattr(accepting, "GUESTS_MAX", 3)
+    monkeypatch.setattr(accepting, "HANDSHAKE_S", 2 * WAIT_S)
+    with Accepting(target, form=StreamForm.PLAIN) as receiver, contextlib.ExitStack() as closed:
+        peer = Peer3_0(source, receiver.port)
+        strangers = [closed.enter_context(receiver.stranger()) for _ in range(6)]
+        assert [is_sent_away(each) for each in strangers[:4]] == [True] * 4
+        peer.connection.sendall(b"M=the-word" + b"data")
+        assert receiver.read(4) == b"data"
+        peer.connection.close()
+
+
+def test_the_right_peer_comes_once(nodes: tuple[Node, Node]) -> None:
+    source, target = nodes
+    with Accepting(target, form=StreamForm.PLAIN) as receiver:
+        second, first = (Peer3_0(source, receiver.port) for _ in range(2))
+        first.connection.sendall(b"M=the-word" + b"first")
+        assert receiver.read(5) == b"first"
+        with contextlib.suppress(OSError):
+            second.connection.sendall(b"M=the-word" + b"second")
+        assert is_sent_away(second.connection)
+        with pytest.raises(ConnectionRefusedError):
+            receiver.stranger()
+        first.connection.close()
+        second.connection.close()
 
 
 def test_a_disk_that_is_too_small_is_told_by_the_receiver(nodes: tuple[Node, Node]) -> None:

@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 
 _STOP_TIMEOUT_S: Final = 5.0
 _DIRECTORY_MODE: Final = 0o750
+_BACKLOG: Final = 16  # may connect before the process of the transfer is there to greet them
 _FORGOTTEN_S: Final = 86400.0  # RIE_CERT_VALIDITY: no transfer's certificate lives longer
 
 _Place = tuple[str, Sequence[object]]  # the form of an end on the wire, and its values
@@ -254,7 +255,7 @@ def _request(
 
 def _listen(host: str, *, ipv6: bool) -> socket.socket:
     family = socket.AF_INET6 if ipv6 or ":" in host else socket.AF_INET
-    return socket.create_server((host, 0), family=family, backlog=1)
+    return socket.create_server((host, 0), family=family, backlog=_BACKLOG)
 
 
 def _start(context: NodeContext, what: str, request: Request, port: int | None) -> str:

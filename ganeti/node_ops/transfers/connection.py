@@ -37,9 +37,8 @@ from ganeti.base.errors import TransportError
 from ganeti.node_ops.transfers.ends import SCRIPT_END_S
 from ganeti.node_ops.transfers.status import Request
 from ganeti.protocol.node_rpc_values import STREAM_ENDED_EARLY, StreamForm
-from ganeti.storage.stream import FrameReader, Incoming, framed
-from ganeti.system import clock
-from ganeti.transport.tls import client_context, server_context
+from ganeti.storage.stream import framed
+from ganeti.transport.tls import client_context
 
 STALL_S: Final = SCRIPT_END_S + 60  # no end of a transfer may be silent for longer
 DEAD_PEER_S: Final = 60
@@ -50,7 +49,7 @@ _CHUNK_BYTES: Final = 1 << 18
 _ZLIB_LEVELS: Final = {"gzip": 6, "gzip-fast": 1, "gzip-slow": 9}
 _GZIP_WINDOW: Final = 31
 _LINGER: Final = struct.Struct("ii")  # whether close() waits, and for how many seconds
-_RESET_AT_CLOSE: Final = _LINGER.pack(1, 0)
+RESET_AT_CLOSE: Final = _LINGER.pack(1, 0)
 _ORDERLY_CLOSE: Final = _LINGER.pack(0, 0)
 
 
@@ -91,72 +90,12 @@ def _packed(pieces: Iterator[bytes], compress: str) -> Iterator[bytes]:
     yield packer.flush()
 
 
-def accept(request: Request) -> tuple[ssl.SSLSocket, Incoming]:
-    """Wait for the peer; returns the connection, and the disk that comes over it.
-
-    Within the cluster the first peer that connects is the right one, or something is wrong.  Data
-    from other clusters comes through networks where anybody may connect; a stranger is sent
-    away, and the waiting goes on.
-    """
-    context = server_context(request.certificate, request.authority)
-    timeout_s = request.options.connect_timeout or CONNECT_TIMEOUT_S
-    deadline = clock.monotonic() + timeout_s
-    refused = ""
-    with socket.socket(fileno=request.listener) as listener:
-        while True:
-            listener.settimeout(max(deadline - clock.monotonic(), 0.001))
-            try:
-                plain, address = listener.accept()
-            except TimeoutError as err:
-                raise TransportError(f"nobody connected in time{refused}") from err
-            try:
-                return _greet(context, plain, request)
-            except (OSError, TransportError, zlib.error) as err:
-                plain.close()
-                if request.options.key_name is None:
-                    raise
-                refused = f"; {address[0]} tried, and was refused: {err}"
-
-
-def _greet(
-    context: ssl.SSLContext, plain: socket.socket, request: Request
-) -> tuple[ssl.SSLSocket, Incoming]:
-    """Let a peer in that has the right certificate and says the right word."""
-    plain.settimeout(GREETING_TIMEOUT_S)
-    # The end of a plain stream is that of the connection, so it has to be a proper one.
-    is_plain = request.options.form is StreamForm.PLAIN
-    connection = context.wrap_socket(plain, server_side=True, suppress_ragged_eofs=not is_plain)
-    try:
-        incoming: Incoming = Unpacked(connection, request.options.compress)
-        _check_word(incoming if is_plain else Unpacked(connection, "none"), greeting(request))
-    except BaseException:
-        connection.close()
-        raise
-    be_patient(connection)
-    if not is_plain:
-        return connection, FrameReader(incoming)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
-    return connection, incoming
-
-
 def greeting(request: Request) -> bytes:
     """Return the bytes with which the sender begins."""
     word = (request.options.magic or "").encode()
     if request.options.form is StreamForm.FRAMES:
         return word + b"\n"
     return b"M=" + word if word else b""
-
-
-def _check_word(incoming: Incoming, expected: bytes) -> None:
-    """Read until the word has been said, and nothing beyond it."""
-    said = b""
-    while len(said) < len(expected):
-        data = incoming.read(len(expected) - len(said))
-        if not data:
-            raise TransportError("the peer did not say the word that was agreed")
-        said += data
-        if not expected.startswith(said):
-            raise TransportError("the peer said another word than was agreed")
 
 
 def connect(request: Request) -> ssl.SSLSocket:

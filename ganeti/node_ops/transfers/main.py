@@ -25,9 +25,9 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import GenericError, NotSupportedError
 from ganeti.node_ops.disks import chains
+from ganeti.node_ops.transfers.accepting import accept
 from ganeti.node_ops.transfers.connection import (
     Unpacked,
-    accept,
     await_confirmation,
     confirm,
     connect,
