@@ -35,6 +35,8 @@ _AVAILABILITY: Final = (
     *("ha_member_certificate", "ha_member_authority"),
     *("ha_certificate", "ha_authority", "ha_authority_key"),
 )
+# Users of the remote API and their rights, which administrators may have written before a cluster.
+_ACCESS: Final = ("rapi_users", "rapi_roles", "rapi_tokens")
 _PATTERNS: Final = (
     *(("data_dir", "ssconf_*"), ("data_dir", "master_claim"), ("queue_dir", "job-*")),
     *(("livelock_dir", "*"), ("luxid_message_dir", "*")),
@@ -57,27 +59,41 @@ def ensure_directories(paths: Paths) -> None:
 
 def cluster_files(paths: Paths) -> list[str]:
     """Return the files of a cluster that exist on this node."""
-    found = [getattr(paths, name) for name in (*_FILES, *_AVAILABILITY)]
+    found = [getattr(paths, name) for name in (*_FILES, *_ACCESS, *_AVAILABILITY)]
     for name, pattern in _PATTERNS:
         found += sorted(glob.glob(f"{glob.escape(getattr(paths, name))}/{pattern}"))
     return [path for path in found if os.path.lexists(path)]
 
 
-def remove_cluster_files(paths: Paths) -> list[str]:
+def remove_cluster_files(paths: Paths, *, keeps_access: bool = False) -> list[str]:
     """Remove the files of a cluster from this node, archived jobs included; returns their paths.
 
     Disks of instances, exports, logs and the files of administrators below /etc stay.
 
+    Args:
+        keeps_access: users of the remote API stay, since this node belonged to no cluster before.
+
     Raises:
         OSError: one cannot be removed.
     """
-    removed = cluster_files(paths)
+    kept = [getattr(paths, name) for name in _ACCESS] if keeps_access else []
+    removed = [path for path in cluster_files(paths) if path not in kept]
     for path in removed:
         files.remove_if_exists(path)
     shutil.rmtree(paths.queue_archive_dir, ignore_errors=True)
     removed += remove_unused(RESTORE, paths.data_dir)
     remove_availability(paths)
     return removed
+
+
+def remove_access(paths: Paths) -> None:
+    """Remove the users of the remote API, who would have the same rights in another cluster.
+
+    Raises:
+        OSError: a file cannot be removed.
+    """
+    for name in _ACCESS:
+        files.remove_if_exists(getattr(paths, name))
 
 
 def remove_availability(paths: Paths) -> None:

@@ -56,7 +56,7 @@ def init_cluster(paths: Paths, request: ClusterRequest, feedback: Feedback) -> N
     with ExitStack() as undo:
         feedback("Making directories, keys and certificates")
         _make_directories(paths, request, undo)
-        undo.callback(cluster_files.remove_cluster_files, paths)
+        undo.callback(cluster_files.remove_cluster_files, paths, keeps_access=True)
         node = replace(node, certificate_digest=_make_keys(paths, node.name))
         host_key = keys.host_key(paths, request.ssh_key_type)
         birth = Birth(

@@ -181,6 +181,7 @@ def set_up_here(paths: Paths, setup: NodeSetup) -> list[str]:
         daemon_control.stop_all(paths, _places_to_stop(paths), logger.info)
         if before != setup.cluster_name:
             cluster_files.remove_availability(paths)  # its daemons would start with the others
+            cluster_files.remove_access(paths)
         cluster_files.ensure_directories(paths)
         if files.read_bytes_or_none(paths.server_pem) != pem:
             # Issued by another cluster's certificate, so nobody would trust it.

@@ -112,7 +112,12 @@ def test_nonsense_on_the_standard_input_is_refused(data: bytes) -> None:
 
 
 def test_node_of_another_cluster_is_taken_only_by_force(paths: Paths) -> None:
+    Path(paths.rapi_users).write_text("joe secret write")
     node_setup.set_up_here(paths, make_setup())
+    assert not os.path.exists(paths.rapi_users), "of some cluster before"
+    Path(paths.rapi_users).write_text("joe secret write")
+    node_setup.set_up_here(paths, make_setup())
+    assert os.path.exists(paths.rapi_users), "of this very cluster"
     foreign = make_setup(cluster_name="other", ssconf={"cluster_name": "other"})
     with pytest.raises(OpPrereqError, match=r"belongs to cluster 'cluster\.example\.com'"):
         node_setup.set_up_here(paths, foreign)
@@ -121,13 +126,17 @@ def test_node_of_another_cluster_is_taken_only_by_force(paths: Paths) -> None:
     node_setup.set_up_here(paths, msgspec.structs.replace(foreign, force_join=True))
     assert ssconf.cluster_name(paths) == "other"
     assert not os.path.exists(paths.client_pem)
+    assert not os.path.exists(paths.rapi_users)
 
 
 def test_clean_up_leaves_nothing_and_can_keep_a_copy(paths: Paths) -> None:
     node_setup.set_up_here(paths, make_setup())
+    for path in (paths.rapi_users, paths.rapi_roles, paths.rapi_tokens):
+        Path(path).write_text("joe secret write")
     removed = node_setup.clean_up_here(paths, backup=True)
     assert paths.server_pem in removed
     assert cluster_files.cluster_files(paths) == []
+    assert os.listdir(paths.rapi_dir) == []
     [backup] = os.scandir(paths.backup_dir)
     assert os.path.exists(os.path.join(backup.path, "var/lib/ganeti/server.pem"))
 

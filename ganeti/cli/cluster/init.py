@@ -112,6 +112,8 @@ COMMANDS: Final = (
     command(
         destroy,
         "--yes-do-it",
+        description="""Its files go: configuration, keys, jobs, and the users of the remote API with
+their roles and tokens, who would be let into the next cluster. 'gnt-cluster backup' keeps them.""",
         examples="gnt-cluster destroy --yes-do-it  # stop the daemons, remove the files",
     ),
     command(

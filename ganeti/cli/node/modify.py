@@ -25,6 +25,8 @@ COMMANDS: Final = (
         "remove: take a node out of the cluster",
         OpNodeRemove,
         "<node> --dry-run --priority",
+        description="""The node loses the files of the cluster, its keys and the users of the remote
+API too. One that does not answer keeps them until 'node-cleanup' removes them there.""",
         examples="gnt-node remove node2  # node2 must have no instances left",
     ),
     command(

@@ -125,4 +125,5 @@ def _cluster_files(paths: Paths) -> list[str]:
         for path in glob.glob(f"{glob.escape(paths.data_dir)}/*")
         if os.path.isfile(path) and path not in (paths.server_pem, paths.client_pem)
     ]
-    return [*sorted(data_files), paths.client_pem, paths.server_pem]
+    access = (paths.rapi_users, paths.rapi_roles, paths.rapi_tokens)
+    return [*sorted(data_files), *access, paths.client_pem, paths.server_pem]

@@ -207,6 +207,18 @@ def test_a_destroyed_cluster_leaves_no_keys_of_a_restoration(paths: Paths) -> No
     assert not left.exists()
 
 
+def test_a_destroyed_cluster_leaves_no_users_of_the_remote_api(paths: Paths) -> None:
+    """Those whom an administrator wrote before stay, if it was never made."""
+    access = [Path(each) for each in (paths.rapi_users, paths.rapi_roles, paths.rapi_tokens)]
+    access[0].parent.mkdir()
+    for path in access:
+        path.write_text("joe secret write")
+    cluster_files.remove_cluster_files(paths, keeps_access=True)
+    assert all(path.exists() for path in access)
+    cluster_files.remove_cluster_files(paths)
+    assert not any(path.exists() for path in access)
+
+
 def test_a_restoration_lets_the_candidates_in_alone_also_those_of_a_newer_configuration(
     paths: Paths, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from ganeti.base.errors import GenericError
+from ganeti.base.paths import Paths
 from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.machine import node
 from ganeti.system import clock
@@ -44,3 +45,20 @@ def test_own_addresses(context: NodeContext) -> None:
     assert node.Node(context).node_has_ip_address("127.0.0.1")
     assert not node.Node(context).node_has_ip_address("192.0.2.1")
     assert not node.Node(context).node_has_ip_address("x")
+
+
+def test_a_node_that_leaves_takes_no_keys_and_no_users_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next cluster would let the users of the remote API in."""
+    paths = Paths(str(tmp_path))
+    names = ("rapi_users", "rapi_roles", "rapi_tokens", "server_pem", "client_pem", "config_data")
+    found = [Path(getattr(paths, name)) for name in names]
+    found.append(Path(paths.data_dir) / ".restore-left" / "key")
+    for path in found:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    monkeypatch.setattr(node.daemon_control, "stop_all", lambda *_args, **_named: None)
+    node.Node(NodeContext(paths, "node1")).node_leave_cluster(modify_ssh_setup=False)
+    assert [path for path in found if path.exists()] == []
+    assert os.listdir(paths.data_dir) == ["rapi"]
