@@ -15,6 +15,7 @@ import pytest
 from fakes.tls_node import TlsNode
 from fakes.waiting import wait_until
 from guests.instances import make_instance
+from msgspec.structs import replace
 
 from ganeti.base.errors import BlockDeviceError, GenericError, NotSupportedError
 from ganeti.base.json import dumps
@@ -408,6 +409,27 @@ def test_a_transfer_can_be_stopped_and_forgotten(nodes: tuple[Node, Node]) -> No
     calls.Transfers(target.context).impexp_cleanup(name)
     calls.Transfers(target.context).impexp_cleanup(name)
     assert calls.Transfers(target.context).impexp_status([name]) == [None]
+
+
+def test_a_receiver_that_is_stopped_when_the_sender_may_know_of_its_success_has_succeeded(
+    nodes: tuple[Node, Node],
+) -> None:
+    source, target = nodes
+    source.make_disk(4 * MIB)
+    target.make_disk(4 * MIB)
+    source.send(target.receive())
+    target.end()
+    [name] = target.transfers
+    files = files_of(target.tls.paths, name)
+    status = files.load_status()
+    assert status is not None
+    assert status.written
+    assert "written" not in target.state()
+    calls.Transfers(target.context).impexp_abort(name)
+    files.save_status(replace(status, exit_status=None))
+    assert target.state()["exit_status"] == 0
+    files.save_status(replace(status, exit_status=None, written=False))
+    assert target.state()["exit_status"] == 1
 
 
 def test_a_transfer_whose_job_died_makes_way_for_the_next(nodes: tuple[Node, Node]) -> None:

@@ -685,6 +685,9 @@ class FakeRpc(NodeClient):
             for name in names
         ]
 
+    def do_impexp_abort(self, _node: FakeNode, name: str) -> None:
+        assert name in self.transfers
+
     def do_impexp_cleanup(self, _node: FakeNode, name: str) -> None:
         del self.transfers[name]
 

@@ -15,6 +15,7 @@ from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.storage.copying import (
     POLL_S,
     PROGRESS_S,
+    ask_patiently,
     looks,
     progress_text,
     transfer_states,
@@ -120,3 +121,16 @@ def follow(context: JobContext, doing: str, node: Node, names: Sequence[str], do
         for index in waiting if is_due else ():
             if states[index].get("connected"):
                 context.feedback(progress_text(index, states[index]))
+
+
+def have_arrived(context: JobContext, doing: str, node: Node, names: Sequence[str]) -> bool:
+    """Stop transfers to a node, and tell whether all disks had arrived.
+
+    Raises:
+        OpExecError: that cannot be found out.
+        JobCanceled: canceled while the node does not answer.
+    """
+    for name in names:
+        ask_patiently(context, doing, NodeCalls.impexp_abort, node, name)
+    states = transfer_states(context, doing, node, names)
+    return all(state.get("exit_status") == 0 for state in states)

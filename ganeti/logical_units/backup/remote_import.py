@@ -4,7 +4,7 @@ It is a creation like any other whose disks are filled by the other cluster: the
 node listens for each of them, and an entry in the job's log says where, for the operator to tell
 the other cluster.  The instance counts as planned only until every disk is complete, and nothing of
 it is left if one is not.  From then on it stays, whatever fails: the job that sends may remove it
-there.
+there.  It also stays, as a planned one, where the node does not tell whether they are complete.
 
 Source: opcodes.json, OP_INSTANCE_CREATE; constants.json, ELOG_REMOTE_IMPORT.
 """
@@ -18,11 +18,19 @@ from typing import Final
 
 from msgspec import structs
 
-from ganeti.base.errors import OpPrereqError, ProtocolError, refusing
+from ganeti.base.errors import (
+    GenericError,
+    JobCanceled,
+    OpExecError,
+    OpPrereqError,
+    ProtocolError,
+    refusing,
+)
 from ganeti.logical_units.backup import remote
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.creation.building import (
     Creation,
+    keep_in_doubt,
     keep_received,
     tell_received_name,
 )
@@ -104,7 +112,9 @@ class LUInstanceCreateRemote(LUInstanceCreate):
         """Fill the disks, and record that.
 
         Raises:
-            OpExecError: a disk was not filled completely, or that could not be recorded.
+            OpExecError: a disk was not filled completely, or nobody knows, or that could not be
+                recorded.
+            JobCanceled: canceled before all were filled.
         """
         node = view.primary
         key_name, pem = remote.make_certificate(context, node)
@@ -117,14 +127,34 @@ class LUInstanceCreateRemote(LUInstanceCreate):
                 names.append(self._start_receiving(sender, view, index, key_name, word))
             states = transfer_states(context, doing, node, names)
             ports = [state["listen_port"] for state in states]
-            self._announce(sender, view, ports, words, pem)
-            remote.follow(context, doing, node, names, "received")
+            try:
+                self._announce(sender, view, ports, words, pem)
+                remote.follow(context, doing, node, names, "received")
+            except GenericError as err:
+                # The other cluster may have removed the instance when the last disk had arrived.
+                if not self._have_arrived(doing, view, undo, names, err):
+                    raise
+                context.warn(f"{err}, but all disks of instance {view.name!r} have been received")
             keep_received(context, view, undo)
         finally:
             forget_transfers(context, doing, node, names)
             remote.remove_certificate(context, node, key_name)
         old_name = str(self.op.source_instance_name)
         tell_received_name(context, view, old_name, self.op.debug_level)
+
+    def _have_arrived(
+        self, doing: str, view: InstanceView, undo: Undo, names: Sequence[str], failure: object
+    ) -> bool:
+        """Tell whether all disks had arrived before something failed; the others never will.
+
+        Raises:
+            OpExecError: nobody knows; the disks and the planned instance stay.
+        """
+        try:
+            return remote.have_arrived(self.context, doing, view.primary, names)
+        except (OpExecError, JobCanceled) as err:
+            why = f"{failure}" if str(err) == str(failure) else f"{failure}; {err}"
+            raise keep_in_doubt(view, undo, why) from err
 
     def _start_receiving(
         self, sender: _Sender, view: InstanceView, index: int, key_name: str, word: str

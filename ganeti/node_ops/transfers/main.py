@@ -114,6 +114,7 @@ def receive(request: Request, reporter: Reporter, connections: contextlib.ExitSt
     for _ in sink.run():
         reporter.moved(sink)
     reporter.moved(sink, at_once=True)
+    reporter.say(written=True)
     confirm(connection, form)
     connection.close()
 

@@ -48,11 +48,15 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class TransferStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The progress of a transfer; ``exit_status`` is None until it has ended."""
+    """The progress of a transfer; ``exit_status`` is None until it has ended.
+
+    ``written`` is for this node only: everything is on the disk, and the sender may know that.
+    """
 
     recent_output: list[str] = []
     listen_port: int | None = None
     connected: bool = False
+    written: bool = False
     progress_mbytes: float | None = None
     progress_throughput: float | None = None
     progress_eta: float | None = None

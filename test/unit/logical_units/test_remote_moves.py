@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from fakes.fake_cluster import FakeCluster
 
 from ganeti.base.errors import GenericError, JobCanceled, OpExecError, OpPrereqError
 from ganeti.logical_units.instance.creation.building import RECORD_S_MAX
+from ganeti.logical_units.instance.storage.copying import NO_ANSWER_S_MAX
 from ganeti.protocol import remote_move
 from ganeti.protocol.node_rpc_values import StreamForm
 from ganeti.protocol.remote_move import AwaitedDisk, Secret
@@ -259,6 +261,59 @@ def test_what_was_received_stays_when_the_job_is_canceled_in_a_script(
     assert "blockdev_remove" not in ours.rpc.names()
 
 
+def silence(cluster: FakeCluster, seconds: float) -> None:
+    """Let nobody reach the receiving node for a while, from the second look at its transfers on."""
+    looks, until_s = 0, 0.0
+
+    def failure(node: str, call: str, _args: Any) -> str | None:
+        nonlocal looks, until_s
+        looks += call == "impexp_status"
+        if looks == 2 and not until_s:
+            until_s = cluster.clock + seconds
+        return "the connection timed out" if cluster.clock < until_s else None
+
+    cluster.rpc.failure = failure
+
+
+def test_what_was_received_stays_when_that_is_known_only_later(ours: FakeCluster) -> None:
+    silence(ours, NO_ANSWER_S_MAX + 10.0)
+    assert receive(ours) == ["node2.example.com"]
+    assert ours.said("timed out, but all disks of instance 'web1.example.com' have been received")
+    assert not ours.config.instance(NAME).get("forthcoming")
+    assert "blockdev_remove" not in ours.rpc.names()
+    assert len(ours.rpc.shared) == 2
+
+
+@pytest.mark.parametrize("kind", ["silent", "silent and canceled", "forgotten"])
+def test_what_may_have_been_received_stays(
+    ours: FakeCluster, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    if kind == "forgotten":  # the node was started anew
+        known = ours.rpc.do_impexp_status
+        answers = itertools.chain(
+            [known], itertools.repeat(lambda _node, names: [None] * len(names))
+        )
+        monkeypatch.setattr(ours.rpc, "do_impexp_status", lambda *args: next(answers)(*args))
+    else:
+        silence(ours, 2 * NO_ANSWER_S_MAX + 5.0)
+    if kind == "silent and canceled":
+        known_failure = ours.rpc.failure
+
+        def cancel_then(node: str, call: str, args: Any) -> str | None:
+            failure = known_failure(node, call, args)
+            if failure:
+                ours.cancel_after = 0
+            return failure
+
+        ours.rpc.failure = cancel_then
+    with pytest.raises(OpExecError, match="may have been received completely") as found:
+        receive(ours)
+    assert "use 'gnt-instance remove web1.example.com' here" in found.value.message
+    assert ours.config.instance(NAME).get("forthcoming")
+    assert "blockdev_remove" not in ours.rpc.names()
+    assert len(ours.rpc.shared) == 2
+
+
 @pytest.mark.parametrize("kind", ["failure", "lost_answer", "cancel"])
 def test_what_was_received_stays_whatever_happens_then(ours: FakeCluster, kind: str) -> None:
     kept = set()
@@ -278,7 +333,7 @@ def test_what_was_received_stays_whatever_happens_then(ours: FakeCluster, kind: 
             receive(ours, source_instance_name="old.example.com")
         ours.cancel_after = None
         setattr(ours.rpc, "failure" if kind == "cancel" else kind, lambda *_args: None)
-        is_complete = ours.said("* disk 1 received")
+        is_complete = ours.said("* disk 1 received") or ours.said("all disks of instance")
         kept.add(is_complete)
         assert len(ours.rpc.shared) == (2 if is_complete else 0)
         assert bool(ours.config.instances) is is_complete

@@ -34,6 +34,7 @@ from ganeti.protocol.wconfd import ObjectKind
 
 RECORD_S_MAX: Final = 600.0  # time to make room on the master's disk
 _RECORD_AGAIN_S: Final = 5.0
+_DESTROY: Final = "'gnt-instance reinstall', 'add --commit' and 'remove' destroy its data"
 
 # Fills the disks from elsewhere, and forgets the undo steps when this may be the only copy.
 Fill = Callable[[JobContext, InstanceView, Undo], None]
@@ -84,7 +85,7 @@ def build(context: JobContext, plan: Creation) -> None:
 
     Raises:
         OpExecError: a step failed; the disks and files made before are gone again, unless another
-            cluster has filled them all.
+            cluster has filled them all, or may have.
     """
     with Undo(context) as undo:
         if plan.planned is not None:
@@ -232,8 +233,7 @@ def keep_received(context: JobContext, view: InstanceView, undo: Undo) -> None:
     while (failure := _why_not_recorded(context, view)) is not None:
         text = (
             f"instance {view.name!r} has been received completely, but that cannot be recorded:"
-            f" {failure}; until it is, it counts as not complete, and 'gnt-instance reinstall',"
-            " 'add --commit' and 'remove' destroy its data"
+            f" {failure}; until it is, it counts as not complete, and {_DESTROY}"
         )
         if context.monotonic() >= deadline_s:
             raise OpExecError(text)
@@ -241,6 +241,24 @@ def keep_received(context: JobContext, view: InstanceView, undo: Undo) -> None:
             context.warn(f"{text}; trying again for {RECORD_S_MAX / 60:.0f} minutes")
             is_told = True
         context.wait(_RECORD_AGAIN_S)
+
+
+def keep_in_doubt(view: InstanceView, undo: Undo, why: str) -> OpExecError:
+    """Keep an instance of which nobody knows whether all of it came from another cluster.
+
+    Returns:
+        The error that tells what was kept, and what to do.
+    """
+    undo.forget()
+    name, node = view.name, view.primary.name
+    return OpExecError(
+        f"instance {name!r} may have been received completely, and be gone from the other cluster:"
+        f" node {node!r} does not tell ({why}); its disks there and the planned instance are kept;"
+        f" if the other cluster still has it, use 'gnt-instance remove {name}' here and move it"
+        f" again; if not, this is the only copy, and {_DESTROY}: first copy or rename its disks on"
+        " the node, then remove it, and make it from them by 'gnt-instance add' with adopt= for"
+        " each disk"
+    )
 
 
 def _why_not_recorded(context: JobContext, view: InstanceView) -> GenericError | None:
