@@ -72,6 +72,7 @@ _WELL_KNOWN: Final = {
     "etcd_dir": "/var/lib/ganeti/etcd",
     "etcd_member": "/var/lib/ganeti/etcd.member",
     "renewal_note": "/var/lib/ganeti/renewal",
+    "restore_note": "/var/lib/ganeti/restoration",
     "merge_note": "/var/lib/ganeti/cluster-merge",
     "watcher_nodes_data": "/var/lib/ganeti/watcher.nodes.data",
     "run_dir": "/var/run/ganeti",

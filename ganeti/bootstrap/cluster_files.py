@@ -27,6 +27,7 @@ _FILES: Final = (
     *("server_pem", "client_pem", "rapi_pem", "spice_pem", "spice_ca_pem", "hmac_key"),
     *("cluster_domain_secret", "known_hosts", "ssh_pub_keys", "ssh_managed", "watcher_pause"),
     *("ssh_revoked_keys", "upgrade_under_way", "renewal_note", "merge_note"),
+    "restore_note",
     *("queue_serial", "queue_version", "queue_lock", "queue_drain"),
 )
 # Of high availability, whose daemons start where they find their settings.

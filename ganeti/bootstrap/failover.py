@@ -24,6 +24,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from ganeti.base.daemons import NODED
@@ -57,7 +58,7 @@ from ganeti.node_ops.machine.node import Node
 from ganeti.objects.model import Cluster, master_network_parameters
 from ganeti.protocol.luxi import DrainedBy
 from ganeti.protocol.node_calls import NodeCalls
-from ganeti.store import config_file, lease, master_facts, ssconf
+from ganeti.store import config_file, lease, master_facts, restoration, ssconf
 from ganeti.store.job_files import JobFiles
 from ganeti.store.master_facts import Claim
 from ganeti.system import clock, daemon_control
@@ -181,10 +182,12 @@ class FailoverOptions:
     Attributes:
         no_voting: the answers of the other nodes do not count; this node's configuration is used.
         asks_offline: nodes marked offline are asked as well.
+        own_is_old: this node's configuration came from a backup, so it is no answer of a candidate.
     """
 
     no_voting: bool = False
     asks_offline: bool = False
+    own_is_old: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,10 +265,15 @@ class Failover:
         return Outlook(poll, plan, config, {target.name: target for target in targets})
 
     def _plan(self, poll: votes.Poll, followed: votes.Takeover | None) -> votes.Takeover:
-        no_voting, needed = self._options.no_voting, self._answers_needed
-        if followed is None:
-            return votes.plan_takeover(poll, no_voting=no_voting, needed=needed)
-        return votes.plan_of_followers(poll, followed, no_voting=no_voting, needed=needed)
+        plan = votes.plan_takeover
+        if followed is not None:
+            plan = partial(votes.plan_of_followers, before=followed)
+        return plan(
+            poll,
+            no_voting=self._options.no_voting,
+            own_is_old=self._options.own_is_old,
+            needed=self._answers_needed,
+        )
 
     def _answers_needed(self, candidates: Collection[str]) -> int:
         return lease.answers_needed(self._paths, self._own_name, candidates)
@@ -504,6 +512,7 @@ class Failover:
                 self._feedback("Taking changes that the old master made meanwhile")
                 config = self._next_config(replace(outlook, config=newest))
             config_file.write_config(self._paths, config)
+            restoration.end(self._paths)
         return config
 
     def _newest_config(self, outlook: Outlook) -> bytes:
@@ -617,4 +626,6 @@ def fail_over(paths: Paths, own_name: str, options: FailoverOptions, feedback: F
     except LockError as err:
         raise wrong_state(f"another fail-over to this node ({own_name}) is at work") from err
     with lock, NodeRpcClient(paths) as rpc:
+        if restoration.is_old_copy(paths, master_facts.own_facts(paths).config_serial):
+            options = replace(options, own_is_old=True, asks_offline=True)
         Failover(paths, own_name, rpc, options, feedback).run()

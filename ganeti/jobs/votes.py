@@ -253,10 +253,20 @@ def answers_needed(candidates: Collection[str]) -> int:
     return len(candidates) - copies_needed(len(candidates)) + 1
 
 
+def answers_beside_old_copy(candidates: Collection[str], needed: int) -> int:
+    """Return how many candidates have to answer one whose copy came from a backup, itself included.
+
+    One more than are needed otherwise: each record that counts, and that this one lacks, must be on
+    another one that answers.
+    """
+    return min(len(candidates), needed + 1)
+
+
 def plan_takeover(
     poll: Poll,
     *,
     no_voting: bool = False,
+    own_is_old: bool = False,
     needed: Callable[[Collection[str]], int] = answers_needed,
 ) -> Takeover:
     """Decide how this node becomes master.
@@ -264,6 +274,7 @@ def plan_takeover(
     Args:
         needed: how many of a cluster's candidates have to answer.
         no_voting: the answers of others do not count; this node's configuration is used.
+        own_is_old: this node's copy came from a backup, so it is no answer of a candidate.
 
     Raises:
         OpPrereqError: it must not; the text names the missing nodes and the remedy.
@@ -276,7 +287,7 @@ def plan_takeover(
     _check_is_candidate(poll, known, newest)
     if not no_voting:
         _check_votes(poll)
-        _check_candidates(poll, followed, needed)
+        _check_candidates(poll, followed, needed, own_is_old=own_is_old)
     serials = [max(facts.config_serial, facts.claim_serial) for facts in known.values()]
     candidates = frozenset(name for facts in known.values() for name in facts.candidates)
     return Takeover(
@@ -295,13 +306,14 @@ def plan_of_followers(
     before: Takeover,
     *,
     no_voting: bool = False,
+    own_is_old: bool = False,
     needed: Callable[[Collection[str]], int] = answers_needed,
 ) -> Takeover:
     """Decide what to take, once nodes were told to follow this one: the newest that they have.
 
     Args:
         before: the plan by which they were told.
-        needed, no_voting: as of `plan_takeover`.
+        needed, no_voting, own_is_old: as of `plan_takeover`.
 
     Raises:
         OpPrereqError: too few of them answer; the text names the others.
@@ -320,7 +332,7 @@ def plan_of_followers(
     believed = {name: facts for name, facts in known.items() if name not in before.strays} or known
     if not no_voting:
         _check_votes(heard)
-        _check_candidates(heard, believed, needed)
+        _check_candidates(heard, believed, needed, own_is_old=own_is_old)
     return replace(
         before,
         config_from=poll.own_name if no_voting else _newest(poll, believed),
@@ -382,8 +394,18 @@ def _check_votes(poll: Poll) -> None:
     )
 
 
+_OLD_COPY: Final = (
+    " (one more than otherwise, as the configuration here is from a backup, put here by"
+    " 'gnt-cluster restore')"
+)
+
+
 def _check_candidates(
-    poll: Poll, known: Mapping[str, NodeFacts], answers: Callable[[Collection[str]], int]
+    poll: Poll,
+    known: Mapping[str, NodeFacts],
+    answers: Callable[[Collection[str]], int],
+    *,
+    own_is_old: bool,
 ) -> None:
     """Refuse unless the candidates that answered have every record that counts.
 
@@ -393,11 +415,14 @@ def _check_candidates(
     for view in sorted(views, key=sorted):
         reached = view & known.keys()
         needed = answers(view)
+        if own_is_old:
+            needed = answers_beside_old_copy(view, needed)
         if len(reached) >= needed:
             continue
         raise OpPrereqError(
             f"the newest configuration and job queue may be on nodes that do not answer: of the"
-            f" master candidates {shown(view)} {needed} must answer, and only"
+            f" master candidates {shown(view)} {needed} must answer"
+            f"{_OLD_COPY if own_is_old else ''}, and only"
             f" {shown(reached) or 'none'} did;"
             f" {_not_answering(poll, view - reached)}. {_remedy(poll)}",
             ErrorCode.ENVIRON,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import stat
@@ -14,6 +15,10 @@ from fakes.virtual_cluster import Outcome
 from fakes.waiting import wait_until
 
 from ganeti.base import json
+from ganeti.bootstrap import cluster_files, state_archive
+from ganeti.cli.cluster.restore import COMMANDS, _write
+from ganeti.cli.declaration.parser import Options
+from ganeti.cli.run.context import Context, Terminal
 from ganeti.store import ssconf
 from ganeti.store.job_files import JobFiles
 from ganeti.system import files
@@ -134,3 +139,27 @@ def test_what_another_node_knows_comes_first(cluster: FailingCluster, tmp_path: 
     assert "newer" in cluster.gnt("cluster list-tags").lines
     wait_until(lambda: ssconf.master_node(cluster.paths_of(master)) == second, "it follows")
     assert JobFiles(cluster.paths).last_id() > 0
+
+
+def test_a_restoration_that_is_cut_off_still_needs_all_the_others(
+    cluster: FailingCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that does not answer may have the only copy of what the lost master acknowledged."""
+    master, [*others] = cluster.master, cluster.others
+    silent = others[-1]
+    cluster.gnt(f"cluster backup {tmp_path / 'state'}")
+    state = state_archive.unpack(files.read_bytes(str(tmp_path / "state")))
+    lose(cluster, master)
+    paths = cluster.paths_of(master)
+    cluster_files.ensure_directories(paths)
+    monkeypatch.setattr(Context, "paths", paths)
+    terminal = Terminal(io.StringIO(), io.StringIO(), io.StringIO())
+    context = Context("gnt-cluster", COMMANDS[0], Options({}), terminal)
+    _write(context, state)  # and is killed
+    cluster.stop_noded(silent)
+    said = cluster.refused_failover(master, "3 must answer (one more than", silent).err
+    assert "the configuration here is from a backup" in said
+    cluster.start_noded(silent)
+    cluster.fail_over(master)
+    assert not os.path.exists(paths.restore_note)
+    cluster.wait_all_follow()

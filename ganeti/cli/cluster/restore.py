@@ -3,8 +3,9 @@
 The files are laid out in a directory of their own first, as those of a node, and the other nodes
 are asked with them.  Only when their answers allow it are the files put in their places, the
 configuration last; then this node takes over, as in any fail-over, with a serial number beyond all
-that are known.  Cut off anywhere it is run again; once the configuration is there,
-``gnt-cluster master-failover`` goes on.
+that are known, and with more answers, as its own copy is old.  Cut off anywhere it is run again;
+once the configuration is there, ``gnt-cluster master-failover`` goes on: a note that was written
+before lets it ask for as many answers.
 
 Source: ARCHITECTURE, invariants 8 and 9.
 """
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Collection
 from typing import Final
 
 from ganeti.base.daemons import DAEMONS
@@ -28,7 +28,7 @@ from ganeti.clients import master_poll
 from ganeti.clients.node_rpc import NodeRpcClient
 from ganeti.config.config_data import nodes_of, split_config
 from ganeti.jobs import votes
-from ganeti.store import config_file, master_facts, ssconf, watcher_pause
+from ganeti.store import config_file, master_facts, restoration, ssconf, watcher_pause
 from ganeti.store.job_files import JobFiles
 from ganeti.system import clock, files, ssh
 from ganeti.system.daemon_control import running_pid
@@ -63,7 +63,7 @@ def restore(context: Context, options: Options, args: list[str]) -> None:
         raise GenericError(
             f"cannot write {err.filename}: {err.strerror}; put that right and run the command again"
         ) from err
-    chosen = FailoverOptions(no_voting=no_voting, asks_offline=True)
+    chosen = FailoverOptions(no_voting=no_voting, asks_offline=True, own_is_old=True)
     fail_over(paths, own_name, chosen, context.write)
     if _manages_ssh(paths, state):  # it may have taken a newer configuration
         _let_candidates_in(paths, config_file.read_config(paths), state)
@@ -127,16 +127,7 @@ def _check_others(
     names = [own_name, *(target.name for target in targets)]
     poll = votes.Poll(own_name, names, {own_name: own, **found}, silent)
     _refuse_better(poll)
-    votes.plan_takeover(poll, no_voting=no_voting, needed=_answers_needed)
-
-
-def _answers_needed(candidates: Collection[str]) -> int:
-    """Return how many candidates, this one included, have to answer.
-
-    One more than in a fail-over: what this one has is old, so each record that counts, and that it
-    lacks, must be on another one that answers.
-    """
-    return min(len(candidates), votes.answers_needed(candidates) + 1)
+    votes.plan_takeover(poll, no_voting=no_voting, own_is_old=True)
 
 
 def _refuse_better(poll: votes.Poll) -> None:
@@ -170,7 +161,7 @@ def _question(head: state_archive.Head, *, no_voting: bool) -> str:
 
 
 def _write(context: Context, state: state_archive.State) -> None:
-    """Put everything in its place, the configuration last.
+    """Put everything in its place, the configuration last, after the note that it is old.
 
     A journal that was left behind would have later changes made again.
     """
@@ -188,6 +179,7 @@ def _write(context: Context, state: state_archive.State) -> None:
     watcher_pause.write(paths, clock.now() + WATCHER_PAUSE_S)
     if (aside := config_file.set_journal_aside(paths, clock.now())) is not None:
         context.write(f"{paths.config_journal} was of before, and is now {aside}")
+    restoration.begin(paths, state.head.serial_no)
     state_archive.write_files(paths, {config: state.contents[config]})
 
 
@@ -245,10 +237,11 @@ COMMANDS: Final = (
 addresses and the software, and without a configuration. The other nodes are asked first. It is
 refused while one of them is the master or has a newer configuration, which is then the better
 start ('gnt-cluster master-failover' there), and if so few answer that one of the others may have
-one; --no-voting is for those that are lost, too. Serial numbers and job ids go on beyond all that
-are known. Jobs that had not ended are not carried out again, and the watcher is paused. High
-availability is off afterwards on this node: switch it off and on again ('gnt-cluster ha-disable',
-'gnt-cluster ha-enable'). "-" reads the standard input.""",
+one; --no-voting is for those that are lost, too. If it is cut off once the configuration is here,
+'gnt-cluster master-failover' goes on, and needs as many answers. Serial numbers and job ids go on
+beyond all that are known. Jobs that had not ended are not carried out again, and the watcher is
+paused. High availability is off afterwards on this node: switch it off and on again ('gnt-cluster
+ha-disable', 'gnt-cluster ha-enable'). "-" reads the standard input.""",
         examples="""
 gnt-cluster restore /root/cluster.state  # on the new machine, which asks
 gnt-cluster restore --yes-do-it -  # from a program: gpg --decrypt FILE |""",

@@ -7,7 +7,8 @@ import io
 import os
 import signal
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ from ganeti.base import json
 from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
-from ganeti.bootstrap import cluster_files, keys, state_archive
+from ganeti.bootstrap import cluster_files, failover, keys, state_archive
+from ganeti.bootstrap.failover import Failover, FailoverOptions
 from ganeti.bootstrap.state_archive import inner, pack, read_state, unpack, write_files
 from ganeti.cli.cluster import backup, restore
 from ganeti.cli.declaration.parser import Options
@@ -30,7 +32,7 @@ from ganeti.config.state import ConfigState
 from ganeti.jobs import changes
 from ganeti.jobs.record import encode_job
 from ganeti.jobs.submission import make_job
-from ganeti.store import config_file
+from ganeti.store import config_file, restoration
 from ganeti.store.job_files import JobFiles
 from ganeti.system import certificates, files, ssh
 
@@ -168,6 +170,40 @@ def test_a_journal_of_before_changes_nothing_of_what_is_restored(
     [aside] = Path(paths.data_dir).glob("config.journal*")
     assert str(aside) in said.getvalue()
     assert aside.read_bytes()[1:] == record.line[1:]
+
+
+def test_a_restored_configuration_counts_as_old_until_there_is_a_newer_one(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever kills the restoration then, a fail-over asks for as many answers as it did."""
+    chosen: list[FailoverOptions] = []
+    monkeypatch.setattr(Failover, "run", lambda attempt: chosen.append(attempt._options))
+    os.makedirs(paths.lock_dir)
+    state = read_state(paths, "n1", now=5.0)
+    monkeypatch.setattr(Context, "paths", paths)
+    terminal = Terminal(io.StringIO(), io.StringIO(), io.StringIO())
+    context = Context("gnt-cluster", restore.COMMANDS[0], Options({}), terminal)
+    seen: list[bool] = []
+    write = state_archive.write_files
+
+    def write_and_look(its_paths: Paths, contents: Mapping[str, bytes]) -> None:
+        if inner(paths, paths.config_data) in contents:
+            seen.append(restoration.is_old_copy(paths, 7))
+        write(its_paths, contents)
+
+    monkeypatch.setattr(state_archive, "write_files", write_and_look)
+    failover.fail_over(paths, "n1", FailoverOptions(), print)
+    os.unlink(paths.config_data)
+    restore._write(context, state)
+    assert seen == [True], "the note is there before the configuration"
+    failover.fail_over(paths, "n1", FailoverOptions(), print)
+    failover.fail_over(paths, "n1", FailoverOptions(no_voting=True), print)
+    write_config(paths, serial_no=8)  # as another master sends it
+    failover.fail_over(paths, "n1", FailoverOptions(), print)
+    old = FailoverOptions(asks_offline=True, own_is_old=True)
+    assert chosen == [FailoverOptions(), old, replace(old, no_voting=True), FailoverOptions()]
+    restoration.end(paths)
+    assert not os.path.exists(paths.restore_note)
 
 
 @pytest.mark.parametrize("number", ENDINGS)

@@ -227,6 +227,29 @@ def test_whoever_runs_the_daemons_hands_over_whatever_others_think() -> None:
     assert plan_takeover(poll("n2", 3, known)).hand_over == ("n1", "n3")
 
 
+def test_a_copy_from_a_backup_is_no_answer_of_a_candidate() -> None:
+    """The lost master and one that does not answer may have been the only two with a record."""
+    known = {"n1": facts("n1", 3, candidates=THREE), "n3": facts("n1", 5, candidates=THREE)}
+    two_answer = poll("n1", 3, known)
+    assert plan_takeover(two_answer).config_from == "n3"
+    with pytest.raises(OpPrereqError) as raised:
+        plan_takeover(two_answer, own_is_old=True)
+    text = raised.value.message
+    assert "3 must answer (one more than otherwise, as the configuration here is from a" in text
+    assert "n2" in text
+    assert "--no-voting --yes-do-it" in text
+    assert plan_takeover(two_answer, no_voting=True, own_is_old=True).config_from == "n1"
+    everybody = {**known, "n2": facts("n1", 7, candidates=THREE)}
+    plan = plan_takeover(poll("n1", 3, everybody), own_is_old=True)
+    assert plan.config_from == "n2"
+    followers = {
+        name: facts("n1", serial, candidates=THREE, claim_serial=plan.serial_no, claim_name="n1")
+        for name, serial in (("n1", 3), ("n3", 5))
+    }
+    with pytest.raises(OpPrereqError, match="3 must answer"):
+        plan_of_followers(poll("n1", 3, followers), plan, own_is_old=True)
+
+
 def test_serial_numbers_that_were_announced_are_passed_as_well() -> None:
     known = {
         "n2": facts(candidates=THREE),
