@@ -14,11 +14,14 @@ from msgspec import UNSET
 
 from ganeti.base.errors import OpCodeUnknown, OpPrereqError, ProtocolError
 from ganeti.base.json import loads, loads_as
+from ganeti.base.paths import Paths
 from ganeti.base.versions import LUXI_VERSION
-from ganeti.opcodes.instance import OpInstanceCreate
+from ganeti.objects.disk_templates import DeviceAction
+from ganeti.opcodes.instance import InstanceCreateMode, OpInstanceCreate
 from ganeti.opcodes.registry import decode_opcode
 from ganeti.opcodes.values import Version
 from ganeti.protocol.envelope import encode_request
+from ganeti.protocol.export_description import PARTIAL_SUFFIX
 from ganeti.protocol.luxi import LuxiCalls
 from ganeti.protocol.rapi.answers import no_such
 from ganeti.protocol.rapi.jobs import Inputs, Submission, Wire, converted
@@ -31,6 +34,7 @@ QUERY_FIELDS_MAX: Final = 10_000  # a tag each; more would be a mistake
 _METHODS: Final = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE"})
 _SAFE: Final = frozenset({"GET", "HEAD"})
 _OURS: Final = frozenset({"same-origin", "none"})
+_EXPORT_DIR: Final = Paths("").export_dir
 _REASON_SOURCE_USER: Final = "gnt:user"
 _REASON_SOURCE_RAPI: Final = "gnt:library:rlib2"
 
@@ -281,5 +285,25 @@ def _names_in(wire: Wire) -> list[str]:
         return [str(name) for name in wire.get("instances") or ()]
     if wire["OP_ID"] == "OP_INSTANCE_MULTI_ALLOC":
         return instances_in(_nested(wire)) or []
-    names = [wire[key] for key in ("instance_name", "new_name") if key in wire]
-    return [str(name) for name in names] if "instance_name" in wire else []
+    if "instance_name" not in wire or _adopts(wire.get("disks")):
+        return []
+    names = [str(wire[key]) for key in ("instance_name", "new_name") if key in wire]
+    if wire["OP_ID"] == "OP_INSTANCE_CREATE" and wire.get("mode") == InstanceCreateMode.IMPORT:
+        source = _exported_name(str(wire.get("src_path") or wire["instance_name"]))
+        return [*names, source] if source else []
+    return names
+
+
+def _adopts(disks: object) -> bool:
+    """Tell whether settings, or changes, of disks take over what is there and may be anybody's."""
+    entries = disks if isinstance(disks, list) else []
+    parts = [part for each in entries for part in (each if isinstance(each, list) else [each])]
+    return DeviceAction.ATTACH in parts or any(
+        isinstance(part, dict) and "adopt" in part for part in parts
+    )
+
+
+def _exported_name(path: str) -> str:
+    """Return the name of the instance whose export has a path; "" if exports lie elsewhere."""
+    directory, _, name = path.rpartition("/")
+    return name.removesuffix(PARTIAL_SUFFIX) if directory in ("", _EXPORT_DIR) else ""

@@ -518,6 +518,10 @@ CREATE: dict[str, object] = {
 }
 
 
+IMPORT = {**CREATION, "mode": "import", "src_node": "n"}
+NESTED = {key: value for key, value in CREATION.items() if key != "__version__"}
+
+
 @pytest.mark.parametrize("nested", [{"OP_ID": "OP_INSTANCE_REMOVE", "instance_name": "a"}, 5, "a"])
 def test_only_creations_are_placed_together(nested: object) -> None:
     found = refusal("POST", SEVERAL, {"instances": [CREATE, nested]})
@@ -561,6 +565,39 @@ def test_the_jobs_that_a_job_depends_on() -> None:
         ),
         ("POST", SEVERAL, {"instances": [CREATE, {**CREATE, "instance_name": "b"}]}, ["a", "b"]),
         ("POST", SEVERAL, {"instances": []}, None),
+        ("POST", "/2/instances", {**CREATION, "mode": "import"}, ["a", "a"]),
+        ("POST", "/2/instances", {**IMPORT, "src_path": "b"}, ["a", "b"]),
+        ("POST", "/2/instances", {**IMPORT, "src_path": "b+new"}, ["a", "b"]),
+        ("POST", "/2/instances", {**IMPORT, "src_path": "/var/lib/ganeti/export/b"}, ["a", "b"]),
+        ("POST", "/2/instances", {**IMPORT, "src_path": "/var/lib/ganeti/export/b/a"}, None),
+        ("POST", "/2/instances", {**IMPORT, "src_path": "/var/lib/ganeti/export/b/"}, None),
+        ("POST", "/2/instances", {**IMPORT, "src_path": "../export/b"}, None),
+        (
+            "POST",
+            SEVERAL,
+            {"instances": [CREATE, {**CREATE, "mode": "import", "src_path": "b"}]},
+            ["a", "a", "b"],
+        ),
+        (
+            "POST",
+            "/2/instances-multi-alloc",
+            {"instances": [{**NESTED, "mode": "import", "src_path": "/srv/b"}]},
+            None,
+        ),
+        ("POST", "/2/instances", {**CREATION, "disks": [{"size": 1}, {"adopt": "b"}]}, None),
+        (
+            "POST",
+            "/2/instances-multi-alloc",
+            {"instances": [{**NESTED, "disks": [{"adopt": "b"}]}]},
+            None,
+        ),
+        ("PUT", "/2/instances/a/modify", {"disks": [["add", {"size": 1}]]}, ["a"]),
+        ("PUT", "/2/instances/a/modify", {"disks": [["add", {"adopt": "b"}]]}, None),
+        ("PUT", "/2/instances/a/modify", {"disks": [["add", 0, {"adopt": "b"}]]}, None),
+        ("PUT", "/2/instances/a/modify", {"disks": [["attach", {"uuid": "b"}]]}, None),
+        ("PUT", "/2/instances/a/modify", {"disks": [["attach", 0, {"name": "b"}]]}, None),
+        ("PUT", "/2/instances/a/move", {"target_node": "n"}, ["a"]),
+        ("POST", "/2/instances/a/replace-disks", {"mode": "replace_auto", "disks": [0]}, ["a"]),
     ],
 )
 def test_the_instances_that_a_job_is_about(
