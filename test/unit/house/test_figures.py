@@ -80,7 +80,8 @@ CODE_LINES_MAX = {
     # with plain streams of disks, to and from 3.0
     # with processes that outlive their call, which transfers alone use
     # and locks over keys and the hosts file, real sizes of volumes in descriptions of exports
-    "node_ops": 4_700,
+    # with the greetings of all who connect to the port of a transfer, side by side
+    "node_ops": 4_850,
     # with the watch over spare children, children that are kept for the next look, signals that
     # reach nobody else, and the masters of before, whose jobs are refused
     "noded": 970,
@@ -124,7 +125,7 @@ THIN_SHARE_MAX = 0.178
 # Growing a machine is apart from the shell of its hotplug.
 # Following the configuration is decided apart from the reading of its files.
 # The step of the watcher that begins backups is apart from its other work on the master.
-# The connection of a transfer, in both forms, is apart from its process.
+# Waiting for the peer of a transfer, among strangers, is apart from its connection.
 # LuxiD is apart from its start, which loads it beside the vote.
 # How nodes are sent the configuration is apart from who lacks it.
 # What a template does before there is a job is apart from what it does with jobs.
