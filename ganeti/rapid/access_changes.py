@@ -35,7 +35,6 @@ from ganeti.system import clock
 
 logger = logging.getLogger(__name__)
 
-TOKENS_MAX: Final = 50  # of one user
 _DAY_S: Final = 86400
 _OP_ID: Final = "OP_CLUSTER_REDIST_CONF"
 
@@ -65,9 +64,9 @@ class AccessChanges:
             authorization: how the user came.
 
         Raises:
-            HttpProblem: 403: the user came with a token, or wants to change rights of oneself; 400:
-                there are too many tokens; 404: there is no such token.
-            OpPrereqError: there is no such thing, or it cannot be so.
+            HttpProblem: 403: the user came with a token, or wants to change rights of oneself; 404:
+                there is no such token.
+            OpPrereqError: there is no such thing, or it cannot be so, or there are too many.
             OpExecError: a file cannot be written.
         """
         if authorization.strip().lower().startswith("bearer") and action != TokenRemoval():
@@ -113,8 +112,6 @@ class AccessChanges:
         return None
 
     async def _add_token(self, user: str, days: int) -> dict[str, object]:
-        if len(self._access.tokens_of(user)) >= TOKENS_MAX:
-            raise HttpProblem(400, f"There are {TOKENS_MAX} tokens of {user}: remove some")
         expires = int(clock.now()) + days * _DAY_S
         token = await asyncio.to_thread(self._files.add_token, user, expires)
         return {"token": token, "expires": expires}

@@ -15,9 +15,10 @@ from ganeti.base.errors import ErrorCode, OpExecError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.protocol.rapi import users as rapi_users
 from ganeti.protocol.rapi.users import RIGHTS, ROLE_PREFIX, Grant, Roles, Scheme, Token, User
-from ganeti.system import files
+from ganeti.system import clock, files
 from ganeti.system.filelock import DirectoryLock
 
+TOKENS_MAX: Final = 50  # of one user, that have not expired
 _DIRECTORY_MODE: Final = 0o750
 _FILE_MODE: Final = 0o640
 _SALT_BYTES: Final = 16
@@ -140,17 +141,31 @@ class RapiAccess:
     def add_token(self, user: str, expires: int) -> str:
         """Make a token for a user and return it: it is not kept anywhere.
 
+        Tokens that have expired, of anybody, are removed on the way.
+
         Raises:
-            OpPrereqError: there is no such user.
+            OpPrereqError: there is no such user, or one with too many tokens.
             OpExecError: the file cannot be written.
         """
         token_id, secret = secrets.token_hex(_ID_BYTES), secrets.token_urlsafe(_SECRET_BYTES)
         token = Token(token_id, user, rapi_users.token_digest(secret), expires)
-        line = rapi_users.token_line(token)
         with self._locked():
             self._check_is_user(user)
-            self._replace_line(self._paths.rapi_tokens, token_id, line)
+            text = self._text_of_valid_tokens()
+            known = rapi_users.parse_tokens(text)[0].values()
+            if len([each for each in known if each.user == user]) >= TOKENS_MAX:
+                told = f"there are {TOKENS_MAX} tokens of {user!r}: remove some"
+                raise OpPrereqError(told, ErrorCode.INVAL)
+            text = rapi_users.with_line(text, token_id, rapi_users.token_line(token))
+            self._write_text(self._paths.rapi_tokens, text)
         return f"{token_id}.{secret}"
+
+    def _text_of_valid_tokens(self) -> str:
+        text, now = self._text(self._paths.rapi_tokens), clock.now()
+        for token in rapi_users.parse_tokens(text)[0].values():
+            if 0 < token.expires <= now:
+                text = rapi_users.with_line(text, token.id, None)
+        return text
 
     def remove_token(self, token_id: str) -> None:
         """Remove a token; OpExecError as of `set_user`."""
@@ -162,7 +177,9 @@ class RapiAccess:
 
     def _replace_line(self, path: str, name: str, line: str | None) -> None:
         """Replace the line of a user or token, add it, or remove it with None."""
-        text = rapi_users.with_line(self._text(path), name, line)
+        self._write_text(path, rapi_users.with_line(self._text(path), name, line))
+
+    def _write_text(self, path: str, text: str) -> None:
         self._write(path, text.encode("utf-8", "surrogateescape"))
 
     @contextlib.contextmanager

@@ -24,10 +24,10 @@ from ganeti.protocol.rapi.routes import (
     UserSetting,
 )
 from ganeti.protocol.rapi.users import Grant
-from ganeti.protocol.rapi.values import HttpProblem
-from ganeti.rapid import access_changes
+from ganeti.protocol.rapi.values import HttpProblem, as_problem
 from ganeti.rapid.access import Access
 from ganeti.rapid.access_changes import AccessChanges
+from ganeti.store import rapi_access
 
 
 class Luxi:
@@ -101,11 +101,12 @@ def test_without_luxid_the_token_is_made_and_no_job(
 def test_the_tokens_of_one_user_have_a_limit(
     changes: AccessChanges, access: Access, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access_changes, "TOKENS_MAX", 3)
+    monkeypatch.setattr(rapi_access, "TOKENS_MAX", 3)
     for _ in range(3):
         make(changes)
-    with pytest.raises(HttpProblem, match="3 tokens of joe"):
+    with pytest.raises(OpPrereqError, match="3 tokens of 'joe'") as found:
         make(changes)
+    assert as_problem(found.value).status == 400
     make(changes, "ann")
     assert len(access.tokens_of("joe")) == 3
 

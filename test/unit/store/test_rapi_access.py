@@ -10,8 +10,8 @@ import pytest
 
 from ganeti.base.errors import OpPrereqError
 from ganeti.base.paths import Paths
-from ganeti.store.rapi_access import RapiAccess
-from ganeti.system import files
+from ganeti.store.rapi_access import TOKENS_MAX, RapiAccess
+from ganeti.system import clock, files
 
 
 @pytest.fixture
@@ -34,6 +34,23 @@ def test_there_are_no_tokens_without_a_user(access: RapiAccess) -> None:
     for act in (lambda: access.add_token("eve", 0), lambda: access.remove_user("eve")):
         with pytest.raises(OpPrereqError, match="there is no user 'eve'"):
             act()
+
+
+def test_a_user_has_so_many_tokens_and_those_that_expired_are_no_more(
+    access: RapiAccess, tmp_path: Path
+) -> None:
+    path = Paths(str(tmp_path)).rapi_tokens
+    over = int(clock.now()) - 1
+    lines = [f"old{number} ann digest {over}" for number in range(TOKENS_MAX)]
+    kept = "# tokens\nunreadable\n"
+    files.write_atomic(path, (kept + "\n".join(lines)).encode())
+    for expires in [0, over + 1000] * (TOKENS_MAX // 2):
+        access.add_token("ann", expires)
+    assert files.read_bytes(path).decode().startswith(kept)
+    assert len(access.tokens()) == TOKENS_MAX
+    with pytest.raises(OpPrereqError, match=f"there are {TOKENS_MAX} tokens of 'ann'"):
+        access.add_token("ann", 0)
+    access.add_token("joe", 0)
 
 
 @pytest.mark.parametrize("name", ["users", "tokens"])
