@@ -191,6 +191,7 @@ class _Browser:
             if not data:
                 return b""
             typed = b"".join(self._take(frame) for frame in self._frames.feed(data))
+            await self._stream.drain()  # who sends pings has to read the answers
             if typed:
                 return typed
         return b""

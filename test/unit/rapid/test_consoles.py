@@ -17,6 +17,7 @@ from ganeti.protocol.node_rpc import CONSOLES_MAX
 from ganeti.protocol.rapi.pages import CONSOLE_PROTOCOL, TICKET_PREFIX
 from ganeti.protocol.rapi.values import HttpProblem
 from ganeti.rapid.consoles import TICKET_S, Consoles, Tickets, check_origin
+from ganeti.transport.flow import PIECE_BYTES
 from ganeti.transport.http_message import HttpRequest, HttpResponse, HttpStream
 
 
@@ -54,6 +55,7 @@ def test_pages_of_others_are_refused() -> None:
 
 
 OPEN = b"\x82\x00"  # an empty message
+PING, PONG = b"\x89\x88\0\0\0\0answer:)", b"\x8a\x08answer:)"
 
 
 class Page:
@@ -187,5 +189,34 @@ def test_nothing_follows_the_closing_frame(tmp_path: Path) -> None:
             page.reader.feed_data(b"\x88\x82\0\0\0\0\x03\xe8" + b"\x89\x80\0\0\0\0")
             await page.hear(luxid.asked_for(Consoles(luxid.ask)))
             assert page.got == OPEN + b"\x88\x02\x03\xe8"
+
+    asyncio.run(test())
+
+
+class Deaf(Page):
+    """A browser that reads nothing until it ``listens``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listens = asyncio.Event()
+
+    async def drain(self) -> None:
+        await self.listens.wait()
+
+
+def test_pings_are_answered_no_faster_than_the_answers_are_read(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with asyncio.timeout(30), opener(tmp_path) as luxid:
+            page, pings = Deaf(), 20 * PIECE_BYTES // len(PING)
+            page.reader.feed_data(PING * pings)
+            talk = asyncio.ensure_future(page.hear(luxid.asked_for(Consoles(luxid.ask))))
+            await page.hears.wait()
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert len(page.got) <= 2 * PIECE_BYTES
+            page.reader.feed_eof()
+            page.listens.set()
+            await talk
+            assert page.got.count(PONG) == pings
 
     asyncio.run(test())
