@@ -19,6 +19,7 @@ from guests.nodes import QEMU, KvmNode, KvmNodes, kvm_nodes
 from ganeti.base.errors import HypervisorError
 from ganeti.base.json import dumps, loads
 from ganeti.hypervisor.interface import AssembledDisk, InstanceState, MigrationState
+from ganeti.hypervisor.kvm import state
 from ganeti.hypervisor.kvm.migration import migration_port, split_target
 from ganeti.hypervisor.kvm.monitor import Monitor
 from ganeti.objects.rpc_instance import RpcInstance
@@ -244,6 +245,65 @@ def test_target_that_waits_is_no_instance(
     assert really_runs(target)
     move.forget()
     move.forget()
+
+
+def pause(node: KvmNode) -> None:
+    with Monitor.connect(NAME, node.files(NAME).socket_path("control")) as monitor:
+        monitor.execute("stop")
+
+
+def arrived(nodes: KvmNodes, source: KvmNode, target: KvmNode) -> Move:
+    """Migrate as far as all memory has left; the copy on the target waits."""
+    disk = nodes.boot_disk()
+    source.driver.start(INSTANCE, [disk])
+    source.wait_serial(NAME, "beat 1")
+    move = Move(source, target, [disk])
+    for step in move.steps()[:4]:
+        step()
+    return move
+
+
+def test_a_mark_that_its_hand_over_left_goes_when_the_guest_is_seen_to_run(
+    nodes: KvmNodes, source: KvmNode, target: KvmNode
+) -> None:
+    move = arrived(nodes, source, target)
+    move.let_run()
+    move.forget()
+    state.expect(target.files(NAME))
+    assert runs(target)
+    pause(target)
+    assert runs(target)  # as any guest that somebody has paused
+    target.driver.migration.finish_target(INSTANCE, "", success=False)
+    assert target.driver.list_instances() == [NAME]
+
+
+def test_a_hand_over_cut_off_is_completed_and_nobody_takes_it_for_waiting(
+    nodes: KvmNodes, source: KvmNode, target: KvmNode
+) -> None:
+    move = arrived(nodes, source, target)
+    state.hand_over(target.files(NAME))
+    assert runs(target)  # perhaps
+    target.driver.migration.finish_target(INSTANCE, "", success=False)
+    assert target.driver.list_instances() == [NAME]
+    target.driver.migration.finish_target(INSTANCE, "", success=True)
+    assert really_runs(target)
+    assert state.is_handed_over(target.files(NAME))
+    pause(target)
+    move.let_run()  # nothing is left of the hand-over: whoever has paused it wants that
+    assert not really_runs(target)
+
+
+def test_one_that_qemu_refuses_to_let_run_waits_again(
+    nodes: KvmNodes, source: KvmNode, target: KvmNode
+) -> None:
+    move = arrived(nodes, source, target)
+    source.driver.migration.finish_source(INSTANCE, success=False, live=True)
+    with pytest.raises(HypervisorError, match="lock"):
+        move.let_run()
+    assert target.driver.instance_info(NAME) is None
+    target.driver.migration.finish_target(INSTANCE, "", success=False)
+    assert target.process(NAME) is None
+    assert really_runs(source)
 
 
 def test_running_source_is_never_forgotten(

@@ -162,6 +162,21 @@ def test_not_live_a_guest_stands_still_at_both_nodes_until_it_is_decided(nodes: 
     assert os.listdir(nodes[0].paths.xen_config_dir) == []
 
 
+def test_a_mark_that_its_hand_over_left_goes_when_the_guest_is_seen_to_run(nodes: Nodes) -> None:
+    source, target = (pv(env) for env in nodes)
+    source.start(instance(), [])
+    info, _state = send(nodes, instance(), live=False)
+    target.migration.finish_target(instance(), info, success=True)
+    source.migration.finish_source(instance(), success=True, live=False)
+    Path(DomainFiles(nodes[1].paths, NAME).incoming).touch()
+    assert target.list_instances() == [NAME]
+    target._xl.change("no", "pause", NAME)
+    target.migration.finish_target(instance(), "", success=False)
+    assert target.list_instances() == [NAME]
+    target.migration.finish_target(instance(), "", success=True)
+    assert Path(nodes[1].paths.xen_config_dir, NAME).read_text() == info
+
+
 def test_what_is_read_of_a_transfer_appears_whole(nodes: Nodes) -> None:
     source = pv(nodes[0])
     source.start(instance(), [])

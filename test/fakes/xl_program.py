@@ -150,6 +150,10 @@ class Node:
         with self.domain(name) as (_found, domain):
             domain["flags"] = "-b----"
 
+    def pause(self, name: str) -> None:
+        with self.domain(name) as (_found, domain):
+            domain["flags"] = "--p---"
+
     def mem_set(self, name: str, memory: str) -> None:
         with self.domain(name) as (_found, domain):
             if int(memory) > domain["config"]["maxmem"]:

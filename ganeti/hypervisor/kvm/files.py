@@ -8,7 +8,8 @@ Sockets have short names made from the instance's, because a socket's path must 
     RUN_DIR/kvm-hypervisor/ctrl/<name>.<...>   links to them
     RUN_DIR/kvm-hypervisor/pid/<name>          written by QEMU, locked while it runs
     RUN_DIR/kvm-hypervisor/conf/<name>.runtime the machine that runs
-    RUN_DIR/kvm-hypervisor/incoming/<name>     there while the instance is being received
+    RUN_DIR/kvm-hypervisor/incoming/<name>     there while the instance is being received: empty
+                                               until the moment that it is told to run
     RUN_DIR/kvm-hypervisor/tpm/<name>          the process that is the machine's TPM
     RUN_DIR/kvm-hypervisor/shares/<name>/<tag> the process for a shared directory, and its view
     RUN_DIR/kvm-hypervisor/still/<name>        locked while a snapshot lets the guest stand still

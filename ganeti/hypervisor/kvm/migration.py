@@ -28,6 +28,7 @@ from ganeti.hypervisor.interface import (
     MigrationStatus,
 )
 from ganeti.hypervisor.kvm import state
+from ganeti.hypervisor.kvm.files import MachineFiles
 from ganeti.hypervisor.kvm.hardware.firmware import check_here
 from ganeti.hypervisor.kvm.hardware.virtiofs import check_movable
 from ganeti.hypervisor.kvm.launch import abilities_for, bring_up, clean_up, kill_now, stop
@@ -40,7 +41,6 @@ from ganeti.hypervisor.kvm.state import Machines
 from ganeti.netdev.backends import choose_backends
 from ganeti.objects.rpc_instance import RpcInstance, RpcNIC
 from ganeti.system import clock
-from ganeti.system.files import remove_if_exists, write_atomic
 
 _PORT_SPREAD: Final = 2000
 _PORT_MAX: Final = 65535
@@ -251,11 +251,11 @@ def _let_run(monitor: Monitor, name: str, status: str) -> None:
         raise _error(name, f"does not run: it is {status}")
 
 
-def run_received(monitor: Monitor, name: str, *, paused: bool = False) -> None:
-    """Let a machine run that was received completely, or stand still as it did at its source.
+def wait_received(monitor: Monitor, name: str) -> str:
+    """Wait until a machine was received completely; returns its status.
 
     Raises:
-        HypervisorError: it was not received, or cannot run.
+        HypervisorError: it was not received.
     """
     deadline = clock.monotonic() + _RECEIVED_TIMEOUT_S
     while (status := monitor.status()) == "inmigrate":
@@ -263,8 +263,25 @@ def run_received(monitor: Monitor, name: str, *, paused: bool = False) -> None:
         if clock.monotonic() > deadline:
             raise _error(name, "was not received completely; it does not run")
         monitor.wait_event(_STOPPED, 0.02)
+    return status
+
+
+def run_received(monitor: Monitor, files: MachineFiles, status: str, *, paused: bool) -> None:
+    """Let a machine run that was received completely, or stand still as it did at its source.
+
+    Whatever happens on the way, it is not taken for waiting once QEMU may have let it run.
+
+    Raises:
+        HypervisorError: it cannot run; one that QEMU refuses to let run waits again.
+    """
+    state.hand_over(files)
     if not paused:
-        _let_run(monitor, name, status)
+        try:
+            _let_run(monitor, files.name, status)
+        except MonitorError:
+            state.expect(files)
+            raise
+    state.end_hand_over(files)
 
 
 class KvmMigration(Migration):
@@ -310,8 +327,8 @@ class KvmMigration(Migration):
             choose_accelerator("enabled", find_qemu(machine.params.text("kvm_path")), env.paths)
         with contextlib.ExitStack() as undo:
             files.make_directories()
-            write_atomic(files.incoming, b"")
-            undo.callback(remove_if_exists, files.incoming)
+            state.expect(files)
+            undo.callback(state.end_hand_over, files)
             backends = choose_backends(instance, abilities_for(env, instance.nics))
             with bring_up(env, runtime, disks, backends, incoming=True) as monitor:
                 undo.callback(kill_now, files)
@@ -363,10 +380,14 @@ class KvmMigration(Migration):
         """Let the received machine run, or remove the one that waits for memory."""
         files = self._machines.files(instance.name)
         if success:
-            paused = bool(info) and state.decode_runtime(info, "migration").paused
             with self._machines.control(instance.name) as monitor:
-                run_received(monitor, instance.name, paused=paused)
-            remove_if_exists(files.incoming)
+                if state.is_handed_over(files):
+                    return  # asked once more: whoever has paused it since wants that
+                sent = state.decode_runtime(info, "migration") if info else None
+                runtime = sent or state.load_runtime(files)
+                paused = runtime is not None and runtime.paused
+                status = wait_received(monitor, instance.name)
+                run_received(monitor, files, status, paused=paused)
         elif state.is_incoming(files) and state.look(files) is None:
             kill_now(files)
 

@@ -300,6 +300,7 @@ _LEAST_S: Final = 0.1  # a QEMU that answers at all does so in a millisecond
 # memory has gone to another node.
 # Only such a QEMU outlives its guest; all others run as long as they are there.
 _OUTLIVES_GUEST: Final = "-no-shutdown"
+_TOLD_TO_RUN: Final = b"told to run\n"
 _DOWN_STATES: Final = frozenset({"shutdown", "postmigrate"})
 _MIB: Final = 1 << 20
 
@@ -347,9 +348,32 @@ def let_all_go(paths: Paths) -> None:
                 logger.warning("instance %s may stand still for a snapshot", name)
 
 
+def expect(files: MachineFiles) -> None:
+    """Mark the instance as being received."""
+    write_atomic(files.incoming, b"")
+
+
 def is_incoming(files: MachineFiles) -> bool:
-    """Tell whether the instance is marked as being received."""
-    return os.path.exists(files.incoming)
+    """Tell whether the instance is being received: it never ran here, nor was it told to."""
+    try:
+        return os.path.getsize(files.incoming) == 0
+    except FileNotFoundError:
+        return False
+
+
+def hand_over(files: MachineFiles) -> None:
+    """Mark the instance as told to run, before it is: from here on nobody takes it for waiting."""
+    write_atomic(files.incoming, _TOLD_TO_RUN)
+
+
+def is_handed_over(files: MachineFiles) -> bool:
+    """Tell whether no mark is left: if the instance was received, that is over."""
+    return not os.path.exists(files.incoming)
+
+
+def end_hand_over(files: MachineFiles) -> None:
+    """Take the mark away: the instance is as any other one here."""
+    remove_if_exists(files.incoming)
 
 
 def is_unfinished(files: MachineFiles, status: str) -> bool:
@@ -389,7 +413,9 @@ def _look_within(files: MachineFiles, timeout_s: float) -> InstanceInfo | None:
             with contextlib.suppress(HypervisorError, OSError):  # the next look tries again
                 let_go(files, monitor)
             status = monitor.status()
-            if is_incoming(files) and status != "running":
+            if status == "running":  # it never does so by itself: a mark was left by its hand-over
+                end_hand_over(files)
+            elif is_incoming(files):
                 return None
             down = status in _DOWN_STATES or is_unfinished(files, status)
             return InstanceInfo(

@@ -34,7 +34,7 @@ from ganeti.objects.hypervisors import ConsoleKind, RebootType
 from ganeti.objects.model import Guest, InstanceConsole
 from ganeti.objects.rpc_instance import RpcInstance
 from ganeti.store import ssconf
-from ganeti.system.files import write_atomic
+from ganeti.system.files import remove_if_exists, write_atomic
 
 _CONFIG_MODE: Final = 0o600  # the password of VNC may be in it
 _CONSOLE_LOG: Final = "/var/log/xen/console/guest-{}.log"
@@ -80,7 +80,10 @@ class XenHypervisor(Hypervisor):
         return _info(found) if found is not None and self._is_here(found) else None
 
     def _is_here(self, domain: output.Domain) -> bool:
-        return not (domain.is_paused and self._files(domain.name).is_incoming)
+        files = self._files(domain.name)
+        if not domain.is_paused:  # a mark was left by its hand-over
+            remove_if_exists(files.incoming)
+        return not files.is_incoming
 
     def node_info(self) -> dict[str, object]:
         """Return memory and processors as Xen shares them out."""

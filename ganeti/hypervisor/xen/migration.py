@@ -176,10 +176,15 @@ class XenMigration(Migration):
         if found is None or found.is_over:
             host = self._env.hostname
             raise HypervisorError(f"instance {name!r} was not received on {host}")
-        write_atomic(files.config, info.encode(), 0o600)
+        if info:  # the clean-up of a migration that was broken off has none
+            write_atomic(files.config, info.encode(), 0o600)
+        remove_if_exists(files.incoming)  # nobody takes it for waiting once it may run
         if found.is_paused:
-            self._xl.change(f"instance {name!r} cannot run", "unpause", name)
-        remove_if_exists(files.incoming)
+            try:
+                self._xl.change(f"instance {name!r} cannot run", "unpause", name)
+            except HypervisorError:
+                write_atomic(files.incoming, b"")
+                raise
 
     def _remove_received(self, instance: RpcInstance) -> None:
         """Remove what has come of an instance, unless it runs: then it is here alone."""

@@ -150,7 +150,7 @@ def test_an_unknown_end_never_starts_a_second_copy(running: FakeCluster) -> None
     with pytest.raises(OpExecError, match="--cleanup"):
         migrate(running)
     assert where(running) == {"node1": 1, "node2": 0}
-    running.rpc.failure = lambda *_args: None
+    running.rpc.failure = running.rpc.lost_answer = lambda *_args: None
     migrate(running, cleanup=True)
     assert where(running) == {"node2": 0}
     assert primary(running) == uuid_of("node2")
@@ -163,6 +163,12 @@ def test_a_lost_answer_at_the_end_is_looked_into(running: FakeCluster) -> None:
     migrate(running)
     assert where(running) == {"node2": 0}
     assert primary(running) == uuid_of("node2")
+    assert told_to_run(running) == ["node2", "node2"]  # the first may have stopped half-way
+
+
+def told_to_run(cluster: FakeCluster) -> list[str]:
+    calls = cluster.rpc.called("instance_finalize_migration_dst")
+    return [node for node, (_instance, _info, success) in calls if success]
 
 
 @pytest.mark.parametrize("named", [None, "node1", "node2", "node3"])
@@ -206,6 +212,7 @@ def test_clean_up_asks_every_node_whichever_is_named(
     op(running, cleanup=True, target_node=named)
     assert (primary(running), where(running)) == (uuid_of("node3"), {"node3": 0})
     assert ("node/[lockset]", "shared") in running.config.lock_history[0]
+    assert told_to_run(running) == ["node3"]
 
 
 def test_clean_up_waits_for_every_node_whichever_is_named(running: FakeCluster) -> None:
@@ -226,8 +233,8 @@ R, S, A, U = Seen.RUNNING, Seen.STOPPED, Seen.ABSENT, Seen.UNKNOWN
     [
         ({"a": R, "b": A}, "a", [("b", Step.CLEAR), ("a", Step.RESUME)]),
         ({"a": S, "b": A}, "a", [("b", Step.CLEAR), ("a", Step.RESUME)]),
-        ({"a": S, "b": R}, "b", [("a", Step.FORGET)]),
-        ({"a": A, "b": R}, "b", [("a", Step.CLEAR)]),
+        ({"a": S, "b": R}, "b", [("a", Step.FORGET), ("b", Step.LET_RUN)]),
+        ({"a": A, "b": R}, "b", [("a", Step.CLEAR), ("b", Step.LET_RUN)]),
         ({"a": R, "b": S}, "a", [("b", Step.FORGET), ("a", Step.RESUME)]),
         ({"a": A, "b": S}, "a", [("b", Step.FORGET), ("a", Step.CLEAR)]),
         ({"a": A, "b": A}, "a", [("b", Step.CLEAR), ("a", Step.CLEAR)]),

@@ -181,6 +181,7 @@ class Step(Enum):
     """One step of a clean-up, on one node."""
 
     CLEAR = "remove a guest that waits for its memory"
+    LET_RUN = "end a guest's arrival"
     FORGET = "remove a guest whose memory has left"
     RESUME = "end a guest's departure and let it go on"
 
@@ -213,6 +214,8 @@ def plan_cleanup(primary: str, seen: Mapping[str, Seen]) -> CleanupPlan:
     rest = [name for name in natural_sorted(seen) if name != owner]
     # A guest that stands still elsewhere has given its memory away: it must never go on there.
     steps = [(name, Step.FORGET if seen[name] is Seen.STOPPED else Step.CLEAR) for name in rest]
+    if owner != primary:
+        steps.append((owner, Step.LET_RUN))
     if owner == primary and primary in seen:
         # Where nothing is, only the note of a departure may be cleared.  One that "runs" may have
         # been stopped to be moved, or be sending its memory still.
@@ -290,6 +293,9 @@ def _do(context: JobContext, view: InstanceView, node: Node, step: Step) -> None
     nodes = context.nodes.on(node, f"{step.value} (instance {view.name!r})")
     if step is Step.CLEAR:
         nodes.instance_finalize_migration_dst(view.wire(node), "", success=False)
+    elif step is Step.LET_RUN:
+        wire = view.wire(node, primary_node=node.uuid)
+        nodes.instance_finalize_migration_dst(wire, "", success=True)
     else:
         success = step is Step.FORGET
         nodes.instance_finalize_migration_src(view.wire(node), success=success, live=True)

@@ -192,7 +192,8 @@ class Migration:
         if look.error is not None or not isinstance(look.payload, Mapping):
             raise OpExecError(f"{text}; {cleanup_hint(self.name)}")
         if guest.is_running(look.payload):
-            context.warn(f"{text}; it runs there all the same, ignoring")
+            context.warn(f"{text}; it is there all the same, ignoring")
+            context.attempt(doing, _TO_TARGET, self.target, wire, self.info, success=True)
             return
         self._go_back()
         raise OpExecError(text)
