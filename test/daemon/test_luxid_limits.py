@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from fakes.held_jobs import HELD
 from fakes.luxid_node import LuxidNode, delay, is_final, wait_status
 
 from ganeti.base.errors import GenericError, JobQueueFull, OpPrereqError, ParameterError
@@ -22,13 +23,23 @@ from ganeti.system import files
 ETX = b"\x03"
 
 
+ENDED = range(1, 21)
+RUNS = ENDED.stop
+BLOCKED = range(RUNS + 1, QUEUE_LENGTH_MAX - 1)
+AFTER_IT = [[RUNS, []]]
+
+
 @pytest.fixture(scope="module")
 def node() -> Iterator[LuxidNode]:
-    """A node with as many ended jobs as the queue can hold, but two."""
+    """A node with as many jobs as the queue can hold, but two; most wait for one that runs."""
     with LuxidNode() as made:
-        for number in range(1, QUEUE_LENGTH_MAX - 1):
-            ended = changes.canceled(make_job(JobId(number), [delay()], (1, 1)), "x", (2, 2))
-            files.write_atomic(made.paths.job_file(number), encode_job(ended))
+        jobs = [
+            *(changes.canceled(make_job(JobId(n), [delay()], (1, 1)), "x", (2, 2)) for n in ENDED),
+            make_job(JobId(RUNS), [HELD], (1, 1)),
+            *(make_job(JobId(n), [delay(depends=AFTER_IT)], (1, 1)) for n in BLOCKED),
+        ]
+        for job in jobs:
+            files.write_atomic(made.paths.job_file(job.id), encode_job(job))
         made.start()
         yield made
         assert made.stop() == 0, made.log()
@@ -55,23 +66,25 @@ def raw(node: LuxidNode, data: bytes) -> dict[str, object]:
     return decoded
 
 
-def test_a_full_queue_takes_what_fits_and_refuses_the_rest(client: LuxiClient) -> None:
+def test_only_jobs_that_have_not_ended_fill_the_queue(client: LuxiClient) -> None:
     started = time.monotonic()
     answers = client.submit_many_jobs([[delay()]] * 10_000)
     assert time.monotonic() - started < 60
-    accepted = [int(value) for good, value in answers if good]
-    assert len(accepted) == 2
-    assert [good for good, _ in answers[:3]] == [True, True, False]
-    assert [wait_status(client, job_id, is_final) for job_id in accepted] == ["success"] * 2
+    fitting = 2 + len(ENDED)
+    assert [good for good, _ in answers] == [True] * fitting + [False] * (10_000 - fitting)
+    assert "jobs that have not ended" in str(answers[-1][1])
+    accepted = [int(str(value)) for good, value in answers if good]
+    assert [wait_status(client, job_id, is_final) for job_id in accepted] == ["success"] * fitting
+    waiting = [client.submit_job([delay(depends=AFTER_IT)]) for _ in accepted]
     with pytest.raises(JobQueueFull):
         client.submit_job([delay()])
-    assert client.auto_archive_jobs(-1, 60)[1] == 0
-    job_id = client.submit_job([delay()])
+    assert client.auto_archive_jobs(-1, 60) == (0, 0)
+    client.cancel_job(waiting[0])
+    job_id = client.submit_job([delay(depends=[[waiting[0], ["canceled"]]])])
     assert wait_status(client, job_id, is_final) == "success"
-    assert len(client.query("job", ["id"]).rows()) == 1
-    everything = ["|", ["?", "archived"], ["!", ["?", "archived"]]]
-    found = client.query("job", ["id", "archived"], everything).rows()
-    assert found == [[each, each != job_id] for each in range(1, job_id + 1)]
+    archived = client.query("job", ["id"], ["?", "archived"]).rows()
+    assert archived == [[each] for each in (*ENDED, *accepted, waiting[0])]
+    assert len(client.query("job", ["id"]).rows()) == QUEUE_LENGTH_MAX
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from ganeti.base.errors import GenericError, OpPrereqError
-from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.jobs import changes
 from ganeti.jobs.record import PRIORITY_LEAST_URGENT, PRIORITY_MOST_URGENT, QueuedJob
 from ganeti.jobs.scheduler import PriorityChanged
 from ganeti.jobs.status import Status
+from ganeti.luxid.queue.archive import archive
 from ganeti.luxid.queue.follower import Follower, priority_message
 from ganeti.luxid.queue.job_store import JobStore
 from ganeti.luxid.queue.known_jobs import KnownJob, KnownJobs, Phase
@@ -30,7 +30,6 @@ CANCELED_TEXT: Final = "Job canceled by request"
 _PRIORITY_TEXT: Final = "Priorities of pending opcodes for job {} have been changed"
 CANCEL_TIMEOUT_S: Final = 10.0
 TURN_S_MAX: Final = 10.0  # for a job that is being started or ended; a full disk lasts longer
-_ARCHIVE_BATCH: Final = 100
 
 Outcome = tuple[bool, str]
 
@@ -167,7 +166,7 @@ class JobCommands:
         known = self._known_jobs.get(as_job_id(job_id))
         if known is None or known.phase is not Phase.ENDED:
             return False
-        await self._archive([known])
+        await archive(self._known_jobs, self._store, [known])
         return True
 
     async def auto_archive_jobs(self, age_s: int, timeout_s: int) -> tuple[int, int]:
@@ -180,22 +179,8 @@ class JobCommands:
         deadline = clock.monotonic() + timeout_s
         ended = self._known_jobs.in_phase(Phase.ENDED)
         old = [known for known in ended if age_s < 0 or _age_s(known.job, now) >= age_s]
-        done = 0
-        while done < len(old) and clock.monotonic() < deadline:
-            batch = old[done : done + _ARCHIVE_BATCH]
-            await self._archive(batch)
-            done += len(batch)
+        done = await archive(self._known_jobs, self._store, old, deadline)
         return done, len(old) - done
-
-    async def _archive(self, known_jobs: list[KnownJob]) -> None:
-        moved: list[JobId] = []
-        try:
-            for known in known_jobs:
-                self._store.archive_here(known.job.id)
-                self._known_jobs.remove(known.job.id)
-                moved.append(known.job.id)
-        finally:
-            await self._store.archive_there(moved)
 
     # The queue.
 

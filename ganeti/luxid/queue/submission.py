@@ -30,6 +30,7 @@ from ganeti.jobs.submission import (
     make_job,
     resolve_relative,
 )
+from ganeti.luxid.queue.archive import archive
 from ganeti.luxid.queue.filters import FREE, JobFilters, Verdict, limits_of, rejection_text
 from ganeti.luxid.queue.follower import Follower
 from ganeti.luxid.queue.job_store import JobStore
@@ -50,6 +51,7 @@ SECRETS_LOST_TEXT: Final = (
     " the job began; submit it again"
 )
 _TURN_S_MAX: Final = 0.01  # for the jobs of one message; then other clients get their turn
+_ROOM: Final = QUEUE_LENGTH_MAX // 10  # jobs that a full queue archives at once, so it is rare
 # The time for new rules at once; usual ones judge all jobs of a full queue in that time.
 FILTERS_S_MAX: Final = 0.25
 
@@ -74,6 +76,7 @@ class Submissions:
         self._follower = follower
         self._tasks = tasks
         self._unsaved: set[JobId] = set()
+        self._making_room = asyncio.Lock()
 
     # At start.
 
@@ -201,6 +204,8 @@ class Submissions:
         try:
             async for submission in _in_turns(checked):
                 try:
+                    if self._is_full():
+                        await self._make_room()
                     known = self._make(submission, earlier)
                 except GenericError as err:
                     made.append(err)
@@ -215,10 +220,32 @@ class Submissions:
             raise
         return made
 
+    def _is_full(self) -> bool:
+        return len(self._known_jobs) + len(self._unsaved) >= QUEUE_LENGTH_MAX
+
+    async def _make_room(self) -> None:
+        """Archive those jobs of a full queue that ended first.
+
+        Raises:
+            JobQueueError: the disk does not allow that.
+        """
+        async with self._making_room:
+            ended = self._known_jobs.in_phase(Phase.ENDED)[:_ROOM]
+            if not (ended and self._is_full()):
+                return
+            logger.warning(
+                "The queue has %s jobs, which is its limit; the first %s that ended are archived",
+                QUEUE_LENGTH_MAX,
+                len(ended),
+            )
+            await archive(self._known_jobs, self._store, ended)
+
     def _make(self, submission: Submission, earlier: Sequence[JobId | None]) -> KnownJob:
         """Give a valid job a number, if queue, filters and the jobs it depends on allow."""
-        if len(self._known_jobs) + len(self._unsaved) >= QUEUE_LENGTH_MAX:
-            raise JobQueueFull(f"the queue has {QUEUE_LENGTH_MAX} jobs; archive some")
+        if self._is_full():
+            raise JobQueueFull(
+                f"the queue has {QUEUE_LENGTH_MAX} jobs that have not ended; wait, or cancel some"
+            )
         job_id = JobId(self.last_id + 1)
         job = make_job(job_id, resolve_relative(submission.inputs, earlier), timestamp())
         self.filters.judge(job).check()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ganeti.base.errors import JobQueueError, OpPrereqError
+from ganeti.base.errors import JobQueueError, JobQueueFull, OpPrereqError
 from ganeti.base.ids import JobId
 from ganeti.jobs import changes
 from ganeti.jobs.record import QueuedJob
@@ -31,6 +31,10 @@ def delay(**more: object) -> dict[str, object]:
     return {"OP_ID": "OP_TEST_DELAY", "duration": 0.0, **more}
 
 
+def ended_job(number: int) -> QueuedJob:
+    return changes.canceled(make_job(JobId(number), [delay()], (1, 1)), "x", (2, 2))
+
+
 class SlowStore:
     """Makes a job durable when it is allowed to."""
 
@@ -40,6 +44,9 @@ class SlowStore:
         self.saving = asyncio.Semaphore(0)
         self.failing: set[int] = set()
         self.ended: list[QueuedJob] = []
+        self.archived: list[JobId] = []
+        self.archived_there: list[JobId] = []
+        self.full_archive: set[int] = set()
 
     def may_save(self, number: int) -> asyncio.Event:
         return self.allowed.setdefault(number, asyncio.Event())
@@ -50,8 +57,17 @@ class SlowStore:
         if job.id in self.failing:
             raise JobQueueError("disk full")
 
-    def read_archived(self, _job_id: JobId) -> None:
-        return None
+    def read_archived(self, job_id: JobId) -> QueuedJob | None:
+        return ended_job(job_id) if job_id in self.archived else None
+
+    def archive_here(self, job_id: JobId) -> None:
+        if job_id in self.full_archive:
+            raise JobQueueError(f"cannot archive job {job_id}: disk full")
+        self.archived.append(job_id)
+
+    async def archive_there(self, job_ids: Sequence[JobId]) -> None:
+        await asyncio.sleep(0)
+        self.archived_there += job_ids
 
     def spread_serial_soon(self) -> None:
         return None
@@ -215,6 +231,84 @@ def test_an_error_of_ours_closes_no_queue(monkeypatch: pytest.MonkeyPatch) -> No
     door = asyncio.run(submit())
     assert Ended(JobId(2), Status.ERROR) in door.scheduler.events
     assert not door.intake._unsaved
+
+
+def full_door(group: asyncio.TaskGroup, ended: int) -> Door:
+    """An intake that lets all be saved, with job 1 that runs and so many that ended after it."""
+    door = Door(group)
+    for number in range(2, 100):
+        door.store.may_save(number).set()
+        if number <= ended + 1:
+            door.entries.add(KnownJob(ended_job(number), Phase.ENDED))
+    door.intake.last_id = ended + 1
+    return door
+
+
+@pytest.fixture
+def small_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue of ten jobs, of which three are archived at once."""
+    monkeypatch.setattr(submission, "QUEUE_LENGTH_MAX", 10)
+    monkeypatch.setattr(submission, "_ROOM", 3)
+
+
+@pytest.mark.usefixtures("small_queue")
+def test_a_full_queue_archives_the_oldest_that_ended(caplog: pytest.LogCaptureFixture) -> None:
+    async def submit() -> None:
+        async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+            door = full_door(group, ended=9)
+            assert await door.intake.submit([[delay(depends=[[2, ["canceled"]]])]]) == [11]
+            assert door.store.archived == door.store.archived_there == [2, 3, 4]
+            assert door.scheduler.added() == {11: {2: Status.CANCELED}}
+            assert await door.intake.submit([[delay()], [delay()]]) == [12, 13]
+            assert len(door.store.archived) == 3
+            assert len(door.entries) == 10
+
+    asyncio.run(submit())
+    assert [record.message for record in caplog.records] == [
+        "The queue has 10 jobs, which is its limit; the first 3 that ended are archived"
+    ]
+
+
+@pytest.mark.usefixtures("small_queue")
+@pytest.mark.parametrize("ended", [0, 4, 9])
+def test_only_jobs_that_have_not_ended_fill_the_queue(ended: int) -> None:
+    async def submit() -> None:
+        async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+            door = full_door(group, ended)
+            answers = await door.intake.submit([[delay()]] * 12)
+            assert [isinstance(each, JobQueueFull) for each in answers] == [False] * 9 + [True] * 3
+            assert len(door.store.archived) == ended
+            assert not door.intake._unsaved
+
+    asyncio.run(submit())
+
+
+@pytest.mark.usefixtures("small_queue")
+def test_clients_that_come_to_a_full_queue_together_archive_once() -> None:
+    async def submit() -> None:
+        async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+            door = full_door(group, ended=9)
+            for answers in await asyncio.gather(
+                *(door.intake.submit([[delay()]]) for _client in range(3))
+            ):
+                assert isinstance(answers[0], int)
+            assert door.store.archived == door.store.archived_there == [2, 3, 4]
+
+    asyncio.run(submit())
+
+
+@pytest.mark.usefixtures("small_queue")
+def test_who_is_refused_as_the_archive_takes_nothing_hears_so() -> None:
+    async def submit() -> None:
+        async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+            door = full_door(group, ended=9)
+            door.store.full_archive = {3}
+            (refused,) = await door.intake.submit([[delay()]])
+            assert isinstance(refused, JobQueueError)
+            assert refused.message == "cannot archive job 3: disk full"
+            assert door.store.archived_there == [2]
+
+    asyncio.run(submit())
 
 
 def test_an_error_of_ours_while_one_of_several_is_saved_is_an_answer() -> None:
