@@ -36,7 +36,8 @@ logger = logging.getLogger(__name__)
 
 SWEEP_S: Final = 1.0  # a dead job is to be found within 2 s even if no prompt comes
 DIED_TEXT: Final = "Job process died"
-_WRITE_RETRY_S: Final = 2.0
+_RETRY_S: Final = 2.0  # until what could not be read or written is tried again
+_READS_MAX: Final = 3  # of a file that is damaged, or on a disk that returns errors
 _LOGS_EVERY_S: Final = 0.05  # a job that talks without end is listened to now and then
 _LOG_BYTES_MAX: Final = 16 << 20  # more than a job may write
 
@@ -74,12 +75,20 @@ class Follower:
             self.check_soon(job_id)
 
     def send_signal(self, known: KnownJob, number: signal.Signals) -> bool:
-        """Send a signal to the process of a job; returns whether it was there to get it."""
+        """Send a signal to the process of a job; returns whether it was there to get it.
+
+        Raises:
+            OSError: nobody can tell at the moment.
+        """
         pid = known.job.process_id
         return pid is not None and self.is_alive(known.job) and self._exits.signal(pid, number)
 
     def is_alive(self, job: QueuedJob) -> bool:
-        """Tell whether the process of a job lives, here and not on another node."""
+        """Tell whether the process of a job lives, here and not on another node.
+
+        Raises:
+            OSError: nobody can tell at the moment.
+        """
         if job.livelock is None or os.path.dirname(job.livelock) != self._paths.livelock_dir:
             return False
         return is_alive(job.livelock)
@@ -121,15 +130,19 @@ class Follower:
         for job_id in dirty:
             known = self._known_jobs.get(job_id)
             if known is not None and known.phase is Phase.RUNNING:
-                self._read(known)
+                try:
+                    self._read(known)
+                except (JobFileCorrupted, OSError) as err:
+                    logger.warning("Cannot read the file of job %s: %s", job_id, err)
 
     def _read(self, known: KnownJob) -> None:
-        """Take over the record that the job process wrote."""
-        try:
-            job = self._store.read(known.job.id)
-        except (JobFileCorrupted, OSError) as err:
-            logger.warning("Cannot read the file of job %s: %s", known.job.id, err)
-            return
+        """Take over the record that the job process wrote.
+
+        Raises:
+            JobFileCorrupted: it cannot be understood.
+            OSError: it cannot be read at the moment.
+        """
+        job = self._store.read(known.job.id)
         if job is not None:
             job = changes.with_log_lines(job, changes.log_lines(known.job))
             if job != known.job:
@@ -215,16 +228,43 @@ class Follower:
             if known is None:
                 return
             async with known.turn:
-                if self.is_alive(known.job):
+                if not await self._is_found_dead(known):
                     return
-                if known.phase is Phase.RUNNING:
-                    self._read(known)  # the lock was found free first
                 if known.phase is Phase.RUNNING:
                     self._read_log(known)
                     await self._record_death(known)
                 self._remove_lock_of(known.job)
         finally:
             self._checking.discard(job_id)
+
+    async def _is_found_dead(self, known: KnownJob) -> bool:
+        """Tell whether the process of a job died, and take over the last record that it wrote.
+
+        What cannot be found out at the moment is tried again, a file that is damaged only a few
+        times: to record a death would overwrite the end that the job may have had.
+        """
+        reads = 0
+        while True:
+            try:
+                return self._look(known)
+            except JobFileCorrupted as err:
+                reads += 1
+                if reads == _READS_MAX:
+                    return True
+                trouble = err.message
+            except OSError as err:
+                trouble = str(err)
+            logger.warning("Cannot tell how job %s ended: %s; trying again", known.job.id, trouble)
+            known.trouble = f"nobody can tell how it ended: {trouble}"
+            await asyncio.sleep(_RETRY_S)
+            known.trouble = ""
+
+    def _look(self, known: KnownJob) -> bool:
+        if self.is_alive(known.job):
+            return False
+        if known.phase is Phase.RUNNING:
+            self._read(known)  # the lock was found free first
+        return True
 
     def _remove_lock_of(self, job: QueuedJob) -> None:
         """Remove the lock file that a dead process left; WConfD does if it knew the job."""
@@ -243,7 +283,7 @@ class Follower:
             except JobQueueError as err:
                 logger.warning("Cannot record that job %s died: %s", known.job.id, err)
                 known.trouble = f"its process died, which cannot be recorded: {err.message}"
-                await asyncio.sleep(_WRITE_RETRY_S)
+                await asyncio.sleep(_RETRY_S)
         files.remove_if_exists(priority_message(self._paths, failed.id))
         if known.phase is Phase.RUNNING:  # else the event of that very write was faster
             known.set_job(failed)

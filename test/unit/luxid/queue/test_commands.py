@@ -88,7 +88,7 @@ def test_who_changes_a_job_whose_end_cannot_be_written_hears_why(
 ) -> None:
     monkeypatch.setattr(commands, "TURN_S_MAX", 0.05)
     monkeypatch.setattr(starter, "RETURN_DELAY_S", 0.2)
-    monkeypatch.setattr(follower, "_WRITE_RETRY_S", 0.2)
+    monkeypatch.setattr(follower, "_RETRY_S", 0.2)
     paths = Paths(str(tmp_path))
 
     async def act() -> None:

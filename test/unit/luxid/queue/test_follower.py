@@ -1,15 +1,17 @@
-"""What is left of a job once its process has ended."""
+"""How the end of a job is found, and what is left of it then."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ganeti.base.errors import JobQueueError
+from ganeti.base.errors import GenericError, JobFileCorrupted, JobQueueError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.jobs import changes
@@ -35,6 +37,8 @@ class World:
         self.ended = asyncio.Event()
         self.file = RUNNING
         self.full_disk = 0  # so many writes fail
+        self.unreadable: list[Exception] = []  # the outcome of the first reads
+        self.saved: list[QueuedJob] = []
         self.jobs = KnownJobs()
         self.known = KnownJob(RUNNING, Phase.RUNNING)
         self.jobs.add(self.known)
@@ -46,12 +50,32 @@ class World:
         self.follower = Follower(*parts)
 
     def read(self, _job_id: JobId) -> QueuedJob:
+        if self.unreadable:
+            raise self.unreadable.pop(0)
         return self.file
 
-    async def save(self, _job: QueuedJob, **_how: bool) -> None:
+    async def save(self, job: QueuedJob, **_how: bool) -> None:
         if self.full_disk:
             self.full_disk -= 1
             raise JobQueueError("disk full")
+        self.saved.append(job)
+
+
+def shortage() -> OSError:
+    return OSError(errno.ENFILE, os.strerror(errno.ENFILE))
+
+
+def play(paths: Paths, act: Callable[[World], None]) -> World:
+    """Let something happen to the job, and wait until it has ended."""
+
+    async def run() -> World:
+        async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+            world = World(group, paths)
+            act(world)
+            await world.ended.wait()
+        return world
+
+    return asyncio.run(run())
 
 
 @pytest.mark.parametrize("file", [RUNNING, ENDED])
@@ -59,7 +83,7 @@ def test_the_log_of_an_earlier_process_goes_with_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: QueuedJob
 ) -> None:
     """The last process had nothing to log, so it knows of no file; or it died."""
-    monkeypatch.setattr(follower, "_WRITE_RETRY_S", 0.0)
+    monkeypatch.setattr(follower, "_RETRY_S", 0.0)
 
     async def end() -> World:
         async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
@@ -78,3 +102,67 @@ def test_the_log_of_an_earlier_process_goes_with_the_job(
     world = asyncio.run(end())
     assert world.known.phase is Phase.ENDED
     assert not world.log.exists()
+
+
+DAMAGED = JobFileCorrupted("Input/output error")
+
+
+@pytest.mark.parametrize(
+    ("unreadable", "is_lost"),
+    [
+        ([shortage()] * 10, False),
+        ([DAMAGED] * (follower._READS_MAX - 1), False),
+        ([shortage(), DAMAGED, shortage(), DAMAGED, shortage()], False),
+        ([DAMAGED] * follower._READS_MAX, True),
+    ],
+)
+def test_a_job_that_ended_well_is_not_taken_for_dead_as_its_file_cannot_be_read(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    unreadable: list[GenericError | OSError],
+    is_lost: bool,
+) -> None:
+    monkeypatch.setattr(follower, "_RETRY_S", 0.0)
+
+    def act(world: World) -> None:
+        world.file, world.unreadable = ENDED, list(unreadable)
+        world.follower.check_soon(JOB.id)
+
+    world = play(Paths(str(tmp_path)), act)
+    assert not world.unreadable
+    assert [job.status for job in world.saved] == (["error"] if is_lost else [])
+    assert world.known.job.status == ("error" if is_lost else "success")
+    assert world.known.trouble == ""
+
+
+def test_an_event_of_a_file_that_cannot_be_read_is_no_end(tmp_path: Path) -> None:
+    def act(world: World) -> None:
+        world.file, world.unreadable = ENDED, [shortage()]
+        world.follower.on_file_changed(JOB.id)
+        loop = asyncio.get_running_loop()
+        loop.call_soon(world.follower.on_file_changed, JOB.id)  # the next version
+
+    assert play(Paths(str(tmp_path)), act).known.job.status == "success"
+
+
+def test_nobody_is_taken_for_dead_whose_lock_cannot_be_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "_RETRY_S", 0.0)
+    looks: list[OSError | bool] = [shortage(), shortage(), False]
+    monkeypatch.setattr(Follower, "is_alive", lambda *_args: answer(looks))
+
+    def act(world: World) -> None:
+        world.follower.check_soon(JOB.id)
+
+    world = play(Paths(str(tmp_path)), act)
+    assert not looks
+    assert [job.status for job in world.saved] == ["error"]
+
+
+def answer(answers: list[OSError | bool]) -> bool:
+    """Return the next answer, or raise it."""
+    given = answers.pop(0)
+    if isinstance(given, OSError):
+        raise given
+    return given
