@@ -18,6 +18,7 @@ import logging
 import socket
 from typing import Final
 
+from ganeti.base.complaints import Complaints
 from ganeti.base.errors import GenericError, failing_as
 from ganeti.base.paths import Paths
 from ganeti.daemon import options as of_daemons
@@ -30,7 +31,7 @@ from ganeti.node_ops.instances import os_definitions, os_package
 from ganeti.objects.nic import NODE_ADDRESS
 from ganeti.protocol.envelope import Request, RequestError
 from ganeti.protocol.node_rpc_values import GuestMetadata
-from ganeti.system import files
+from ganeti.system import clock, files
 from ganeti.transport.http_message import JSON_TYPE, TEXT_TYPE, HttpRequest, HttpResponse
 from ganeti.transport.http_server import HttpLimits, serve_http
 from ganeti.transport.unix_server import Connection, UnixLimits, serve_unix
@@ -88,6 +89,7 @@ class MetadataService:
         self._paths = paths
         self._guests = guests
         self._packing = asyncio.Semaphore(_PACKAGES_AT_ONCE)
+        self._complaints = Complaints()
 
     def authorize(self, request: HttpRequest) -> HttpResponse | None:
         """Refuse all that is no guest's, and all requests but GET; bodies are not even read."""
@@ -118,7 +120,9 @@ class MetadataService:
             try:
                 body = await asyncio.to_thread(_read_definition, self._paths, guest, page)
             except (GenericError, OSError) as err:
-                logger.warning("Cannot give the OS of %s to it: %s", guest.name, err)
+                ending = self._complaints.ending(guest.name, clock.monotonic())
+                if ending is not None:
+                    logger.warning("Cannot give the OS of %s to it: %s%s", guest.name, err, ending)
                 return HttpResponse.text(404, "the operating system cannot be read on this node")
         return HttpResponse(body=body, content_type=TEXT_TYPE if page.script else _TAR_TYPE)
 

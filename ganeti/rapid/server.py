@@ -15,6 +15,7 @@ from typing import Any, Final
 from msgspec import Raw
 
 from ganeti.base import metrics
+from ganeti.base.complaints import Complaints
 from ganeti.base.errors import GenericError
 from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
@@ -56,6 +57,7 @@ from ganeti.rapid.luxi_pool import InstanceLists, LuxiPool
 from ganeti.rapid.usage import usage
 from ganeti.rapid.visibility import Visibility
 from ganeti.system import clock
+from ganeti.transport.accepting import origin_of
 from ganeti.transport.http_message import HttpRequest, HttpResponse
 
 logger = logging.getLogger(__name__)
@@ -107,6 +109,7 @@ class RapiServer:
         self._made: dict[str, bytes] = {}
         self._by_job = asyncio.Lock()  # anybody may ask by a job: one at a time
         self._rooms = RoomCounts(luxi, root)
+        self._complaints = Complaints()
         self._book = Book()
         self._tally = Tally(
             metrics.RAPI_REQUESTS, metrics.RAPI_REQUESTS_SECONDS, metrics.RAPI_REQUEST_S
@@ -132,9 +135,16 @@ class RapiServer:
         except GenericError as err:
             problem = as_problem(err)
             if problem.status >= 500 and problem is not err:
-                logger.warning("%s %s: %s", request.method, request.path, err.message)
+                self._complain(request, err.message)
             response = _answer_of(problem)
         return self._note(request, response, clock.monotonic() - begun_s)
+
+    def _complain(self, request: HttpRequest, text: str) -> None:
+        origin = origin_of(request.client_address)
+        ending = self._complaints.ending(origin, clock.monotonic())
+        if ending is not None:
+            path = request.path[:_TARGET_LENGTH_MAX]
+            logger.warning("%s %s: %s%s", request.method, path, text, ending)
 
     def _note(
         self, request: HttpRequest, response: HttpResponse, seconds: float = 0.0

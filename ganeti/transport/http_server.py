@@ -11,8 +11,9 @@ is SPEAKING until that ends), or answered like any other, and then refused.
 Where there are too many clients, those are dropped that are waited for, of the address that most
 of them come from (`accepting`); one that does not read its answer is waited for too.  A large
 answer is kept until most of it is read, and what is kept for all clients is bounded
-(`flow.Unread`); a hundred KiB of each may be left then in the buffers of transport and TLS.  A new
-certificate is for new connections.
+(`flow.Unread`); a hundred KiB of each may be left then in the buffers of transport and TLS.  The
+log tells of refused clients once a minute for each address.  A new certificate is for new
+connections.
 
 Source: node_rpc.json, "transport"; RFC 9112.
 """
@@ -34,6 +35,7 @@ from typing import Final
 
 import httptools
 
+from ganeti.base.complaints import Complaints
 from ganeti.base.errors import TransportError
 from ganeti.system import clock
 from ganeti.transport.accepting import Listener, Newcomer, Reception, in_the_way, origin_of
@@ -109,6 +111,7 @@ class HttpServer(StreamServer["HttpConnection"]):
         self.unread: Unread[HttpConnection] = Unread(
             limits.answers_bytes_max, limits.origin_answers_bytes_max
         )
+        self._complaints = Complaints()
         self._listener: Listener | None = None
         self._tls: ssl.SSLContext | None = None
         self._reception = Reception(
@@ -133,10 +136,16 @@ class HttpServer(StreamServer["HttpConnection"]):
         """Keep a large answer for a client, at the expense of those that read slowest."""
         kept = self.unread.add(client, body)
         while (slowest := self.unread.one_too_many(client.origin)) is not None:
-            logger.warning("Too many answers are not read, dropping %s", slowest)
+            self.complain(slowest.origin, f"Too many answers are not read, dropping {slowest}")
             self.unread.discard(slowest)
             slowest.abort()
         return kept
+
+    def complain(self, origin: str, text: str) -> None:
+        """Log what a client did, unless that was just done for another one of this origin."""
+        ending = self._complaints.ending(origin, clock.monotonic())
+        if ending is not None:
+            logger.warning("%s%s", text, ending)
 
     def add(self, client: HttpConnection) -> None:
         """Take in a client, in the place of another one where too many come from its address."""
@@ -177,7 +186,8 @@ class HttpServer(StreamServer["HttpConnection"]):
     def _take(self, sock: socket.socket) -> None:
         newcomer = Newcomer(sock)
         if not self._has_room() and not self._drop_some():
-            logger.warning("Too many connections, dropping client %s", newcomer.address)
+            text = f"Too many connections, dropping client {newcomer.address}"
+            self.complain(newcomer.origin, text)
             sock.close()
         elif self._tls is None:
             self.adopt(sock, lambda: HttpConnection(self))
@@ -545,7 +555,7 @@ class HttpConnection(ServedConnection, asyncio.Protocol):
             self._rejection = response
             return
         text = response.body[:_REASON_SHOWN_BYTES].decode("utf-8", "replace").strip()
-        logger.warning("Refusing %s: status %d, %s", self, response.status, text)
+        self._server.complain(self.origin, f"Refusing {self}: status {response.status}, {text}")
         self._keep_alive = False
         self._server.on_answered(self._request, self._address, response)
         self._begin_answer(response, response.body)

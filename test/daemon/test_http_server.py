@@ -12,7 +12,9 @@ from fakes.http_conversation import ADDRESS, CALM, Client, connect, echo, post
 from fakes.loop import run
 from fakes.waiting import until
 
+from ganeti.base.complaints import QUIET_S
 from ganeti.base.errors import TransportError
+from ganeti.system import clock
 from ganeti.transport.http_message import HttpRequest, HttpResponse, HttpStream
 from ganeti.transport.http_server import HttpLimits, HttpServer, serve_http
 
@@ -133,6 +135,29 @@ def test_any_bytes_are_survived(caplog: pytest.LogCaptureFixture) -> None:
 
     run(test())
     assert "rror" not in caplog.text
+
+
+def test_the_log_tells_of_a_client_that_is_refused_again_and_again_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse_once(server: HttpServer) -> None:
+        async with connect(server) as client:
+            client.send(b"rubbish\r\n\r\n")
+            assert await client.status() == 400
+
+    async def test() -> None:
+        async with serve_http(ADDRESS, 0, echo, tls=None, limits=CALM) as server:
+            for _ in range(20):
+                await refuse_once(server)
+            later_s = clock.monotonic() + QUIET_S
+            monkeypatch.setattr(clock, "monotonic", lambda: later_s)
+            await refuse_once(server)
+
+    run(test())
+    told = [text for text in caplog.messages if text.startswith("Refusing client 127.0.0.1")]
+    assert len(told) == 2
+    assert "more about" not in told[0]
+    assert told[1].endswith("; 19 more about 127.0.0.1 were not written since the one before")
 
 
 def test_another_protocol_is_refused() -> None:

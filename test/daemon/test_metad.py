@@ -203,6 +203,14 @@ def test_wrong_methods_and_addresses(guests: MetadNode) -> None:
     assert guests.get(DB, "/latest/user-data")[0] == 404, "that is a file of the node"
 
 
+def test_a_guest_does_not_fill_the_log(guests: MetadNode) -> None:
+    line = "Cannot give the OS of db to it"
+    before = guests.log().count(line)
+    for _ in range(30):
+        assert guests.get(DB, "/ganeti/latest/os/scripts/verify")[0] == 404
+    assert guests.log().count(line) - before in (1, 2)  # one in a minute
+
+
 def test_addresses_of_ec2(guests: MetadNode) -> None:
     assert guests.text(WEB, "/").splitlines() == ["2009-04-04/", "ganeti/", "latest/"]
     for version in ("latest", "2009-04-04"):

@@ -68,6 +68,18 @@ def test_a_count_of_the_room_that_fails_or_lasts_is_told(
     assert "did not end in time" in json.loads(late.body)["message"]
 
 
+def test_errors_of_one_address_are_logged_once_a_minute(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    paths = Paths(str(tmp_path))
+    audit = AuditLog(str(tmp_path / "audit.log"))
+    rapi = RapiServer(LuxiPool(paths, 1), Access(paths, always=False), {}, paths.root, audit)
+    for address in ["192.0.2.1"] * 5 + ["192.0.2.2"]:
+        request = HttpRequest("GET", "/2/info", {}, b"", None, address, "1.1")
+        assert asyncio.run(rapi.handle(request)).status == 502
+    assert len([text for text in caplog.messages if text.startswith("GET /2/info: ")]) == 2
+
+
 def test_a_browser_that_asks_for_nothing_is_led_to_the_dashboard(tmp_path: Path) -> None:
     paths = Paths(str(tmp_path))
     audit = AuditLog(str(tmp_path / "audit.log"))
