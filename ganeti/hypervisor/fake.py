@@ -232,7 +232,7 @@ class _FakeMigration(interface.Migration):
             if success:
                 return
             self._books.existing(instance.name)
-        elif success and book.phase is not Phase.SENT:
+        elif success and book.phase is Phase.RUNNING:
             host = self._books.hostname
             raise HypervisorError(f"instance {instance.name!r} still runs on {host}; not removed")
         elif success:
@@ -240,7 +240,7 @@ class _FakeMigration(interface.Migration):
         else:
             self._books.save(instance.name, msgspec.structs.replace(book, phase=Phase.RUNNING))
 
-    def finish_target(self, instance: RpcInstance, info: str, *, success: bool) -> None:
+    def finish_target(self, instance: RpcInstance, info: str, *, success: bool) -> bool:
         """Let the expected instance run, or forget it."""
         book = self._books.load(instance.name)
         if success:
@@ -248,6 +248,8 @@ class _FakeMigration(interface.Migration):
             self._books.save(instance.name, msgspec.structs.replace(book, phase=Phase.RUNNING))
         elif book is not None and book.phase is Phase.INCOMING:
             self._books.forget(instance.name)
+            return True
+        return False
 
 
 def _new_book(instance: RpcInstance, now_s: float) -> Book:

@@ -19,9 +19,12 @@ only in ``finish_source(success=False)`` (or by itself when the transfer failed)
 only in ``finish_target(success=True)``.  So after a cut, ask both nodes for
 ``instance_info``:
 
+- the target says "running" and the source does not: finish_source(True) on the source;
 - the target does not know the instance: call finish_target(False) on the target, which removes
-  the waiting guest, then finish_source(False) on the source;
-- the target says "running" and the source does not: finish_source(True) on the source.
+  the waiting guest.  A source that says "running" has not sent all: finish_source(False).  One that
+  says "shutdown" may go on, by the same call, only if the target has answered True.  Otherwise its
+  guest may have run on the target and ended there, and the memory at the source be older than the
+  disks: finish_source(True).
 
 A source that has sent all its memory says "shutdown" (it is stopped, and still listed).  A driver
 that hands over (`Hypervisor.migration_hands_over`) leaves all this to its hypervisor in a live
@@ -205,8 +208,12 @@ class Migration(Protocol):
     def finish_source(self, instance: RpcInstance, *, success: bool, live: bool) -> None:
         """End a migration on its source: forget the instance, or abort and let it run again."""
 
-    def finish_target(self, instance: RpcInstance, info: str, *, success: bool) -> None:
-        """End a migration on its target: let the instance run, or remove its waiting copy."""
+    def finish_target(self, instance: RpcInstance, info: str, *, success: bool) -> bool:
+        """End a migration on its target: let the instance run, or remove its waiting copy.
+
+        Returns:
+            Whether a copy was removed, or what is left of one, that had never been told to run.
+        """
 
 
 class Hotplug(Protocol):

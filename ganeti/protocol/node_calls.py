@@ -702,8 +702,19 @@ class MigrationCalls(Service):
     @rpc.changes(rpc.NORMAL_S)
     def instance_finalize_migration_dst(
         self, instance: RpcInstance, info: str, *, success: bool
-    ) -> None:
-        """End a migration on its target."""
+    ) -> bool | None:
+        """End a migration on its target.
+
+        Returns:
+            Of ours: whether a guest was removed that had never been told to run.  3.0 returns null.
+        """
+
+    @rpc.reads(rpc.NORMAL_S)
+    def instance_departed(self, instance: RpcInstance) -> str:
+        """Return the address that an instance which does not run here may have left for.  Ours.
+
+        It is the target that instance_migrate was given; "" if the instance has not left.
+        """
 
 
 class DiskCalls(Service):

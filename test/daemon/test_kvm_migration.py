@@ -122,8 +122,10 @@ def clean_up(source: KvmNode, target: KvmNode) -> None:
     if runs(target):
         source.driver.migration.finish_source(INSTANCE, success=True, live=True)
         return
-    target.driver.migration.finish_target(INSTANCE, "", success=False)
-    source.driver.migration.finish_source(INSTANCE, success=False, live=True)
+    never_ran = target.driver.migration.finish_target(INSTANCE, "", success=False)
+    has_left = source.process(NAME) is not None and not runs(source)
+    success = has_left and not never_ran
+    source.driver.migration.finish_source(INSTANCE, success=success, live=True)
 
 
 @pytest.mark.parametrize("live", [True, False], ids=["live", "non-live"])
@@ -203,6 +205,17 @@ def test_death_of_a_qemu_after_every_step(
         move.forget()
         assert [really_runs(source), really_runs(target)] == [False, True]
         target.wait_serial(NAME, f"beat {last_beat(target) + 2}")
+
+
+def test_what_ran_on_the_target_and_ended_there_does_not_go_on_at_the_source(
+    nodes: KvmNodes, source: KvmNode, target: KvmNode
+) -> None:
+    arrived(nodes, source, target).let_run()
+    process = target.process(NAME)
+    assert process is not None
+    os.kill(process.pid, signal.SIGKILL)
+    clean_up(source, target)
+    assert [source.process(NAME), target.process(NAME)] == [None, None]
 
 
 def test_source_cannot_run_while_the_target_has_the_disks(

@@ -148,7 +148,10 @@ def test_not_live_a_guest_stands_still_at_both_nodes_until_it_is_decided(nodes: 
     info, state = send(nodes, instance(), live=False)
     assert state is MigrationState.COMPLETED
     assert target.instance_info(NAME) is None
-    target.migration.finish_target(instance(), info, success=False)
+    sent = source.instance_info(NAME)
+    assert sent is not None
+    assert sent.state is InstanceState.SHUTDOWN
+    assert target.migration.finish_target(instance(), info, success=False)
     source.migration.finish_source(instance(), success=False, live=False)
     found = source._xl.find(NAME)
     assert found is not None
@@ -171,7 +174,7 @@ def test_a_mark_that_its_hand_over_left_goes_when_the_guest_is_seen_to_run(nodes
     Path(DomainFiles(nodes[1].paths, NAME).incoming).touch()
     assert target.list_instances() == [NAME]
     target._xl.change("no", "pause", NAME)
-    target.migration.finish_target(instance(), "", success=False)
+    assert not target.migration.finish_target(instance(), "", success=False)
     assert target.list_instances() == [NAME]
     target.migration.finish_target(instance(), "", success=True)
     assert Path(nodes[1].paths.xen_config_dir, NAME).read_text() == info

@@ -376,13 +376,13 @@ class KvmMigration(Migration):
         # Killed, it would hold its locks on images of Ceph until these have forgotten it.
         stop(files, force=True, timeout_s=0)
 
-    def finish_target(self, instance: RpcInstance, info: str, *, success: bool) -> None:
+    def finish_target(self, instance: RpcInstance, info: str, *, success: bool) -> bool:
         """Let the received machine run, or remove the one that waits for memory."""
         files = self._machines.files(instance.name)
         if success:
             with self._machines.control(instance.name) as monitor:
                 if state.is_handed_over(files):
-                    return  # asked once more: whoever has paused it since wants that
+                    return False  # asked once more: whoever has paused it since wants that
                 sent = state.decode_runtime(info, "migration") if info else None
                 runtime = sent or state.load_runtime(files)
                 paused = runtime is not None and runtime.paused
@@ -390,6 +390,8 @@ class KvmMigration(Migration):
                 run_received(monitor, files, status, paused=paused)
         elif state.is_incoming(files) and state.look(files) is None:
             kill_now(files)
+            return True
+        return False
 
 
 def _error(name: str, text: str) -> HypervisorError:

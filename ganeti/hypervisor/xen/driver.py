@@ -72,18 +72,29 @@ class XenHypervisor(Hypervisor):
             for name in natural_sorted(found)
             if (types.get(name) == output.HVM) == self._is_hvm and self._is_here(found[name])
         ]
-        return [_info(found[name]) for name in names]
+        return [self._info(found[name]) for name in names]
 
     def instance_info(self, name: str) -> InstanceInfo | None:
         """Look at one domain; None when it is not here, or still being received."""
         found = self._xl.find(name)
-        return _info(found) if found is not None and self._is_here(found) else None
+        return self._info(found) if found is not None and self._is_here(found) else None
 
     def _is_here(self, domain: output.Domain) -> bool:
         files = self._files(domain.name)
         if not domain.is_paused:  # a mark was left by its hand-over
             remove_if_exists(files.incoming)
         return not files.is_incoming
+
+    def _info(self, domain: output.Domain) -> InstanceInfo:
+        has_left = domain.is_paused and self._files(domain.name).has_left
+        is_down = domain.is_over or has_left
+        return InstanceInfo(
+            name=domain.name,
+            memory_mib=domain.memory_mib,
+            vcpus=domain.vcpus,
+            state=InstanceState.SHUTDOWN if is_down else InstanceState.RUNNING,
+            cpu_time_s=domain.time_s,
+        )
 
     def node_info(self) -> dict[str, object]:
         """Return memory and processors as Xen shares them out."""
@@ -194,6 +205,7 @@ class XenHypervisor(Hypervisor):
         self.check_all(instance.hvparams)
         text = config.config_text(instance, disks, self._place(instance))
         files.make_directories()
+        remove_if_exists(files.transfer("status"))  # of a migration that nobody has ended
         write_atomic(files.config, text.encode(), _CONFIG_MODE)
         words = ("create", "-p", files.config) if paused else ("create", files.config)
         try:
@@ -249,13 +261,3 @@ class XenHypervisor(Hypervisor):
         """Set the memory that a running guest may use."""
         text = f"instance {name!r}: its memory cannot be set to {memory_mib} MiB"
         self._xl.change(text, "mem-set", name, str(memory_mib))
-
-
-def _info(domain: output.Domain) -> InstanceInfo:
-    return InstanceInfo(
-        name=domain.name,
-        memory_mib=domain.memory_mib,
-        vcpus=domain.vcpus,
-        state=InstanceState.SHUTDOWN if domain.is_over else InstanceState.RUNNING,
-        cpu_time_s=domain.time_s,
-    )

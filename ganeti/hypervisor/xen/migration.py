@@ -134,8 +134,7 @@ class XenMigration(Migration):
                 return MigrationStatus(MigrationState.ACTIVE)
             clock.pause(min(left_s, _POLL_S))
         files = self._files(instance)
-        ended = read_bytes_or_none(files.transfer("status"), _BYTES_MAX)
-        if ended is not None and ended.strip() == b"0":
+        if files.has_left:
             return MigrationStatus(MigrationState.COMPLETED)
         said = read_bytes_or_none(files.transfer("log"), _BYTES_MAX) or b""
         lines = said.decode("utf-8", "replace").strip().splitlines()[-_TAIL_LINES:]
@@ -165,13 +164,11 @@ class XenMigration(Migration):
         for kind in ("status", "image", "pid"):
             remove_if_exists(files.transfer(kind))
 
-    def finish_target(self, instance: RpcInstance, info: str, *, success: bool) -> None:
+    def finish_target(self, instance: RpcInstance, info: str, *, success: bool) -> bool:
         """Let the received domain run, or remove one that has not run yet."""
         name, files = instance.name, self._files(instance)
         if not success:
-            if files.is_incoming:
-                self._remove_received(instance)
-            return
+            return files.is_incoming and self._remove_received(instance)
         found = self._xl.find(name)
         if found is None or found.is_over:
             host = self._env.hostname
@@ -185,16 +182,22 @@ class XenMigration(Migration):
             except HypervisorError:
                 write_atomic(files.incoming, b"")
                 raise
+        return False
 
-    def _remove_received(self, instance: RpcInstance) -> None:
-        """Remove what has come of an instance, unless it runs: then it is here alone."""
+    def _remove_received(self, instance: RpcInstance) -> bool:
+        """Remove what has come of an instance, unless it runs: then it is here alone.
+
+        Returns:
+            Whether nothing of it is here any more.
+        """
         name, files = instance.name, self._files(instance)
         found = self._xl.find(name)
         if found is not None and not found.is_paused:
-            return
+            return False
         moving = f"{name}--incoming"
         for each in self._xl.domains():
             if each.name in (name, moving):
                 self._xl.change(f"instance {name!r} cannot be removed", "destroy", each.name)
         self._xl.wait_gone(name)
         files.remove()
+        return True

@@ -61,6 +61,11 @@ class DomainFiles:
         """Whether the instance is being received."""
         return os.path.exists(self.incoming)
 
+    @property
+    def has_left(self) -> bool:
+        """Whether all of the domain that stands still here has been sent to another node."""
+        return (read_bytes_or_none(self.transfer("status"), _BYTES_MAX) or b"").strip() == b"0"
+
     def read_config(self) -> str:
         """Return the configuration; "" without one."""
         data = read_bytes_or_none(self.config, _BYTES_MAX)

@@ -18,10 +18,10 @@ from ganeti.system import files
 _ADDRESS_BYTES_MAX = 4096
 
 
-def note(paths: Paths, instance: RpcInstance, address: str) -> None:
+def note(paths: Paths, instance: RpcInstance, leaves_for: str) -> None:
     """Write down that a guest leaves for the node with that address."""
     files.ensure_directory(paths.departures_dir, syncs_parent=True)
-    files.write_durable(_path(paths, instance), address.encode())
+    files.write_durable(_path(paths, instance), leaves_for.encode())
 
 
 def forget(paths: Paths, instance: RpcInstance) -> None:
@@ -30,19 +30,25 @@ def forget(paths: Paths, instance: RpcInstance) -> None:
         files.fsync_directory(paths.departures_dir)
 
 
+def address(paths: Paths, instance: RpcInstance) -> str:
+    """Return the address of the node that a guest left for, or ""."""
+    found = files.read_bytes_or_none(_path(paths, instance), _ADDRESS_BYTES_MAX)
+    return "" if found is None else found.decode("utf-8", "replace")
+
+
 def check(paths: Paths, instance: RpcInstance) -> None:
     """Refuse an instance that does not run here, if it may run where it went to.
 
     Raises:
         HypervisorError: names that node and the next command.
     """
-    address = files.read_bytes_or_none(_path(paths, instance), _ADDRESS_BYTES_MAX)
-    if address is not None:
+    left_for = address(paths, instance)
+    if left_for:
         name = instance.name
         raise HypervisorError(
-            f"instance {name!r} may run on the node with the address"
-            f" {address.decode('utf-8', 'replace')}: its migration there was broken off;"
-            f" 'gnt-instance migrate --cleanup {name}' finds out where it belongs"
+            f"instance {name!r} may run on the node with the address {left_for}: its migration"
+            f" there was broken off; 'gnt-instance migrate --cleanup {name}' finds out where it"
+            " belongs"
         )
 
 

@@ -13,7 +13,14 @@ from contextlib import ExitStack, nullcontext
 from typing import Final
 
 from ganeti.base.errors import GenericError, HotplugError, HypervisorError
-from ganeti.hypervisor.interface import AssembledDisk, Hotplug, Instant, Migration, Snapshots
+from ganeti.hypervisor.interface import (
+    AssembledDisk,
+    Hotplug,
+    InstanceState,
+    Instant,
+    Migration,
+    Snapshots,
+)
 from ganeti.node_ops.context import NodeContext, NodeHandler
 from ganeti.node_ops.instances import communication, departures
 from ganeti.node_ops.leftovers import alone
@@ -99,12 +106,19 @@ class RunningInstances(NodeHandler):
 
     def instance_finalize_migration_dst(
         self, instance: RpcInstance, info: str, *, success: bool
-    ) -> None:
+    ) -> bool:
         departures.forget(self.paths, instance)
-        self._migration(instance).finish_target(instance, info, success=success)
+        never_ran = self._migration(instance).finish_target(instance, info, success=success)
         if not self._runs_here(instance):
             self.node.unlink_disks(instance.name)
             communication.forget(self.paths, instance.name)
+        return never_ran
+
+    def instance_departed(self, instance: RpcInstance) -> str:
+        info = self.node.hypervisor_of(instance).instance_info(instance.name)
+        if info is not None and info.state is InstanceState.RUNNING:
+            return ""
+        return departures.address(self.paths, instance)
 
     # Snapshots
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
-from fakes.fake_cluster import FakeCluster, make_group, uuid_of
+from fakes.fake_cluster import FakeCluster, make_group, make_node, uuid_of
 
 from ganeti.base.errors import GenericError, JobCanceled, OpExecError, OpPrereqError
-from ganeti.logical_units.instance.moving.failover import Seen, Step, plan_cleanup
+from ganeti.hypervisor.fake import Book, Phase
+from ganeti.logical_units.instance.moving.failover import Seen, Step, leads_to, plan_cleanup
 from ganeti.logical_units.instance.moving.migrate import decide_live, progress_text
 from ganeti.objects.hypervisors import MigrationMode
+from ganeti.objects.model import Node
 
 NAME = "web1.example.com"
 
@@ -171,15 +174,16 @@ def told_to_run(cluster: FakeCluster) -> list[str]:
     return [node for node, (_instance, _info, success) in calls if success]
 
 
+class Killed(BaseException):
+    """The job is gone: nothing more happens, no undo."""
+
+
 @pytest.mark.parametrize("named", [None, "node1", "node2", "node3"])
 @pytest.mark.parametrize("number", range(20))
 def test_killed_anywhere_clean_up_puts_it_right(
     running: FakeCluster, number: int, named: str | None
 ) -> None:
     """The job dies before its n-th call: nothing more happens, no undo."""
-
-    class Killed(BaseException):
-        pass
 
     seen = 0
 
@@ -225,6 +229,113 @@ def test_clean_up_waits_for_every_node_whichever_is_named(running: FakeCluster) 
     assert not running.rpc.called("instance_finalize_migration_src")
 
 
+def break_off(cluster: FakeCluster, call: str, at: str, *, before: bool) -> None:
+    """Migrate until the job dies, before or after a call on a node."""
+
+    def kill(node: str, name: str, _args: object) -> None:
+        if (name, node.partition(".")[0]) == (call, at):
+            raise Killed
+
+    if before:
+        cluster.rpc.failure = kill  # type: ignore[assignment]  # raises instead of answering
+    else:
+        cluster.rpc.lost_answer = kill  # type: ignore[assignment]  # same
+    with pytest.raises(Killed):
+        migrate(cluster)
+    cluster.rpc.failure = cluster.rpc.lost_answer = lambda *_args: None
+    cluster.config.free_everything()
+
+
+def ends_there(cluster: FakeCluster) -> None:
+    """The guest, which runs on node2, ends together with its process."""
+    cluster.rpc.node("node2").crash()
+
+
+def node_is_lost(cluster: FakeCluster) -> None:
+    cluster.rpc.node("node2").cut_power()
+    cluster.config.node(2)["offline"] = True
+
+
+@pytest.mark.parametrize("lose", [ends_there, node_is_lost])
+def test_a_guest_that_has_run_elsewhere_since_does_not_go_on_with_its_old_memory(
+    running: FakeCluster, lose: Any
+) -> None:
+    break_off(running, "instance_finalize_migration_dst", "node2", before=False)
+    assert where(running) == {"node1": 1, "node2": 0}
+    lose(running)
+    migrate(running, cleanup=True)
+    assert (primary(running), where(running)) == (uuid_of("node1"), {})
+    assert running.said("its memory may be older than its disks")
+    assert running.said(f"'gnt-instance startup {NAME}' boots it")
+    running.execute("OP_INSTANCE_STARTUP", instance_name=NAME)
+    assert where(running) == {"node1": 0}
+
+
+def test_a_guest_that_was_found_waiting_goes_on_where_it_came_from(running: FakeCluster) -> None:
+    break_off(running, "instance_finalize_migration_dst", "node2", before=True)
+    assert running.rpc.node("node2").receiving
+    migrate(running, cleanup=True)
+    assert where(running) == {"node1": 0}
+    assert running.said("has not run elsewhere since, letting it go on")
+
+
+def test_one_that_waits_on_a_third_node_since_long_proves_nothing(running: FakeCluster) -> None:
+    break_off(running, "instance_finalize_migration_dst", "node2", before=False)
+    ends_there(running)
+    books = running.rpc.node("node3").books
+    books.save(NAME, Book(memory_mib=128, vcpus=1, started_s=1.0, phase=Phase.INCOMING))
+    migrate(running, cleanup=True)
+    assert where(running) == {}
+    assert not running.rpc.node("node3").receiving
+
+
+def test_a_node_of_3_0_proves_nothing(running: FakeCluster) -> None:
+    break_off(running, "instance_finalize_migration_dst", "node2", before=True)
+    running.rpc.answers["instance_finalize_migration_dst"] = None
+    migrate(running, cleanup=True)
+    assert where(running) == {}
+
+
+def test_clean_up_leaves_a_guest_that_has_switched_itself_off(running: FakeCluster) -> None:
+    running.rpc.node("node1").running[NAME] = 1
+    migrate(running, cleanup=True)
+    assert where(running) == {"node1": 1}
+    assert running.said("has not left node node1.example.com: it is stopped there")
+
+
+def test_a_target_that_lost_the_guest_after_its_last_answer_does_not_lead_back(
+    running: FakeCluster,
+) -> None:
+    def lose(_node: str, call: str, args: Any) -> str | None:
+        if call == "instance_finalize_migration_dst" and args[2]:
+            ends_there(running)
+            return "connection reset"
+        return None
+
+    running.rpc.lost_answer = lose
+    with pytest.raises(OpExecError, match="connection reset"):
+        migrate(running)
+    assert where(running) == {"node1": 1}
+    assert running.said("may have run on node2.example.com, and ended there")
+    assert running.said("--cleanup")
+
+
+@pytest.mark.parametrize(
+    ("address", "own", "result"),
+    [
+        ("192.0.2.2", "192.0.2.2", True),
+        ("192.0.2.2:8102", "192.0.2.2", True),
+        ("192.0.2.22:8102", "192.0.2.2", False),
+        ("[2001:db8::1]:8102", "2001:db8::1", True),
+        ("2001:db8::1", "2001:db8::1", True),
+        ("2001:db8::1", "2001:db8::2", False),
+    ],
+)
+def test_addresses_of_departures(address: str, own: str, result: bool) -> None:
+    node = msgspec.convert(make_node(2, secondary_ip=own), Node)
+    assert leads_to(address, node) is result
+
+
 R, S, A, U = Seen.RUNNING, Seen.STOPPED, Seen.ABSENT, Seen.UNKNOWN
 
 
@@ -232,7 +343,9 @@ R, S, A, U = Seen.RUNNING, Seen.STOPPED, Seen.ABSENT, Seen.UNKNOWN
     ("seen", "primary_node", "steps"),
     [
         ({"a": R, "b": A}, "a", [("b", Step.CLEAR), ("a", Step.RESUME)]),
-        ({"a": S, "b": A}, "a", [("b", Step.CLEAR), ("a", Step.RESUME)]),
+        ({"a": S, "b": A}, "a", [("b", Step.CLEAR), ("a", Step.SETTLE)]),
+        ({"a": S, "b": S}, "a", [("b", Step.FORGET), ("a", Step.SETTLE)]),
+        ({"a": S}, "a", [("a", Step.SETTLE)]),
         ({"a": S, "b": R}, "b", [("a", Step.FORGET), ("b", Step.LET_RUN)]),
         ({"a": A, "b": R}, "b", [("a", Step.CLEAR), ("b", Step.LET_RUN)]),
         ({"a": R, "b": S}, "a", [("b", Step.FORGET), ("a", Step.RESUME)]),

@@ -54,6 +54,7 @@ OWN_CALLS = {
         "export_merge",
         "export_note",
         "instance_consoles",
+        "instance_departed",
         "instance_guest_info",
         "instance_record_since",
         "jobqueue_list",

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from typing import Final
 
 from ganeti.base.errors import GenericError, OpExecError, wrong_state
 from ganeti.base.text import natural_sorted
@@ -184,6 +185,7 @@ class Step(Enum):
     LET_RUN = "end a guest's arrival"
     FORGET = "remove a guest whose memory has left"
     RESUME = "end a guest's departure and let it go on"
+    SETTLE = "find out whether a guest that stands still has run elsewhere since"
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,11 +219,17 @@ def plan_cleanup(primary: str, seen: Mapping[str, Seen]) -> CleanupPlan:
     if owner != primary:
         steps.append((owner, Step.LET_RUN))
     if owner == primary and primary in seen:
-        # Where nothing is, only the note of a departure may be cleared.  One that "runs" may have
-        # been stopped to be moved, or be sending its memory still.
-        is_here = seen[primary] is not Seen.ABSENT
-        steps.append((primary, Step.RESUME if is_here else Step.CLEAR))
+        steps.append((primary, _AT_PRIMARY[seen[primary]]))
     return CleanupPlan(owner, tuple(steps), _finding(primary, owner, seen))
+
+
+# Where nothing is, only the note of a departure may be cleared.  One that "runs" may have been
+# stopped to be moved, or be sending its memory still.
+_AT_PRIMARY: Final[Mapping[Seen, Step]] = {
+    Seen.RUNNING: Step.RESUME,
+    Seen.STOPPED: Step.SETTLE,
+    Seen.ABSENT: Step.CLEAR,
+}
 
 
 def _nobody_knows(silent: Sequence[str]) -> str:
@@ -239,7 +247,7 @@ def _finding(primary: str, owner: str, seen: Mapping[str, Seen]) -> str:
         case Seen.RUNNING:
             return f"instance runs on its primary node {primary}"
         case Seen.STOPPED:
-            return f"instance stands still on its primary node {primary}, letting it go on"
+            return f"instance stands still on its primary node {primary}"
         case _:
             return "instance runs nowhere"
 
@@ -282,23 +290,62 @@ def clean_up(context: JobContext, view: InstanceView) -> None:
     by_name = {node.name: node for node in nodes}
     if plan.primary != view.primary.name:
         record_move(context, view, by_name[plan.primary])
-    for name, step in plan.steps:
-        _do(context, view, by_name[name], step)
+    never_ran: list[Node] = []
+    for name, planned in plan.steps:
+        node = by_name[name]
+        step = _settle(context, view, never_ran) if planned is Step.SETTLE else planned
+        if step is not None and _do(context, view, node, step):
+            never_ran.append(node)
     if view.instance.disks_active:
         BothWrite(context, view).forbid(by_name[plan.primary])
     context.feedback("* done")
 
 
-def _do(context: JobContext, view: InstanceView, node: Node, step: Step) -> None:
+def _settle(context: JobContext, view: InstanceView, never_ran: Sequence[Node]) -> Step | None:
+    """Decide on a guest that stands still on its primary node; None to leave it.
+
+    It may have run since on the node that it left for, and have ended there, together with that
+    node perhaps.  Then its memory here is older than its disks.
+
+    Args:
+        never_ran: the nodes from which a guest was removed that had never been told to run.
+    """
+    name, node = view.name, view.primary
+    nodes = context.nodes.on(node, f"{Step.SETTLE.value} (instance {name!r})")
+    address = nodes.instance_departed(view.wire(node))
+    if not address:
+        context.info(f"instance {name} has not left node {node.name}: it is stopped there")
+        return None
+    if any(leads_to(address, each) for each in never_ran):
+        context.info(f"instance {name} has not run elsewhere since, letting it go on")
+        return Step.RESUME
+    context.warn(
+        f"instance {name} has left node {node.name} for the address {address} and may have run"
+        " there since: its memory may be older than its disks, so what is left of it is removed;"
+        f" 'gnt-instance startup {name}' boots it"
+    )
+    return Step.FORGET
+
+
+def leads_to(address: str, node: Node) -> bool:
+    """Tell whether an address that a node has accepted a guest at, perhaps with a port, is its."""
+    own = node.secondary_ip
+    return address == own or address.rpartition(":")[0] in (own, f"[{own}]")
+
+
+def _do(context: JobContext, view: InstanceView, node: Node, step: Step) -> bool:
+    """Carry out a step; returns whether a guest was removed that had never been told to run."""
     nodes = context.nodes.on(node, f"{step.value} (instance {view.name!r})")
     if step is Step.CLEAR:
-        nodes.instance_finalize_migration_dst(view.wire(node), "", success=False)
-    elif step is Step.LET_RUN:
+        answer = nodes.instance_finalize_migration_dst(view.wire(node), "", success=False)
+        return answer is True
+    if step is Step.LET_RUN:
         wire = view.wire(node, primary_node=node.uuid)
         nodes.instance_finalize_migration_dst(wire, "", success=True)
     else:
         success = step is Step.FORGET
         nodes.instance_finalize_migration_src(view.wire(node), success=success, live=True)
+    return False
 
 
 class LUInstanceFailover(MoveUnit[OpInstanceFailover, WithTarget]):

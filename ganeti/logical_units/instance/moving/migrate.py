@@ -13,7 +13,7 @@ The steps on both nodes, and the way back from each:
 
 Before the guest runs on the target every failure leads back: the guest that waits there is removed,
 then the guest goes on at the source.  Once it may run on the target there is no way back: the
-source is never started again unless the target says that it does not run there.
+source is never started again unless the target says that it does not run there, and has not.
 """
 
 from __future__ import annotations
@@ -163,19 +163,37 @@ class Migration:
         answer = ask_patiently(self.context, doing, call, self.source, self.view.wire(self.source))
         return answer if isinstance(answer, Mapping) else {}
 
-    def _go_back(self) -> None:
-        """Remove the waiting guest from the target, then let the guest go on at the source."""
+    def _go_back(self, *, may_have_run: bool = False) -> None:
+        """Remove the waiting guest from the target, then let the guest go on at the source.
+
+        Args:
+            may_have_run: the target was told to let it run; then only a guest that is found waiting
+                there proves that the memory at the source is not older than the disks.
+        """
         attempt, wire = self.context.attempt, self.view.wire
         doing = f"undo the migration of instance {self.name!r}"
         # Not before the target is known to be clear: two copies must never run.
-        source, target = self.source, self.target
-        clean = attempt(
-            doing, _TO_TARGET, target, wire(target), self.info, success=False
-        ) and attempt(doing, _AT_SOURCE, source, wire(source), success=False, live=self.live)
+        source = self.source
+        clean = self._clear_target(doing, may_have_run=may_have_run) and attempt(
+            doing, _AT_SOURCE, source, wire(source), success=False, live=self.live
+        )
         if clean and self.both.forbid(source):
             self.context.info(f"the migration was undone, {self.name} runs on {self.source.name}")
         else:
             self.context.warn(f"the migration could not be undone; {cleanup_hint(self.name)}")
+
+    def _clear_target(self, doing: str, *, may_have_run: bool) -> bool:
+        """Remove the waiting guest; returns whether the one at the source may go on."""
+        context, target = self.context, self.target
+        wire = self.view.wire(target)
+        result = context.nodes.call_one(_TO_TARGET, target, wire, self.info, success=False)
+        if result.error is not None:
+            context.warn(result.explain(doing))
+            return False
+        if may_have_run and result.payload is not True:
+            context.warn(f"{self.name} may have run on {target.name}, and ended there")
+            return False
+        return True
 
     def _let_run(self) -> None:
         """Let the guest run on the target; the one step that cannot be undone."""
@@ -195,7 +213,7 @@ class Migration:
             context.warn(f"{text}; it is there all the same, ignoring")
             context.attempt(doing, _TO_TARGET, self.target, wire, self.info, success=True)
             return
-        self._go_back()
+        self._go_back(may_have_run=True)
         raise OpExecError(text)
 
     def _forget_at_source(self) -> None:
