@@ -251,7 +251,7 @@ class LuxiDaemon:
                 if looks >= _DRAIN_LOOKS and flag == self._store.files.drain_mark():
                     await self._commands.set_drain_flag(False)
                     logger.info("The queue takes jobs again: the fail-over that closed it is gone")
-            except GenericError as err:
+            except (GenericError, OSError) as err:
                 logger.warning("Cannot look whether a fail-over goes on: %s; ignoring", err)
 
     async def _is_drain_left_behind(self) -> bool:

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -63,16 +63,26 @@ class Follower:
     _log_offsets: dict[JobId, int] = field(default_factory=dict)
     _talking: set[JobId] = field(default_factory=set)
     _logs_not_before: float = 0.0
+    _unwatched: set[JobId] = field(default_factory=set)
     _has_jobs: asyncio.Event = field(default_factory=asyncio.Event)
 
     def follow(self, known: KnownJob) -> None:
         """Begin to watch the process of a job."""
         self._has_jobs.set()
         self._read_log(known)  # of an earlier LuxiD's time
-        job_id, pid = known.job.id, known.job.process_id
+        self._watch(known)
 
-        if pid is None or not self._exits.watch(pid, lambda: self.check_soon(job_id)):
-            self.check_soon(job_id)
+    def _watch(self, known: KnownJob) -> None:
+        """Have the end of a job's process prompt a look; what fails now the sweep tries again."""
+        job_id, pid = known.job.id, known.job.process_id
+        try:
+            if pid is None or not self._exits.watch(pid, lambda: self.check_soon(job_id)):
+                self.check_soon(job_id)
+        except OSError as err:
+            logger.warning("Cannot watch process %s of job %s: %s; trying again", pid, job_id, err)
+            self._unwatched.add(job_id)
+        else:
+            self._unwatched.discard(job_id)
 
     def send_signal(self, known: KnownJob, number: signal.Signals) -> bool:
         """Send a signal to the process of a job; returns whether it was there to get it.
@@ -101,9 +111,20 @@ class Follower:
             running = self._known_jobs.in_phase(Phase.RUNNING)
             if not running:
                 self._has_jobs.clear()
-            for known in running:
+            self._look_after(running)
+
+    def _look_after(self, running: Sequence[KnownJob]) -> None:
+        failure: OSError | None = None
+        for known in running:
+            try:
                 if not self.is_alive(known.job):
                     self.check_soon(known.job.id)
+                elif known.job.id in self._unwatched:
+                    self._watch(known)
+            except OSError as err:
+                failure = err
+        if failure is not None:
+            logger.warning("Cannot tell whether all jobs live: %s; trying again", failure)
 
     def on_livelock_event(self, name: str, _kind: str) -> None:
         """Take note of a lock file that disappeared."""
@@ -210,6 +231,7 @@ class Follower:
 
     def _end(self, known: KnownJob) -> None:
         known.set_phase(Phase.ENDED)
+        self._unwatched.discard(known.job.id)
         logger.info("Job %s ended: %s", known.job.id, known.job.status)
         self._on_ended(known)
         self.forget_log(known.job.id)

@@ -106,6 +106,7 @@ class Template:
 
         Raises:
             GenericError: the template cannot be started, or takes no more requests now.
+            OSError: there are too few descriptors at the moment.
         """
         if self._control is None:
             self._control = self._start()
@@ -153,11 +154,11 @@ class Template:
         try:
             with theirs:
                 child = process.spawn(self._argv, stdin=theirs.fileno(), stderr=self._log)
-        except GenericError:
+            self._exits.watch(child.pid, lambda: self._on_template_end(child))
+        except (GenericError, OSError):
             ours.close()
             raise
         self._pid = child.pid
-        self._exits.watch(child.pid, lambda: self._on_template_end(child))
         asyncio.get_running_loop().add_reader(ours, self.take_reports)
         self._look_soon(ours, Patience(), asyncio.get_running_loop().time() + READY_S_MAX)
         return ours
@@ -240,12 +241,12 @@ class Programs:
         try:
             with theirs:
                 child = process.spawn(self._argv, stdin=theirs.fileno(), stderr=self._log)
-        except GenericError:
+            self._exits.watch(child.pid, lambda: self._on_end(child, made))
+        except (GenericError, OSError):
             ours.close()
             raise
         made = JobProcess(ours)
         made.pid = child.pid
-        self._exits.watch(child.pid, lambda: self._on_end(child, made))
         asyncio.get_running_loop().call_later(self._start_s_max, self._check, made)
         return made
 
@@ -402,7 +403,7 @@ class Pool:
         try:
             started = self._source.fork()
             await started.wait_ready()
-        except GenericError as err:
+        except (GenericError, OSError) as err:
             self._starting -= 1
             if started is not None:
                 self._source.take_reports()  # the end of the template may be why
@@ -434,7 +435,7 @@ class Pool:
             self._warm.append(started)
         self.fill()
 
-    def _on_failure(self, error: GenericError) -> None:
+    def _on_failure(self, error: GenericError | OSError) -> None:
         """Try again, at first at once, then ever more rarely; tell clients that wait by then."""
         self._failures += 1
         if self._failures < FAILURES_TOLERATED:

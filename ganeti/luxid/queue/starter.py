@@ -122,11 +122,14 @@ class JobStarter:
             if known is None:
                 return
             pid = known.job.process_id
-            if pid is not None and not catches(pid, signal.SIGUSR2):
-                # A process of another release, which the signal would end.
-                self.tell(Moved(job_id, known.job.priority, may_leave=False))
-                return
-            self._follower.send_signal(known, signal.SIGUSR2)
+            try:
+                if pid is not None and not catches(pid, signal.SIGUSR2):
+                    # A process of another release, which the signal would end.
+                    self.tell(Moved(job_id, known.job.priority, may_leave=False))
+                    return
+                self._follower.send_signal(known, signal.SIGUSR2)
+            except OSError as err:
+                logger.warning("Cannot ask job %s to step back: %s; trying again", job_id, err)
             await known.changes_within(STEP_BACK_AGAIN_S)
             await asyncio.sleep(0)  # the scheduler hears of it first
 

@@ -39,6 +39,7 @@ class World:
         self.full_disk = 0  # so many writes fail
         self.unreadable: list[Exception] = []  # the outcome of the first reads
         self.saved: list[QueuedJob] = []
+        self.watches: list[OSError | bool] = []  # the outcome of each try to watch the process
         self.jobs = KnownJobs()
         self.known = KnownJob(RUNNING, Phase.RUNNING)
         self.jobs.add(self.known)
@@ -46,13 +47,16 @@ class World:
         os.makedirs(paths.luxid_message_dir)
         self.log.write_bytes(b"")
         tell: list[Any] = [lambda _known: self.ended.set(), lambda _known: None]
-        parts: list[Any] = [paths, self.jobs, self, None, Tasks(group), *tell]
+        parts: list[Any] = [paths, self.jobs, self, self, Tasks(group), *tell]
         self.follower = Follower(*parts)
 
     def read(self, _job_id: JobId) -> QueuedJob:
         if self.unreadable:
             raise self.unreadable.pop(0)
         return self.file
+
+    def watch(self, _pid: int, _callback: Callable[[], None]) -> bool:
+        return answer(self.watches)
 
     async def save(self, job: QueuedJob, **_how: bool) -> None:
         if self.full_disk:
@@ -158,6 +162,47 @@ def test_nobody_is_taken_for_dead_whose_lock_cannot_be_looked_at(
     world = play(Paths(str(tmp_path)), act)
     assert not looks
     assert [job.status for job in world.saved] == ["error"]
+
+
+def test_a_sweep_goes_on_where_locks_cannot_be_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(follower, "SWEEP_S", 0.0)
+    looks: list[OSError | bool] = [True, shortage(), shortage(), False, False]
+    monkeypatch.setattr(Follower, "is_alive", lambda *_args: answer(looks))
+
+    def act(world: World) -> None:
+        world.watches = [True]
+        world.follower.follow(world.known)
+        sweep = asyncio.create_task(world.follower.sweep())
+        monkeypatch.setattr(world.follower, "_on_ended", lambda _known: end(world, sweep))
+
+    def end(world: World, sweep: asyncio.Task[None]) -> None:
+        sweep.cancel()
+        world.ended.set()
+
+    assert [job.status for job in play(Paths(str(tmp_path)), act).saved] == ["error"]
+    said = [each.message for each in caplog.records]
+    assert len([text for text in said if text.startswith("Cannot tell whether all")]) == 2
+
+
+def test_a_process_that_cannot_be_watched_at_first_is_watched_by_the_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Follower, "is_alive", lambda *_args: True)
+
+    async def run() -> World:
+        async with asyncio.TaskGroup() as group:
+            world = World(group, Paths(str(tmp_path)))
+            world.watches = [shortage(), shortage(), True]
+            world.follower.follow(world.known)
+            for _sweep in range(4):
+                world.follower._look_after([world.known])
+        return world
+
+    world = asyncio.run(run())
+    assert not world.watches
+    assert world.known.phase is Phase.RUNNING
 
 
 def answer(answers: list[OSError | bool]) -> bool:

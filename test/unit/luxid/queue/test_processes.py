@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -61,6 +63,37 @@ def test_a_process_that_never_gets_ready_is_hung_up_on_and_killed(
     assert first.poll() is None
     first.kill()
     first.wait(60)
+
+
+@pytest.mark.parametrize("by_exec", [False, True])
+def test_a_shortage_of_descriptors_is_a_process_that_cannot_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_exec: bool
+) -> None:
+    paths = Paths(str(tmp_path))
+    os.makedirs(paths.log_dir)
+    tries: list[int] = []
+
+    def watch(_exits: ExitWatcher, pid: int, _callback: object) -> bool:
+        tries.append(pid)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    def spawn(*_args: object, **_how: object) -> SimpleNamespace:
+        return SimpleNamespace(pid=1)
+
+    async def take() -> None:
+        async with asyncio.TaskGroup() as group:
+            exits, tasks = ExitWatcher(asyncio.get_running_loop()), Tasks(group)
+            pool = Pool(paths, 0, tasks, exits, by_exec=by_exec)
+            with pytest.raises(ProcessGoneError, match="Too many open files"):
+                await pool.take()
+            pool.close()
+            exits.close()
+            tasks.cancel()
+
+    monkeypatch.setattr(ExitWatcher, "watch", watch)
+    monkeypatch.setattr(processes.process, "spawn", spawn)
+    asyncio.run(take())
+    assert tries == [1] * FAILURES_TOLERATED
 
 
 @pytest.mark.parametrize("by_closing", [False, True])

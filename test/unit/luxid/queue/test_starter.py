@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import signal
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +14,9 @@ import pytest
 from ganeti.base.errors import JobQueueError
 from ganeti.base.ids import JobId
 from ganeti.jobs.record import QueuedJob
-from ganeti.jobs.scheduler import LimitChanged
+from ganeti.jobs.scheduler import LimitChanged, QueueState
 from ganeti.jobs.status import Status
+from ganeti.luxid.queue import starter
 from ganeti.luxid.queue.job_process import ProcessGoneError
 from ganeti.luxid.queue.known_jobs import KnownJobs, Phase
 from ganeti.luxid.queue.metrics import QueueMetrics
@@ -114,6 +117,10 @@ class World:
 
     def follow(self, _known: object) -> None:
         self.says.append("follow")
+
+    def send_signal(self, _known: object, number: signal.Signals) -> bool:
+        self.says.append(number.name)
+        return True
 
 
 async def nothing() -> None:
@@ -231,3 +238,27 @@ def test_of_several_jobs_none_starts_before_all_are_durable() -> None:
         assert await world.door.submit([[DELAY], [DELAY]]) == [1, 2]
 
     assert play(2, act).says[:2] == ["save new 1, last id 2", "save new 2, last id 2"]
+
+
+def test_a_job_is_asked_to_step_back_once_that_is_possible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(starter, "STEP_BACK_AGAIN_S", 0.0)
+    shortages = [OSError(errno.EMFILE, "Too many open files")] * 2
+
+    def catches(_pid: int, _number: signal.Signals) -> bool:
+        if shortages:
+            raise shortages.pop()
+        return True
+
+    monkeypatch.setattr(starter, "catches", catches)
+
+    async def act(world: World) -> None:
+        await submit_one(world)
+        world.starter.state = QueueState(leaving=frozenset({JobId(1)}))
+        asking = asyncio.create_task(world.starter._ask_to_step_back(JobId(1)))
+        while "SIGUSR2" not in world.says:  # noqa: ASYNC110 - a turn of the loop each
+            await asyncio.sleep(0)
+        world.starter.state = QueueState()
+        await asking
+
+    play(1, act)
+    assert not shortages
