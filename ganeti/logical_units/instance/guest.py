@@ -78,6 +78,27 @@ def runs(context: JobContext, view: InstanceView) -> bool:
     return is_running(running_info(context, view))
 
 
+def runs_here(context: JobContext, view: InstanceView) -> bool:
+    """Tell whether the instance runs on its primary node; if not, it runs nowhere.
+
+    A migration that was broken off may have left it on another node; the primary one has a note.
+
+    Raises:
+        OpPrereqError: it may run elsewhere (wrong_state), or its node does not answer.
+    """
+    if runs(context, view):
+        return True
+    nodes = context.nodes.check(view.primary, f"find out where instance {view.name!r} runs")
+    address = nodes.instance_departed(view.wire(view.primary))
+    if address:
+        raise wrong_state(
+            f"instance {view.name!r} may run on the node with the address {address}: its migration"
+            f" there from node {view.primary.name!r} was broken off; 'gnt-instance migrate"
+            f" --cleanup {view.name}' finds out where it belongs"
+        )
+    return False
+
+
 def check_runs_nowhere_else(context: JobContext, view: InstanceView) -> None:
     """Refuse to start or remove an instance that runs on a node of its copies.
 
@@ -111,12 +132,12 @@ def memory_of(info: Mapping[str, object]) -> int:
 def check_not_running(
     context: JobContext, view: InstanceView, hint: str = "shut it down first"
 ) -> None:
-    """Refuse an instance that runs.
+    """Refuse an instance that runs, or may run elsewhere.
 
     Raises:
         OpPrereqError: it does (wrong_state), or its node does not answer.
     """
-    if runs(context, view):
+    if runs_here(context, view):
         raise wrong_state(
             f"instance {view.name!r} is running on node {view.primary.name!r}; {hint}"
         )

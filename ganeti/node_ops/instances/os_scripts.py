@@ -11,7 +11,7 @@ from ganeti.base.errors import GenericError
 from ganeti.hypervisor.interface import AssembledDisk
 from ganeti.node_ops import scripts
 from ganeti.node_ops.context import NodeContext, NodeHandler, check_instance_name
-from ganeti.node_ops.instances import os_definitions, os_package
+from ganeti.node_ops.instances import departures, os_definitions, os_package
 from ganeti.node_ops.leftovers import alone, can_be_ended
 from ganeti.objects.disk_templates import FileDriver
 from ganeti.objects.model import network_variables
@@ -34,6 +34,7 @@ class InstanceOs(NodeHandler):
     def os_package_write(
         self, instance: RpcInstance, disk: RpcDisk, *, reinstall: bool, debug: int
     ) -> None:
+        departures.check(self.paths, instance)
         definition = os_definitions.load(self.paths, instance.os)
         definition.check_hypervisor(instance.hypervisor)
         env = os_environment(self.node, definition, instance, debug)
@@ -66,6 +67,7 @@ class InstanceOs(NodeHandler):
         """Run one script of the OS of an instance."""
         name = instance.name
         check_instance_name(name)
+        departures.check(self.paths, instance)
         definition = os_definitions.load(self.paths, instance.os)
         definition.check_hypervisor(instance.hypervisor)
         argv = [definition.script(kind)]

@@ -191,6 +191,7 @@ class RunningInstances(NodeHandler):
     def kept_snapshot_restore(self, instance: RpcInstance, name: str) -> None:
         if self._runs_here(instance):
             raise HypervisorError(f"instance {instance.name!r} runs on {self.hostname}")
+        departures.check(self.paths, instance)
         with alone(self.node, instance.name):
             for disk in instance.disks_info:
                 self.node.volume(disk).restore(name)

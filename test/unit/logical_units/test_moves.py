@@ -320,6 +320,36 @@ def test_a_target_that_lost_the_guest_after_its_last_answer_does_not_lead_back(
     assert running.said("--cleanup")
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize(
+    ("op", "params"),
+    [
+        ("REINSTALL", {}),
+        ("RENAME", {"new_name": "web2", "name_check": False, "ip_check": False}),
+        ("SET_PARAMS", {"pnode": "node3"}),
+        ("SET_PARAMS", {"disks": [("remove", 0, {})]}),
+        ("SET_PARAMS", {"disk_template": "file"}),
+        ("DEACTIVATE_DISKS", {}),
+        ("RECREATE_DISKS", {}),
+        ("GROW_DISK", {"disk": 0, "amount": 1}),
+    ],
+)
+def test_what_needs_a_stopped_guest_is_refused_while_it_may_run_elsewhere(
+    running: FakeCluster, op: str, params: dict[str, Any], restarts: bool
+) -> None:
+    break_off(running, "instance_finalize_migration_dst", "node2", before=False)
+    if restarts:
+        running.rpc.node("node1").crash()
+    before = running.config.instance(NAME).copy()
+    text = f"may run on the node with the address 192.0.2.2:8102.*migrate --cleanup {NAME}'"
+    with pytest.raises(OpPrereqError, match=text):
+        running.execute(f"OP_INSTANCE_{op}", instance_name=NAME, **params)
+    assert running.config.instance(NAME) == before
+    running.config.free_everything()
+    migrate(running, cleanup=True)
+    assert (primary(running), where(running)) == (uuid_of("node2"), {"node2": 0})
+
+
 @pytest.mark.parametrize(
     ("address", "own", "result"),
     [

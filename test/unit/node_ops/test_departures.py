@@ -13,11 +13,22 @@ from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.instances.life import Instances
+from ganeti.node_ops.instances.os_scripts import InstanceOs
 from ganeti.node_ops.instances.running import RunningInstances
 from ganeti.objects.hypervisors import RebootType
+from ganeti.objects.rpc_instance import RpcDisk
 
 INSTANCE = make_instance(hypervisor="fake", network_port=None)
 ADDRESS = "192.0.2.2"
+_DISK = RpcDisk.from_wire(
+    {
+        "dev_type": "file",
+        "logical_id": ["loop", "/none/disk0"],
+        "size": 1,
+        "uuid": "d",
+        "iv_name": "",
+    }
+)
 
 
 class Node:
@@ -30,6 +41,7 @@ class Node:
         context = NodeContext(paths, f"{root.name}.example.com", "test")
         self.notes = Path(paths.departures_dir)
         self._life, self._moves = Instances(context), RunningInstances(context)
+        self._os = InstanceOs(context)
 
     def start(self) -> None:
         self._life.instance_start(INSTANCE, startup_paused=False, reason=[])
@@ -42,6 +54,21 @@ class Node:
 
     def runs(self) -> bool:
         return bool(self._life.instance_info(INSTANCE.name, "fake", {}))
+
+    def reinstall(self) -> None:
+        self._os.instance_os_add(INSTANCE, reinstall=True, debug=0)
+
+    def rename(self) -> None:
+        self._os.instance_run_rename(INSTANCE, "old.example.com", 0)
+
+    def write_package(self) -> None:
+        self._os.os_package_write(INSTANCE, _DISK, reinstall=True, debug=0)
+
+    def restore(self) -> None:
+        self._moves.kept_snapshot_restore(INSTANCE, "before")
+
+    def left_for(self) -> str:
+        return self._moves.instance_departed(INSTANCE)
 
     def describe(self) -> str:
         return self._moves.migration_info(INSTANCE)
@@ -104,6 +131,29 @@ def test_the_source_does_not_reboot_what_has_left(source: Node, target: Node) ->
     move(source, target)
     with pytest.raises(HypervisorError, match="migrate --cleanup"):
         source.reboot()
+
+
+@pytest.mark.parametrize("happen", [remains, restarts])
+def test_the_source_changes_no_disks_of_what_may_run_elsewhere(
+    source: Node, target: Node, happen: Callable[[Node], None]
+) -> None:
+    move(source, target)
+    happen(source)
+    for work in (source.reinstall, source.rename, source.write_package):
+        with pytest.raises(HypervisorError, match=f"{ADDRESS}.*gnt-instance migrate --cleanup"):
+            work()
+    restarts(source)
+    with pytest.raises(HypervisorError, match="gnt-instance migrate --cleanup"):
+        source.restore()
+
+
+def test_where_it_has_left_for_is_told_unless_it_is_seen_to_run(source: Node, target: Node) -> None:
+    assert source.left_for() == ""
+    source.notes.mkdir()
+    (source.notes / INSTANCE.uuid).write_text(ADDRESS)
+    assert source.left_for() == ""
+    move(source, target)
+    assert (source.left_for(), target.left_for()) == (ADDRESS, "")
 
 
 def test_a_migration_that_ends_leaves_no_note(source: Node, target: Node) -> None:

@@ -46,8 +46,8 @@ class Work:
     runs: bool | None = None
 
     def guest_runs(self) -> bool:
-        """Tell whether the guest runs."""
-        return guest.runs(self.context, self.view) if self.runs is None else self.runs
+        """Tell whether the guest runs, as `guest.runs_here`."""
+        return self.runs or guest.runs_here(self.context, self.view)
 
     def hotplug(self, doing: str, action: str, kind: str, device: Wire, index: int) -> object:
         """Change one device of the running guest.

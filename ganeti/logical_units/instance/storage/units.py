@@ -168,7 +168,7 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, Growth]):
         for node in plan.holders[1:]:
             check_online(node, f"grow {plan.what} on")
         self._grow(plan, dry_run=True)
-        return replace(plan, guest_runs=guest.runs(self.context, view))
+        return replace(plan, guest_runs=guest.runs_here(self.context, view))
 
     def _grow(self, plan: Growth, *, dry_run: bool) -> None:
         """Let the nodes grow the disk, or check only that they could.
