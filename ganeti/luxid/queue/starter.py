@@ -185,14 +185,16 @@ class JobStarter:
 
     # Start.
 
-    async def start_new(self, known: KnownJob, added: Added, last_id: int) -> bool:
+    async def start_new(
+        self, known: KnownJob, find_added: Callable[[QueuedJob], Added], last_id: int
+    ) -> bool:
         """Start a job that is not in the queue yet, if it can start now.
 
         The start record is its first one: it makes the job durable, too, and saves the round that
         the record of a job that waits would take.
 
         Args:
-            added: the event of its arrival, which the scheduler has not got.
+            find_added: returns the event of its arrival, as things stand then.
             last_id: the last id of the queue, which becomes durable with it.
 
         Returns:
@@ -201,12 +203,17 @@ class JobStarter:
         Raises:
             JobQueueError: it is not durable.
         """
-        if not (self._pool.has_warm() and self._starts_at_once(added)):
+        if not (self._pool.has_warm() and self._starts_at_once(find_added(known.job))):
             return False
         try:
             process = await self._engage(known.job.id, attempts=1)
         except ProcessGoneError:
             return False
+        try:
+            added = find_added(known.job)  # the filters may be others meanwhile
+        except BaseException:
+            process.drop()
+            raise
         if not self._starts_at_once(added):  # others came meanwhile
             process.drop()
             return False

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 from ganeti.base.errors import (
@@ -75,7 +76,7 @@ class Submissions:
         self._starter = starter
         self._follower = follower
         self._tasks = tasks
-        self._unsaved: set[JobId] = set()
+        self._unsaved: dict[JobId, KnownJob] = {}
         self._making_room = asyncio.Lock()
 
     # At start.
@@ -117,7 +118,8 @@ class Submissions:
     def set_filters(self, filters: JobFilters) -> None:
         """Take other job filters: jobs that wait are held back, let go or refused by them.
 
-        That happens at once, unless the rules are so costly that others would wait.
+        Jobs that are not durable yet may have a process: they are held back as well, not refused.
+        All that happens at once, unless the rules are so costly that others would wait.
         """
         if not filters and not self.filters:
             return
@@ -133,7 +135,7 @@ class Submissions:
     ) -> bool:
         """Judge jobs for so long; returns whether all are."""
         deadline = clock.monotonic() + seconds
-        for known in self._known_jobs:
+        for known in self._all():
             if known.phase is Phase.ENDED or known.job.id in verdicts:
                 continue
             if clock.monotonic() >= deadline:
@@ -148,15 +150,20 @@ class Submissions:
                 return
             await asyncio.sleep(0)
 
+    def _all(self) -> Iterator[KnownJob]:
+        """Return all jobs, those that are not durable yet included."""
+        return itertools.chain(self._known_jobs, self._unsaved.values())
+
     def _apply(self, verdicts: Mapping[JobId, Verdict]) -> None:
         holds = {}
-        for known in self._known_jobs:
+        for known in self._all():
             verdict = verdicts.get(known.job.id, FREE)
             if known.phase is Phase.ENDED:
                 continue
             if verdict.hold is not None:
                 holds[known.job.id] = verdict.hold
-            if verdict.rejected_by is not None and known.phase is Phase.QUEUED:
+            is_queued = known.phase is Phase.QUEUED and known.job.id not in self._unsaved
+            if verdict.rejected_by is not None and is_queued:
                 self._reject_late(known, f"Job {rejection_text(verdict.rejected_by)}")
         self._starter.tell(HoldsChanged(holds))
 
@@ -215,7 +222,7 @@ class Submissions:
                     earlier.append(known.job.id)
         except BaseException:
             for job_id in filter(None, earlier):  # or they would count as jobs for ever
-                self._unsaved.discard(job_id)
+                self._unsaved.pop(job_id, None)
                 self._starter.tell(Ended(job_id, Status.ERROR))
             raise
         return made
@@ -251,20 +258,20 @@ class Submissions:
         self.filters.judge(job).check()
         self._added(job)  # complains where it depends on nothing that exists
         self.last_id = job_id
-        self._unsaved.add(job_id)
-        return KnownJob(job, Phase.QUEUED, submission.secrets)
+        known = self._unsaved[job_id] = KnownJob(job, Phase.QUEUED, submission.secrets)
+        return known
 
     async def _take_in(self, known: KnownJob) -> JobId | GenericError:
         """Take in a job that comes alone; if it can start at once, its first record says so."""
         try:
-            if await self._starter.start_new(known, self._added(known.job), self.last_id):
+            if await self._starter.start_new(known, self._added, self.last_id):
                 return known.job.id
             answer = await self._save(known)
         except JobQueueError as err:
             self._withdraw(known, err)
             return err
         finally:
-            self._unsaved.discard(known.job.id)
+            self._unsaved.pop(known.job.id, None)
         if answer == known.job.id:
             self._enter_unless_ended(known)
         return answer
@@ -287,7 +294,7 @@ class Submissions:
             self._withdraw(known, refusal)
             return refusal
         finally:
-            self._unsaved.discard(known.job.id)
+            self._unsaved.pop(known.job.id, None)
         self._known_jobs.take_in(known)
         return known.job.id
 

@@ -16,13 +16,15 @@ from ganeti.base.ids import JobId
 from ganeti.jobs.record import QueuedJob
 from ganeti.jobs.scheduler import LimitChanged, QueueState
 from ganeti.jobs.status import Status
-from ganeti.luxid.queue import starter
+from ganeti.luxid.queue import starter, submission
+from ganeti.luxid.queue.filters import JobFilters
 from ganeti.luxid.queue.job_process import ProcessGoneError
 from ganeti.luxid.queue.known_jobs import KnownJobs, Phase
 from ganeti.luxid.queue.metrics import QueueMetrics
 from ganeti.luxid.queue.starter import JobStarter
 from ganeti.luxid.queue.submission import Submissions
 from ganeti.luxid.tasks import Tasks
+from ganeti.objects.model import FilterRule
 
 DEADLINE_S = 60
 DELAY = {"OP_ID": "OP_TEST_DELAY", "duration": 0.0}
@@ -63,6 +65,7 @@ class World:
         self.saved: list[QueuedJob] = []
         self.is_disk_full = False
         self.on_assign: Callable[[], Awaitable[None]] = nothing
+        self.on_save: Callable[[], Awaitable[None]] = nothing
         self.warm = [Process(self) for _ in range(processes)]
         self.files = SimpleNamespace(is_drained=lambda: False)
         self.jobs = KnownJobs()
@@ -93,6 +96,7 @@ class World:
 
     async def _save(self, what: str, job: QueuedJob) -> None:
         self.says.append(what)
+        await self.on_save()
         await asyncio.sleep(0)
         if self.is_disk_full:
             raise JobQueueError("disk full")
@@ -205,6 +209,82 @@ def test_where_others_come_first_meanwhile_it_is_queued() -> None:
         assert world.jobs.require(JobId(1)).phase is Phase.QUEUED
 
     assert play(1, act).says == ["assign 1", "drop", "save new 1, last id 1"]
+
+
+def filters(*actions: object) -> JobFilters:
+    """Return rules that match all jobs, named by their actions; the first one decides."""
+    return JobFilters(
+        FilterRule(uuid=str(action), priority=priority, watermark=0, predicates=[], action=action)
+        for priority, action in enumerate(actions)
+    )
+
+
+@pytest.mark.parametrize("at_once_s", [60.0, 0.0])
+@pytest.mark.parametrize("moment", ["on_assign", "on_save"])
+def test_it_keeps_its_limit_where_filters_change_as_it_starts(
+    monkeypatch: pytest.MonkeyPatch, moment: str, at_once_s: float
+) -> None:
+    monkeypatch.setattr(submission, "FILTERS_S_MAX", at_once_s)
+    limit = ["RATE_LIMIT", 1]
+
+    async def act(world: World) -> None:
+        world.door.set_filters(filters(limit))
+
+        async def change() -> None:
+            setattr(world, moment, nothing)
+            world.door.set_filters(filters(limit, "ACCEPT"))
+            await asyncio.sleep(0)
+
+        setattr(world, moment, change)
+        await submit_one(world)
+        assert await world.door.submit([[DELAY]]) == [2]
+        for _turn in range(3):
+            await asyncio.sleep(0)
+        assert world.jobs.require(JobId(1)).phase is Phase.RUNNING
+        assert world.jobs.require(JobId(2)).phase is Phase.QUEUED
+        assert world.door.held_by(JobId(2)) == str(limit)
+
+    assert play(3, act).starter.state.tracked.keys() == {1}
+
+
+def test_a_pause_that_comes_while_it_gets_its_process_holds_it() -> None:
+    async def act(world: World) -> None:
+        async def pause() -> None:
+            world.door.set_filters(filters("PAUSE"))
+
+        world.on_assign = pause
+        await submit_one(world)
+        assert world.jobs.require(JobId(1)).phase is Phase.QUEUED
+        await asyncio.sleep(0)
+        assert world.door.held_by(JobId(1)) == "PAUSE"
+
+    assert play(1, act).says == ["assign 1", "drop", "save new 1, last id 1"]
+
+
+def test_a_rule_that_refuses_ends_no_job_that_is_not_durable() -> None:
+    """It was accepted before; the record of its end would come before its first one."""
+
+    async def act(world: World) -> None:
+        async def refuse() -> None:
+            world.door.set_filters(filters("REJECT"))
+            await asyncio.sleep(0)
+
+        world.on_save = refuse
+        await submit_one(world)
+
+    assert play(0, act).jobs.require(JobId(1)).job.status is not Status.CANCELED
+
+
+def test_an_error_of_ours_while_it_gets_its_process_lets_that_go() -> None:
+    async def act(world: World) -> None:
+        async def fail() -> None:
+            world.door.filters = None  # type: ignore[assignment]
+
+        world.on_assign = fail
+        with pytest.raises(AttributeError):
+            await world.door.submit([[DELAY]])
+
+    assert play(1, act).says == ["assign 1", "drop"]
 
 
 def test_what_is_not_durable_is_refused_and_does_not_start() -> None:
