@@ -309,6 +309,27 @@ def test_a_rename_takes_the_files_along(cluster: FakeCluster, template: str) -> 
     assert (args[0]["name"], args[1]) == ("web2.example.com", NAME)
 
 
+def test_a_rename_leaves_nothing_of_a_guest_that_has_switched_itself_off(
+    cluster: FakeCluster,
+) -> None:
+    cluster.add_instance(start=False)
+    node = cluster.rpc.node("node1")
+    node.running[NAME] = 1
+    run(cluster, "RENAME", new_name="web2", name_check=False, ip_check=False)
+    assert not node.running
+    names = cluster.rpc.names()
+    assert names.index("instance_shutdown") < names.index("file_storage_dir_rename")
+
+
+def test_a_rename_that_cannot_stop_what_is_left_changes_nothing(cluster: FakeCluster) -> None:
+    cluster.add_instance(start=False)
+    cluster.rpc.fail("instance_shutdown", text="it hangs")
+    with pytest.raises(OpExecError, match="it hangs"):
+        run(cluster, "RENAME", new_name="web2", name_check=False, ip_check=False)
+    assert cluster.config.instance(NAME)["name"] == NAME
+    assert not cluster.rpc.called("file_storage_dir_rename")
+
+
 def test_a_failed_rename_keeps_the_old_name(cluster: FakeCluster) -> None:
     cluster.add_instance(start=False)
     before = set(cluster.rpc.node("node1").directories)

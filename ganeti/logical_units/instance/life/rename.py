@@ -20,6 +20,7 @@ from ganeti.logical_units.instance.base import AnyInstanceUnit, OnInstance, chec
 from ganeti.logical_units.instance.guest import (
     check_not_running,
     check_os_scripts,
+    stop,
     why_os_not_renamed,
 )
 from ganeti.logical_units.instance.names import check_ip_free, check_name_free, new_name
@@ -140,6 +141,8 @@ class LUInstanceRename(AnyInstanceUnit[OpInstanceRename, NewName, Renaming]):
         if plan.name == plan.view.name:
             self._put_back(plan)
         else:
+            # What is left of a guest that has switched itself off is known by the old name alone.
+            stop(self.context, plan.view, 0, self.op.reason or [])
             renamed = self._rename(plan)
             disks.note_owner(self.context, renamed)
             self._tell_os(renamed, plan.view.name)
