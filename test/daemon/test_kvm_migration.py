@@ -20,6 +20,7 @@ from ganeti.base.errors import HypervisorError
 from ganeti.base.json import dumps, loads
 from ganeti.hypervisor.interface import AssembledDisk, InstanceState, MigrationState
 from ganeti.hypervisor.kvm import state
+from ganeti.hypervisor.kvm.launch import press_until_down
 from ganeti.hypervisor.kvm.migration import migration_port, split_target
 from ganeti.hypervisor.kvm.monitor import Monitor
 from ganeti.objects.rpc_instance import RpcInstance
@@ -358,16 +359,73 @@ def test_what_a_person_paused_stays_so_when_its_transfer_fails(
 ) -> None:
     """Also after an earlier one, for which it was stopped, and after which it went on."""
     source.driver.start(INSTANCE, [nodes.boot_disk()])
-    for live in (False, True):
+    for live, was_running in ((False, True), (True, False), (False, False)):
         source.driver.migration.send(INSTANCE, "127.0.0.1:1", live=live)
         wait_until(
             lambda: source.driver.migration.status(INSTANCE).status is MigrationState.FAILED,
             "failure",
         )
         source.driver.migration.finish_source(INSTANCE, success=False, live=True)
-        assert really_runs(source) is not live
+        assert really_runs(source) is was_running
         with Monitor.connect(NAME, source.files(NAME).socket_path("control")) as monitor:
             monitor.execute("stop")
+
+
+def test_cleaning_up_leaves_a_guest_paused_that_was_started_so(
+    nodes: KvmNodes, source: KvmNode
+) -> None:
+    source.driver.start(INSTANCE, [nodes.boot_disk()], paused=True)
+    source.driver.migration.finish_source(INSTANCE, success=False, live=True)
+    assert runs(source)
+    assert not really_runs(source)
+
+
+SHUTS_DOWN = make_instance(
+    kernel_path="", kvm_flag="disabled", user_shutdown=True, migration_bandwidth=1
+)
+
+
+def switch_off(node: KvmNode) -> None:
+    with Monitor.connect(NAME, node.files(NAME).socket_path("control")) as monitor:
+        press_until_down(monitor, 60)
+    wait_until(lambda: not runs(node), "the guest to be off")
+
+
+def test_a_guest_that_has_switched_itself_off_is_not_let_go_on(
+    nodes: KvmNodes, source: KvmNode
+) -> None:
+    source.driver.start(SHUTS_DOWN, [nodes.boot_disk()])
+    source.wait_serial(NAME, "beat 1")
+    switch_off(source)
+    with pytest.raises(HypervisorError, match=r"switched itself off: it is stopped; 'gnt-instance"):
+        source.driver.migration.finish_source(SHUTS_DOWN, success=False, live=True)
+    info = source.driver.instance_info(NAME)
+    assert info is not None
+    assert info.state is InstanceState.SHUTDOWN
+
+
+def test_a_guest_that_switches_itself_off_while_it_moves_arrives_so(
+    nodes: KvmNodes, source: KvmNode, target: KvmNode
+) -> None:
+    disk = nodes.boot_disk()
+    source.driver.start(SHUTS_DOWN, [disk])
+    source.wait_serial(NAME, "beat 1")
+    move = Move(source, target, [disk], SHUTS_DOWN)
+    move.describe()
+    move.accept()
+    with Monitor.connect(NAME, source.files(NAME).socket_path("info")) as monitor:
+        move.send()
+        monitor.execute("migrate-set-parameters", {"max-bandwidth": 1000})
+    switch_off(source)
+    with Monitor.connect(NAME, source.files(NAME).socket_path("info")) as monitor:
+        monitor.execute("migrate-set-parameters", {"max-bandwidth": 1 << 30})
+    move.wait()
+    move.let_run()
+    move.forget()
+    info = target.driver.instance_info(NAME)
+    assert info is not None
+    assert info.state is InstanceState.SHUTDOWN
+    assert source.process(NAME) is None
 
 
 def test_slow_transfer_is_aborted(nodes: KvmNodes, source: KvmNode, target: KvmNode) -> None:

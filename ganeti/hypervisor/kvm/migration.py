@@ -51,6 +51,7 @@ _SETTLE_TIMEOUT_S: Final = 10.0
 _RECEIVED_TIMEOUT_S: Final = 30.0
 _MIB: Final = 1 << 20
 
+_SWITCHED_OFF: Final = "shutdown"  # QEMU lets a guest that has done that go on only after a reset
 _CHANGED: Final = frozenset({"MIGRATION"})
 _STOPPED: Final = frozenset({"STOP", "RESUME", "MIGRATION"})
 
@@ -233,13 +234,17 @@ def take_back(monitor: Monitor, name: str, *, paused: bool) -> None:
         paused: it stood still before, and goes on standing still.
 
     Raises:
-        HypervisorError: it does not run; most likely another copy holds its disks.
+        HypervisorError: it does not run; most likely another copy holds its disks, or it has
+            switched itself off.
     """
     if look_from_source(monitor).status in _UNDER_WAY:
         monitor.execute("migrate_cancel")
         if wait_for_end(monitor, _CANCEL_TIMEOUT_S).status in _UNDER_WAY:
             raise HypervisorError(f"instance {name}: the migration cannot be cancelled")
     status = _settle(monitor)
+    if status == _SWITCHED_OFF:
+        text = f"has switched itself off: it is stopped; 'gnt-instance startup {name}' boots it"
+        raise _error(name, text)
     if not paused:
         _let_run(monitor, name, status)
 
@@ -269,13 +274,14 @@ def wait_received(monitor: Monitor, name: str) -> str:
 def run_received(monitor: Monitor, files: MachineFiles, status: str, *, paused: bool) -> None:
     """Let a machine run that was received completely, or stand still as it did at its source.
 
-    Whatever happens on the way, it is not taken for waiting once QEMU may have let it run.
+    Whatever happens on the way, it is not taken for waiting once QEMU may have let it run.  One
+    that has switched itself off while it was moved has come as well, and stays so.
 
     Raises:
         HypervisorError: it cannot run; one that QEMU refuses to let run waits again.
     """
     state.hand_over(files)
-    if not paused:
+    if not paused and status != _SWITCHED_OFF:
         try:
             _let_run(monitor, files.name, status)
         except MonitorError:
@@ -343,7 +349,8 @@ class KvmMigration(Migration):
         with disks_alone(self._machines, instance.name) as monitor:
             runtime = state.load_runtime(files)
             if runtime is not None:
-                state.save_runtime(files, replace(runtime, stopped=not live))
+                stops = not live and monitor.status() == "running"
+                state.save_runtime(files, replace(runtime, stopped=stops))
             send(monitor, instance, target_address, live=live)
 
     def status(self, instance: RpcInstance, *, wait_s: float = 1.0) -> MigrationStatus:
@@ -365,7 +372,8 @@ class KvmMigration(Migration):
             if not success:
                 runtime = state.load_runtime(files)
                 was_stopped = runtime is None or runtime.stopped
-                paused = not was_stopped and monitor.status() == "paused"
+                status = monitor.status()  # none is moved that was never let run
+                paused = status == "prelaunch" or (status == "paused" and not was_stopped)
                 take_back(monitor, instance.name, paused=paused)
                 if runtime is not None and runtime.stopped:
                     state.save_runtime(files, replace(runtime, stopped=False))
