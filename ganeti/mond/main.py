@@ -38,7 +38,11 @@ from ganeti.transport.http_server import HttpLimits, serve_http
 logger = logging.getLogger(__name__)
 
 _LIMITS: Final = HttpLimits(
-    head_bytes_max=8 * 1024, body_bytes_max=1024, idle_s_max=120.0, connections_max=1024
+    head_bytes_max=8 * 1024,
+    body_bytes_max=1024,
+    idle_s_max=120.0,
+    connections_max=1024,
+    origin_connections_max=256,
 )
 _FIRST_S: Final = 2.0  # until the second look, so that there is a value soon
 _QUESTION_TIMEOUT_S: Final = 5.0  # on a network where answers come in milliseconds

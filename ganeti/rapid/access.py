@@ -3,7 +3,8 @@
 A password is checked by a slow hash once, then remembered as a digest with a key that lives as long
 as the file of users stays the same.  A client with a wrong one waits until a set time after the
 request came, for any kind of error.  Slow checks take turns by the places that they are asked from:
-a client that sends thousands of wrong passwords waits for itself, others for one check of its.
+a client that sends thousands of wrong passwords waits for itself, others for one check of its.  A
+check ends before the next one begins, also where its client has gone away.
 
 Source: rapi.json, "auth"; RFC 7617, RFC 6750.
 """
@@ -13,13 +14,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import contextlib
 import hashlib
 import hmac
 import logging
 import os
-from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -29,11 +28,13 @@ from ganeti.protocol.rapi import users as rapi_users
 from ganeti.protocol.rapi.routes import Route
 from ganeti.protocol.rapi.users import RIGHTS, Grant, Roles, Scheme, Token, User
 from ganeti.protocol.rapi.values import READ, REALM, HttpProblem
+from ganeti.rapid.turns import Turns
 from ganeti.system import clock, files
 from ganeti.transport.accepting import origin_of
 
 logger = logging.getLogger(__name__)
 
+_CHECKS_WAITING_MAX: Final = 100  # of one origin: ten seconds of them
 WRONG_PASSWORD_S: Final = 1.0  # from the request to the answer; ten times the time of the check
 _FILE_BYTES_MAX: Final = 16 << 20
 _REMEMBERED_MAX: Final = 10_000
@@ -58,7 +59,8 @@ class Access:
         self._tokens: dict[str, Token] = {}
         self._key = b""
         self._remembered: dict[str, bytes] = {}
-        self._turns = Turns()  # one slow hash at a time: each takes 16 MiB
+        # One slow hash at a time: each takes 16 MiB.
+        self._turns = Turns("their passwords to be checked", _CHECKS_WAITING_MAX)
 
     def reload(self) -> None:
         """Read the files again; an unreadable file is logged, and nobody gets in by it."""
@@ -91,7 +93,8 @@ class Access:
         """Return the user of a request from an address; None if no user is required.
 
         Raises:
-            HttpProblem: 401: it names no user, or has a wrong password or token.
+            HttpProblem: 401: it names no user, or has a wrong password or token; 503: too many
+                passwords from its origin are to be checked.
         """
         self.check_named(authorization, route)
         if authorization is None:
@@ -122,7 +125,7 @@ class Access:
             key = b""
             while key != self._key:  # again, if the file changed meanwhile
                 key, user = self._key, self._users.get(name)
-                is_right = await asyncio.to_thread(rapi_users.is_password_of, user, name, password)
+                is_right = await _check(user, name, password)
         if not is_right:
             return None
         digest = self._digest(name, password)
@@ -203,6 +206,18 @@ class Access:
         return {"users": users, "roles": roles}
 
 
+async def _check(user: User | None, name: str, password: str) -> bool:
+    """Check a password by the slow hash, to the end: a thread cannot be broken off."""
+    check = asyncio.ensure_future(
+        asyncio.to_thread(rapi_users.is_password_of, user, name, password)
+    )
+    try:
+        return await asyncio.shield(check)
+    except asyncio.CancelledError:
+        await asyncio.wait([check])
+        raise
+
+
 def _decode_basic(word: str) -> str:
     try:
         data = base64.b64decode(word, validate=True)
@@ -226,52 +241,3 @@ def _read(path: str) -> str:
 def _warn(path: str, wrong: Sequence[str]) -> None:
     for each in wrong:
         logger.warning("%s: %s; ignoring", path, each)
-
-
-# The turns of slow password checks.
-
-
-class Turns:
-    """One turn at a time; origins in a circle, and within one in the order in which they came."""
-
-    def __init__(self) -> None:
-        self._is_taken = False
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-
-    @contextlib.asynccontextmanager
-    async def turn(self, origin: str) -> AsyncIterator[None]:
-        """Have the turn for a block."""
-        if self._is_taken:
-            await self._wait(origin)
-        self._is_taken = True
-        try:
-            yield
-        finally:
-            self._pass_on()
-
-    async def _wait(self, origin: str) -> None:
-        called: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(origin, deque()).append(called)
-        try:
-            await called
-        except asyncio.CancelledError:
-            if called.done() and not called.cancelled():  # called in vain
-                self._pass_on()
-            raise
-
-    def _pass_on(self) -> None:
-        """Wake the first request that still waits, of the origin that has waited for longest."""
-        self._is_taken = False
-        while self._waiting:
-            origin = next(iter(self._waiting))
-            queue = self._waiting.pop(origin)
-            while queue:
-                called = queue.popleft()
-                if not called.done():
-                    called.set_result(None)
-                    self._is_taken = True
-                    break
-            if queue:
-                self._waiting[origin] = queue  # behind all others
-            if self._is_taken:
-                return

@@ -43,6 +43,7 @@ _LIMITS: Final = HttpLimits(
     body_s_max=60.0,
     idle_s_max=120.0,
     connections_max=1024,
+    origin_connections_max=256,  # a dashboard in a browser has six
 )
 
 

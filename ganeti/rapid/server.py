@@ -6,10 +6,11 @@ Source: rapi.json.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from msgspec import Raw
@@ -58,6 +59,7 @@ from ganeti.rapid.usage import usage
 from ganeti.rapid.visibility import Visibility
 from ganeti.system import clock
 from ganeti.transport.accepting import origin_of
+from ganeti.transport.flow import canceled_by
 from ganeti.transport.http_message import HttpRequest, HttpResponse
 
 logger = logging.getLogger(__name__)
@@ -65,6 +67,7 @@ logger = logging.getLogger(__name__)
 BY_JOB_TIMEOUT_S: Final = 60.0
 _POLL_S: Final = 30
 _ERRORS: Final = 400  # this status and all above it
+_CLIENT_GONE: Final = 499  # never sent; counted, and in the audit log
 _FINAL: Final = frozenset({"success", "error", "canceled"})
 _ETAG_BYTES: Final = 16
 _PAGE_HEADERS: Final = {
@@ -128,10 +131,13 @@ class RapiServer:
         return None
 
     async def handle(self, request: HttpRequest) -> HttpResponse:
-        """Answer one request."""
+        """Answer one request; who hangs up is no longer worked for, unless something changes."""
         begun_s = clock.monotonic()
+        gone = request.watch_client() if request.watch_client is not None else None
         try:
-            response = await self._answer(request)
+            response = await self._answer(request, gone)
+        except _ClientGone:
+            response = HttpResponse(_CLIENT_GONE)
         except GenericError as err:
             problem = as_problem(err)
             if problem.status >= 500 and problem is not err:
@@ -157,8 +163,8 @@ class RapiServer:
             self._tally.add(("other", "other", status), seconds)
             return response
         self._tally.add((route.method, route.path, status), seconds)
-        submits = isinstance(route.action, Submission)
-        if submits or route.method != "GET":
+        if _changes_something(route):
+            submits = isinstance(route.action, Submission)
             is_fine = response.status < _ERRORS
             entry = Entry(
                 daemon="ganeti-rapi",
@@ -172,7 +178,9 @@ class RapiServer:
             self._audit.write(entry)
         return response
 
-    async def _answer(self, request: HttpRequest) -> HttpResponse:
+    async def _answer(
+        self, request: HttpRequest, gone: asyncio.Future[None] | None
+    ) -> HttpResponse:
         target = planning.find_target(request)
         planning.check_head(target, request)
         route = target.route
@@ -181,7 +189,8 @@ class RapiServer:
         if isinstance(route.action, ConsoleSocket):
             return self._consoles.open(request)
         authorization = request.headers.get("authorization")
-        user = await self._access.user_of(authorization, route, request.client_address)
+        with _unless(gone):
+            user = await self._access.user_of(authorization, route, request.client_address)
         request.user = user.name if user is not None else ""
         if self._access.goes_by_roles(user, route):
             target = await self._visibility.named_in_full(target)
@@ -195,7 +204,8 @@ class RapiServer:
                 return HttpResponse(302, headers={"Location": f"{BOOK}/{FIRST}"})
             body, kind, policy = self._book.page(name)
         else:
-            body = await self._perform(target, inputs, permission, request)
+            with _unless(None if _changes_something(route) else gone):
+                body = await self._perform(target, inputs, permission, request)
         headers: dict[str, str] = {}
         if route.shows_version or route.has_whole_tag:
             tag = _tag_of(route, body)
@@ -330,6 +340,38 @@ class RapiServer:
         if seen[0] != "success":
             raise HttpProblem(500, f"Job {job_id} ended in {seen[0]}: {bytes(result).decode()}")
         return result
+
+
+def _changes_something(route: Route) -> bool:
+    return route.method != "GET" or isinstance(route.action, Submission)
+
+
+class _ClientGone(Exception):
+    """Nobody waits for the answer any more."""
+
+
+@contextlib.contextmanager
+def _unless(gone: asyncio.Future[None] | None) -> Iterator[None]:
+    """Break off a block once the client is gone.
+
+    Raises:
+        _ClientGone: that is so.
+    """
+    if gone is None:
+        yield
+        return
+    try:
+        with canceled_by(gone):
+            yield
+    except asyncio.CancelledError as err:
+        if not gone.done():
+            raise  # the daemon ends
+        task = asyncio.current_task()
+        assert task is not None
+        task.uncancel()
+        raise _ClientGone from err
+    if gone.done():  # and the cancellation may come yet: nothing is begun
+        raise _ClientGone
 
 
 def _is_about_oneself(target: planning.Target) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import threading
 import time
 from pathlib import Path
 
 import pytest
-from fakes.loop import run
+from fakes.loop import DEADLINE_S, run
 from fakes.rapi import SALT, write_users
+from fakes.waiting import until
 
 from ganeti.base.paths import Paths
 from ganeti.protocol.rapi import users as rapi_users
@@ -17,7 +19,7 @@ from ganeti.protocol.rapi.table import TABLE
 from ganeti.protocol.rapi.users import Grant, Token, User
 from ganeti.protocol.rapi.values import HttpProblem
 from ganeti.rapid import access as module
-from ganeti.rapid.access import Access, Turns
+from ganeti.rapid.access import Access
 from ganeti.system import files
 from ganeti.transport.accepting import origin_of
 
@@ -131,6 +133,53 @@ def test_many_wrong_passwords_of_others_delay_a_first_login_by_one_check(
     run(test())
 
 
+def test_checks_whose_clients_are_gone_end_one_after_the_other_too(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end = list[str](), threading.Event()
+
+    def is_password_of(_user: object, _name: str, password: str) -> bool:
+        begun.append(password)
+        may_end.wait(DEADLINE_S)
+        return False
+
+    monkeypatch.setattr(rapi_users, "is_password_of", is_password_of)
+
+    async def test() -> None:
+        access = made(paths)
+        words = [basic("bob", str(number)) for number in range(3)]
+        asked = [asyncio.ensure_future(access.user_of(word, OPEN, "192.0.2.1")) for word in words]
+        await until(lambda: bool(begun))
+        for each in asked[:2]:
+            each.cancel()
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+        assert begun == ["0"]
+        may_end.set()
+        await asyncio.gather(*asked, return_exceptions=True)
+        assert begun == ["0", "2"]
+
+    run(test())
+
+
+def test_so_many_of_one_address_wait_for_a_check(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rapi_users, "is_password_of", lambda *_words: False)
+
+    async def test() -> None:
+        access = made(paths)
+        found = await asyncio.gather(
+            *(access.user_of(basic("bob", "x"), OPEN, "192.0.2.1") for _ in range(120)),
+            access.user_of(basic("bob", "x"), OPEN, "192.0.2.2"),
+            return_exceptions=True,
+        )
+        statuses = [each.status for each in found if isinstance(each, HttpProblem)]
+        assert (statuses.count(401), statuses.count(503), statuses[-1]) == (102, 19, 401)
+
+    run(test())
+
+
 @pytest.mark.shows("backend/rapi/reads-free")
 def test_nobody_is_asked_unless_there_is_a_reason(paths: Paths) -> None:
     async def test() -> None:
@@ -201,70 +250,3 @@ def test_roles_that_cannot_be_read_grant_nothing(
 )
 def test_who_can_take_many_addresses_is_one(address: str, origin: str) -> None:
     assert origin_of(address) == origin
-
-
-async def visit(turns: Turns, origin: str, seen: list[str]) -> None:
-    async with turns.turn(origin):
-        seen.append(origin)
-        await asyncio.sleep(0)
-
-
-def test_origins_take_turns_whoever_has_more_to_ask() -> None:
-    seen: list[str] = []
-
-    async def test() -> None:
-        turns = Turns()
-        tasks = [asyncio.ensure_future(visit(turns, "many", seen)) for _ in range(100)]
-        await asyncio.sleep(0)
-        tasks += [asyncio.ensure_future(visit(turns, "two", seen)) for _ in range(2)]
-        tasks += [asyncio.ensure_future(visit(turns, "one", seen))]
-        await asyncio.gather(*tasks)
-        assert not turns._waiting
-
-    run(test())
-    assert len(seen) == 103
-    assert "one" in seen[:6]
-    assert seen[:10].count("two") == 2
-
-
-def test_one_at_a_time_however_they_end() -> None:
-    async def test() -> None:
-        turns, inside = Turns(), 0
-
-        async def fail(number: int) -> None:
-            nonlocal inside
-            async with turns.turn(str(number % 3)):
-                inside += 1
-                assert inside == 1
-                await asyncio.sleep(0)
-                inside -= 1
-                if number % 2:
-                    raise ValueError
-
-        await asyncio.gather(*(fail(number) for number in range(30)), return_exceptions=True)
-        assert not turns._is_taken
-        async with turns.turn("x"):
-            assert turns._is_taken
-
-    run(test())
-
-
-@pytest.mark.parametrize("late", [False, True])
-def test_who_goes_away_keeps_nobody_waiting(late: bool) -> None:
-    """Also when his turn has come in that very moment."""
-
-    async def test() -> None:
-        turns, seen = Turns(), list[str]()
-        async with turns.turn("first"):
-            gone = asyncio.ensure_future(visit(turns, "gone", seen))
-            await asyncio.sleep(0)
-            last = asyncio.ensure_future(visit(turns, "last", seen))
-            await asyncio.sleep(0)
-            if not late:
-                gone.cancel()
-        gone.cancel()
-        await last
-        assert seen == ["last"]
-        assert not turns._is_taken
-
-    run(test())

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from ganeti.daemon import options
+from ganeti.metad import main as metad
+from ganeti.mond import main as mond
 from ganeti.rapid import main
 from ganeti.system import certificates, clock
 
@@ -22,6 +24,11 @@ def test_it_listens_at_port_5080_with_tls_unless_told_otherwise() -> None:
     argv = ["--port=5081", "--no-ssl", "--bind=127.0.0.9"]
     other = options.parse("ganeti-rapi", "", main.Options, argv)
     assert (other.port, other.no_ssl, other.bind) == (5081, True, "127.0.0.9")
+
+
+def test_one_address_leaves_room_for_others() -> None:
+    for limits in (main._LIMITS, mond._LIMITS, metad._HTTP):
+        assert limits.origin_connections_max <= limits.connections_max // 4
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.loop import run
+from fakes.waiting import until
 from msgspec import Raw
 
 from ganeti.base.paths import Paths
@@ -153,6 +155,82 @@ def test_a_role_for_some_resources_reaches_no_other_instance_by_another_name(
     request = HttpRequest("PUT", path, headers, data, None, "192.0.2.1", "1.1")
     assert asyncio.run(rapi.handle(request)).status == status
     assert luxi.submitted == (["web1.example.com"] if status == 200 else [])
+
+
+class Slow(LuxiPool):
+    """A master daemon that answers once it ``may_answer``."""
+
+    def __init__(self, paths: Paths) -> None:
+        super().__init__(paths, 1)
+        self.asked: list[str] = []
+        self.answered: list[str] = []
+        self.may_answer = asyncio.Event()
+
+    async def ask(self, method: str, args: list[Any]) -> Raw:
+        self.asked.append(method)
+        await self.may_answer.wait()
+        self.answered.append(method)
+        return Raw(b"17")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "asks", "is_ended"),
+    [
+        ("GET", "/2/info", "QueryClusterInfo", True),
+        ("GET", "/2/jobs", "QueryJobs", True),
+        ("PUT", "/2/redistribute-config", "SubmitJob", False),
+        ("POST", "/2/jobs/17/archive", "ArchiveJob", False),
+    ],
+)
+def test_questions_end_when_their_client_hangs_up_and_changes_do_not(
+    tmp_path: Path, method: str, path: str, asks: str, is_ended: bool
+) -> None:
+    paths = Paths(str(tmp_path))
+    os.makedirs(paths.rapi_dir)
+    Path(paths.rapi_users).write_text("joe secret write\n")
+    access = Access(paths, always=False)
+    access.reload()
+    headers = {"authorization": "Basic " + base64.b64encode(b"joe:secret").decode()}
+
+    async def test() -> None:
+        luxi = Slow(paths)
+        rapi = RapiServer(luxi, access, {}, paths.root, AuditLog(str(tmp_path / "audit.log")))
+        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        request = HttpRequest(method, path, headers, b"", None, "192.0.2.1")
+        request.watch_client = lambda: gone
+        answer = asyncio.ensure_future(rapi.handle(request))
+        await until(lambda: luxi.asked == [asks])
+        gone.set_result(None)
+        if not is_ended:
+            await asyncio.sleep(0)
+            luxi.may_answer.set()
+        assert (await answer).status == (499 if is_ended else 200)
+        assert luxi.answered == ([] if is_ended else [asks])
+
+    run(test())
+
+
+def test_who_hangs_up_before_the_password_is_checked_changes_nothing(tmp_path: Path) -> None:
+    paths = Paths(str(tmp_path))
+    os.makedirs(paths.rapi_dir)
+    Path(paths.rapi_users).write_text("joe secret write\n")
+    access = Access(paths, always=False)
+    access.reload()
+    headers = {"authorization": "Basic " + base64.b64encode(b"joe:secret").decode()}
+
+    async def test() -> None:
+        luxi = Slow(paths)
+        rapi = RapiServer(luxi, access, {}, paths.root, AuditLog(str(tmp_path / "audit.log")))
+        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        gone.set_result(None)
+        request = HttpRequest("PUT", "/2/redistribute-config", headers, b"", None, "192.0.2.1")
+        request.watch_client = lambda: gone
+        assert (await rapi.handle(request)).status == 499
+        assert luxi.asked == []
+
+    run(test())
+    [entry] = (tmp_path / "audit.log").read_text().splitlines()
+    assert (json.loads(entry)["outcome"], json.loads(entry)["status"]) == ("refused", 499)
 
 
 def test_who_asks_for_a_change_is_in_the_audit_log(tmp_path: Path) -> None:
