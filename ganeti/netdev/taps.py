@@ -328,11 +328,14 @@ def _ip(*words: str) -> Run:
     return Run(("ip", *words))
 
 
-def create_tap(backend: NicBackend, *, vnet_hdr: bool, queues: int = 1, script: str = "") -> None:
+def create_tap(
+    backend: NicBackend, *, vnet_hdr: bool, queues: int = 1, script: str = "", connects: bool = True
+) -> None:
     """Make a tap, switch it on and connect it to its link; one left over is replaced.
 
     Args:
         script: where the administrator's script would be; if it is there, it connects the tap.
+        connects: the tap is used at once; if not, `connect_tap` is left for later.
 
     Raises:
         HypervisorError: a step failed; nothing is left of the tap.
@@ -341,15 +344,26 @@ def create_tap(backend: NicBackend, *, vnet_hdr: bool, queues: int = 1, script: 
         remove_tap(backend.tap, backend.mode)
     options = (["vnet_hdr"] if vnet_hdr else []) + (["multi_queue"] if queues > 1 else [])
     _run(_ip("tuntap", "add", "dev", backend.tap, "mode", "tap", *options))
+    if not connects:
+        return
     try:
-        if is_runnable(script) and not backend.to_node:
-            _run_script(script, backend)
-            return
-        for step in attach_steps(backend, _bridge_setting(backend.link, "default_pvid")):
-            _run(step)
+        connect_tap(backend, script=script)
     except HypervisorError:
         remove_tap(backend.tap, backend.mode)
         raise
+
+
+def connect_tap(backend: NicBackend, *, script: str = "") -> None:
+    """Switch on a tap that is there, and connect it to its link, as `create_tap`.
+
+    Raises:
+        HypervisorError: a step failed.
+    """
+    if is_runnable(script) and not backend.to_node:
+        _run_script(script, backend)
+        return
+    for step in attach_steps(backend, _bridge_setting(backend.link, "default_pvid")):
+        _run(step)
 
 
 def connecting_script(backend: NicBackend, script: str = "") -> str:

@@ -118,6 +118,60 @@ with kvm_nodes() as nodes:
 print("all well")
 """
 
+# Both nodes are in one namespace, and their taps have one name: the target's replaces the source's.
+MOVED = """
+ip("link", "set", "lo", "up")
+bare = make_instance(kernel_path="", kvm_flag="disabled", nics=1).to_wire()
+params = {"mode": "routed", "link": "77", "vlan": ""}
+(nic,) = bare["nics"]
+instance = RpcInstance.from_wire(bare | {"nics": [nic | {"nicparams": params, "ip": "192.0.2.1"}]})
+name = instance.name
+
+def routes():
+    return ip("route", "show", "table", "all") + ip("rule")
+
+def arrive(nodes):
+    source, target = nodes.nodes
+    source.driver.start(instance, [])
+    assert "192.0.2.1 dev gnt" in routes(), routes()
+    info = source.driver.migration.describe(instance)
+    where = target.driver.migration.accept(instance, info, target.env.address, [])
+    source.driver.migration.send(instance, where, live=True)
+    status = source.driver.migration.status(instance, wait_s=60)
+    assert status.status == "completed", status
+    assert "gnt3cf1863fbc00" in ip("link")
+    assert "gnt" not in routes(), routes()
+    return source, target, info
+
+with kvm_nodes(2) as nodes:
+    source, target, info = arrive(nodes)
+    target.driver.migration.finish_target(instance, info, success=True)
+    assert "192.0.2.1 dev gnt3cf1863fbc00 table 77" in routes(), routes()
+    assert "iif gnt3cf1863fbc00 lookup 77" in routes(), routes()
+    assert target.driver.instance_info(name).state == 0
+    target.driver.stop(name, force=True)
+    source.driver.stop(name, force=True)
+
+    script, record = target.env.paths.kvm_vif_script, str(nodes.base) + "/record"
+    os.makedirs(os.path.dirname(script))
+    with open(script, "w") as file:
+        file.write(f"#!/bin/sh\\necho $INTERFACE >{record}\\nexit 3\\n")
+    os.chmod(script, 0o755)
+    source, target, info = arrive(nodes)
+    assert not os.path.exists(record)
+    try:
+        target.driver.migration.finish_target(instance, info, success=True)
+    except HypervisorError as err:
+        assert "cannot connect gnt3cf1863fbc00" in err.message, err.message
+    assert open(record).read() == "gnt3cf1863fbc00\\n"
+    assert target.driver.instance_info(name) is None
+    assert target.driver.migration.finish_target(instance, info, success=False)
+    assert "gnt" not in ip("link"), ip("link")
+    source.driver.migration.finish_source(instance, success=False, live=True)
+    assert source.driver.instance_info(name).state == 0
+print("all well")
+"""
+
 # A child of the node daemon is killed at a random moment of a start, each time a little later and
 # the last time when it has ended; then the instance is stopped or started again, as the master or
 # an operator does.
@@ -163,7 +217,9 @@ print("all well")
 """
 
 
-@pytest.mark.parametrize("script", [BRIDGED, OTHERS, CUTS], ids=["bridged", "others", "cuts"])
+@pytest.mark.parametrize(
+    "script", [BRIDGED, OTHERS, MOVED, CUTS], ids=["bridged", "others", "moved", "cuts"]
+)
 def test_taps_come_and_go_with_the_guest(script: str) -> None:
     tests = Path(__file__).resolve().parents[1]
     done = subprocess.run(

@@ -31,9 +31,9 @@ from ganeti.hypervisor.kvm.state import Runtime
 from ganeti.hypervisor.params import assign_cpus
 from ganeti.hypervisor.user_ids import LockedUid, release_uid, request_unused_uid
 from ganeti.netdev import taps
-from ganeti.netdev.backends import BackendKind, NetworkAbilities, NicBackend
+from ganeti.netdev.backends import BackendKind, NetworkAbilities, NicBackend, choose_backends
 from ganeti.objects.nic import NicMode
-from ganeti.objects.rpc_instance import RpcNIC
+from ganeti.objects.rpc_instance import RpcInstance, RpcNIC
 from ganeti.system import clock
 from ganeti.system.process import wait_gone
 
@@ -85,6 +85,10 @@ def bring_up(
 ) -> Monitor:
     """Start QEMU with a machine and return its control monitor; the guest does not run yet.
 
+    Args:
+        incoming: the guest comes from another node, where it runs still.  So nothing here may say
+            that its address leads here: routed taps are left to `connect_received`.
+
     Raises:
         HypervisorError: QEMU did not start; the text has its own message.
     """
@@ -100,7 +104,8 @@ def bring_up(
         runtime = replace_fields(runtime, uid=locked.uid if locked is not None else None)
         state.save_runtime(files, state.with_taps(runtime, backends))
         for backend in backends:
-            make_tap(machine, backend, env.paths, undo)
+            waits = incoming and backend.mode == NicMode.ROUTED
+            make_tap(machine, backend, env.paths, undo, connects=not waits)
         sockets = {
             kind: listeners.enter_context(files.listen(kind)).fileno()
             for kind in _socket_kinds(machine.params)
@@ -187,7 +192,12 @@ def abilities_for(env: NodeEnv, nics: Sequence[RpcNIC]) -> NetworkAbilities:
 
 
 def make_tap(
-    machine: Machine, backend: NicBackend, paths: Paths, undo: contextlib.ExitStack
+    machine: Machine,
+    backend: NicBackend,
+    paths: Paths,
+    undo: contextlib.ExitStack,
+    *,
+    connects: bool = True,
 ) -> None:
     """Make the tap of a network interface, if it needs one."""
     if backend.kind is not BackendKind.TAP:
@@ -197,8 +207,24 @@ def make_tap(
         vnet_hdr=uses_vnet_hdr(machine.params),
         queues=machine.params.number("virtio_net_queues"),
         script=paths.kvm_vif_script,
+        connects=connects,
     )
     undo.callback(taps.remove_tap, backend.tap, backend.mode)
+
+
+def connect_received(env: NodeEnv, instance: RpcInstance) -> None:
+    """Connect the routed taps of a machine that was received, and is to run here now.
+
+    Raises:
+        HypervisorError: one cannot be connected.
+    """
+    runtime = state.load_runtime(MachineFiles(env.paths, instance.name))
+    modes = {} if runtime is None else runtime.modes
+    if NicMode.ROUTED not in modes.values():
+        return
+    for backend in choose_backends(instance, abilities_for(env, instance.nics)):
+        if modes.get(backend.tap) == NicMode.ROUTED:
+            taps.connect_tap(backend, script=env.paths.kvm_vif_script)
 
 
 def uses_vnet_hdr(params: KvmParams) -> bool:

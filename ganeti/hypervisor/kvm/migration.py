@@ -31,7 +31,14 @@ from ganeti.hypervisor.kvm import state
 from ganeti.hypervisor.kvm.files import MachineFiles
 from ganeti.hypervisor.kvm.hardware.firmware import check_here
 from ganeti.hypervisor.kvm.hardware.virtiofs import check_movable
-from ganeti.hypervisor.kvm.launch import abilities_for, bring_up, clean_up, kill_now, stop
+from ganeti.hypervisor.kvm.launch import (
+    abilities_for,
+    bring_up,
+    clean_up,
+    connect_received,
+    kill_now,
+    stop,
+)
 from ganeti.hypervisor.kvm.machine import DiskDevice, Machine, NicDevice
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorError
 from ganeti.hypervisor.kvm.params import KvmParams
@@ -395,6 +402,7 @@ class KvmMigration(Migration):
                 runtime = sent or state.load_runtime(files)
                 paused = runtime is not None and runtime.paused
                 status = wait_received(monitor, instance.name)
+                connect_received(self._machines.env, instance)
                 run_received(monitor, files, status, paused=paused)
         elif state.is_incoming(files) and state.look(files) is None:
             kill_now(files)
