@@ -63,6 +63,18 @@ def network_uuid(cluster: FakeCluster, name: str = "net1") -> str:
     return str(found)
 
 
+def test_the_network_that_a_nic_stays_in_is_locked_while_its_address_is_drawn(
+    networks: FakeCluster,
+) -> None:
+    create(networks, {"network": "net1"})
+    modify(networks, ["modify", 0, {"ip": "pool"}])
+    assert nics(networks)[0]["ip"] == "192.0.2.4"
+    lock = (f"network/{network_uuid(networks)}", "shared")
+    assert lock in networks.config.lock_history[-1]
+    networks.execute("OP_INSTANCE_SET_PARAMS", instance_name=NAME, beparams={"vcpus": 2})
+    assert lock not in networks.config.lock_history[-1]
+
+
 def test_a_new_instance_gets_addresses_of_the_network(networks: FakeCluster) -> None:
     made = create(networks, {"network": "net1", "ip": "pool"}, {"network": "net1", "ip": "pool"})
     assert [nic["ip"] for nic in made["nics"]] == ["192.0.2.4", "192.0.2.5"]

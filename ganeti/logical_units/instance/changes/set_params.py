@@ -248,8 +248,12 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
         return WithNetworks(view, found.target, found.networks, secondary)
 
     def locks(self, found: WithNetworks) -> LockNeed:
-        """Lock the instance exclusively, nodes and networks shared."""
-        return super().locks(found) | network_locks(found.networks.values())
+        """Lock the instance exclusively, nodes and networks shared.
+
+        A NIC can also draw an address from the network that it is in already.
+        """
+        has = found.view.networks.values() if self.op.nics else ()
+        return super().locks(found) | network_locks([*found.networks.values(), *has])
 
     def resource_locks(self, found: WithNetworks, uuids: Sequence[str]) -> LockNeed:
         """Return the locks of what the nodes have, where disks are converted."""
