@@ -27,7 +27,7 @@ from ganeti.base.paths import Paths
 from ganeti.protocol.rapi import users as rapi_users
 from ganeti.protocol.rapi.routes import Route
 from ganeti.protocol.rapi.users import RIGHTS, Grant, Roles, Scheme, Token, User
-from ganeti.protocol.rapi.values import READ, REALM, HttpProblem
+from ganeti.protocol.rapi.values import READ, REALM, WRITE, HttpProblem
 from ganeti.rapid.turns import Turns
 from ganeti.system import clock, files
 from ganeti.transport.accepting import origin_of
@@ -179,6 +179,11 @@ class Access:
             "roles": list(user.roles),
             "tokens": self.tokens_of(user.name),
         }
+
+    def may_change(self, name: str) -> bool:
+        """Tell whether a user may submit jobs of any kind."""
+        user = self._users.get(name)
+        return user is not None and WRITE in user.rights
 
     def roles_of(self, name: str) -> Sequence[str]:
         """Return the names of a user's roles."""

@@ -11,9 +11,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
-
-from msgspec import Raw
+from typing import Final
 
 from ganeti.base import metrics
 from ganeti.base.complaints import Complaints
@@ -55,6 +53,7 @@ from ganeti.rapid.book import FIRST, Book
 from ganeti.rapid.consoles import TICKET_S, Consoles
 from ganeti.rapid.counting import RoomCounts
 from ganeti.rapid.luxi_pool import InstanceLists, LuxiPool
+from ganeti.rapid.turns import OpenJobs
 from ganeti.rapid.usage import usage
 from ganeti.rapid.visibility import Visibility
 from ganeti.system import clock
@@ -64,11 +63,8 @@ from ganeti.transport.http_message import HttpRequest, HttpResponse
 
 logger = logging.getLogger(__name__)
 
-BY_JOB_TIMEOUT_S: Final = 60.0
-_POLL_S: Final = 30
 _ERRORS: Final = 400  # this status and all above it
 _CLIENT_GONE: Final = 499  # never sent; counted, and in the audit log
-_FINAL: Final = frozenset({"success", "error", "canceled"})
 _ETAG_BYTES: Final = 16
 _PAGE_HEADERS: Final = {
     "Cache-Control": "no-cache",  # keep it, and ask each time whether it is still the same
@@ -110,7 +106,7 @@ class RapiServer:
         self._changes = AccessChanges(access, luxi.ask)
         self._documents = documents
         self._made: dict[str, bytes] = {}
-        self._by_job = asyncio.Lock()  # anybody may ask by a job: one at a time
+        self._open_jobs = OpenJobs(luxi.ask)
         self._rooms = RoomCounts(luxi, root)
         self._complaints = Complaints()
         self._book = Book()
@@ -163,8 +159,8 @@ class RapiServer:
             self._tally.add(("other", "other", status), seconds)
             return response
         self._tally.add((route.method, route.path, status), seconds)
-        if _changes_something(route):
-            submits = isinstance(route.action, Submission)
+        submits = isinstance(route.action, Submission)
+        if submits or route.method != "GET":
             is_fine = response.status < _ERRORS
             entry = Entry(
                 daemon="ganeti-rapi",
@@ -235,7 +231,7 @@ class RapiServer:
         if isinstance(action, Identity):
             return dumps(self._access.identity(request.user)) + b"\n"
         if isinstance(action, ByJob):
-            return await self._ask_by_job(action, inputs)
+            return await self._ask_by_job(action, inputs, request)
         if isinstance(action, Question):
             return await self._ask(target, action, inputs, permission)
         if permission.grants and not _is_about_oneself(target):
@@ -273,8 +269,11 @@ class RapiServer:
         if wanted:
             version = await self._expected_version(target, wanted)
             opcodes[0].setdefault("expected_version", str(version))
-        job_id = await self._luxi.ask("SubmitJob", [opcodes])
-        return bytes(job_id) + b"\n"
+        if target.route.access or self._access.may_change(request.user):
+            job_id = bytes(await self._luxi.ask("SubmitJob", [opcodes]))
+        else:
+            job_id = await self._open_jobs.submit(opcodes, origin_of(request.client_address))
+        return job_id + b"\n"
 
     async def _expected_version(self, target: planning.Target, wanted: str) -> Version:
         """Return the version of the object that a change is about, if the client wants that one.
@@ -311,39 +310,14 @@ class RapiServer:
             self._made[name] = self._documents[name]()
         return self._made[name]
 
-    # Questions that only a job can answer.
-
-    async def _ask_by_job(self, action: ByJob, inputs: Inputs) -> bytes:
+    async def _ask_by_job(self, action: ByJob, inputs: Inputs, request: HttpRequest) -> bytes:
         opcode: Wire = {**action.opcode, "reason": [["gnt:library:rlib2", "", clock.now_ns()]]}
-        try:
-            async with asyncio.timeout(BY_JOB_TIMEOUT_S), self._by_job:
-                job_id = int(bytes(await self._luxi.ask("SubmitJob", [[opcode]])))
-                result = await self._result_of(job_id)
-        except TimeoutError as err:
-            raise HttpProblem(504, "The job that finds this out did not end in time") from err
+        result = await self._open_jobs.result(opcode, origin_of(request.client_address))
         return action.shape(result, inputs) + b"\n"
-
-    async def _result_of(self, job_id: int) -> Raw:
-        """Wait for a job of one opcode and return its result.
-
-        Raises:
-            HttpProblem: 500: it failed; says why.
-        """
-        seen: list[Any] | None = None
-        while seen is None or seen[0] not in _FINAL:
-            args = [job_id, ["status"], seen, None, _POLL_S]
-            change = await self._luxi.ask("WaitForJobChange", args)
-            [values, *_] = loads_as(list[Any], bytes(change))
-            seen = values
-        rows = await self._luxi.ask("QueryJobs", [[job_id], ["opresult"]])
-        [[[result]]] = loads_as(list[list[list[Raw]]], bytes(rows))
-        if seen[0] != "success":
-            raise HttpProblem(500, f"Job {job_id} ended in {seen[0]}: {bytes(result).decode()}")
-        return result
 
 
 def _changes_something(route: Route) -> bool:
-    return route.method != "GET" or isinstance(route.action, Submission)
+    return route.method != "GET" or bool(isinstance(route.action, Submission) and route.access)
 
 
 class _ClientGone(Exception):

@@ -254,6 +254,18 @@ def test_the_command_manages_users_roles_and_tokens(rapi: RapiClient, cluster: T
 # Answers.
 
 
+def test_a_question_that_needs_a_job_leaves_none_in_the_queue(rapi: RapiClient) -> None:
+    before = {job["id"] for job in rapi.ask("GET", "/2/jobs").json}
+    assert rapi.ask("GET", "/2/os", user=None).status == 200
+    wait_until(
+        lambda: {job["id"] for job in rapi.ask("GET", "/2/jobs").json} <= before,
+        "the job is archived",
+        timeout_s=TIMEOUT_S,
+    )
+    shown = rapi.ask("GET", f"/2/jobs/{max(before | {0}) + 1}").json
+    assert shown["summary"] == ["OS_DIAGNOSE"]
+
+
 @pytest.mark.shows("2.1/uuid-two/rapi")
 def test_an_instance_is_found_by_its_uuid_as_well(rapi: RapiClient, cluster: TestCluster) -> None:
     create_instance(rapi, cluster, "byuuid.example.com")

@@ -233,6 +233,51 @@ def test_who_hangs_up_before_the_password_is_checked_changes_nothing(tmp_path: P
     assert (json.loads(entry)["outcome"], json.loads(entry)["status"]) == ("refused", 499)
 
 
+class Endless(LuxiPool):
+    """A master daemon whose jobs do not end."""
+
+    def __init__(self, paths: Paths) -> None:
+        super().__init__(paths, 1)
+        self.count = 0
+
+    async def ask(self, method: str, args: list[Any]) -> Raw:
+        if method != "SubmitJob":
+            await asyncio.Event().wait()
+        self.count += 1
+        return Raw(b"%d" % self.count)
+
+
+def test_without_the_right_write_one_job_with_all_of_an_instance_runs_at_a_time(
+    tmp_path: Path,
+) -> None:
+    paths = Paths(str(tmp_path))
+    os.makedirs(paths.rapi_dir)
+    Path(paths.rapi_users).write_text("joe secret write\nann secret read\n")
+    access = Access(paths, always=False)
+    access.reload()
+
+    async def test() -> None:
+        rapi = RapiServer(
+            Endless(paths), access, {}, paths.root, AuditLog(str(tmp_path / "audit.log"))
+        )
+
+        async def ask(user: str, instance: str) -> bytes:
+            words = base64.b64encode(f"{user}:secret".encode()).decode()
+            headers = {"authorization": f"Basic {words}"} if user else {}
+            path = f"/2/instances/{instance}/info"
+            request = HttpRequest("GET", path, headers, b"", None, "192.0.2.1")
+            return (await rapi.handle(request)).body
+
+        assert await ask("", "web1") == b"1\n"
+        assert await ask("ann", "web1") == b"1\n"
+        waits = asyncio.ensure_future(ask("ann", "web2"))
+        assert await ask("joe", "web2") == b"2\n"
+        assert await ask("joe", "web2") == b"3\n"
+        assert not waits.done()
+
+    run(test())
+
+
 def test_who_asks_for_a_change_is_in_the_audit_log(tmp_path: Path) -> None:
     paths = Paths(str(tmp_path))
     os.makedirs(paths.rapi_dir)
