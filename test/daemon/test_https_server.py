@@ -14,6 +14,7 @@ import pytest
 from fakes.http_conversation import ADDRESS, CALM, Client, connect, echo, post
 from fakes.loop import run
 from fakes.tls_node import TlsNode
+from fakes.waiting import until
 
 from ganeti.transport.http_message import HttpRequest, HttpResponse
 from ganeti.transport.http_server import HttpLimits, HttpServer, serve_http
@@ -256,5 +257,40 @@ def test_a_handshake_may_be_slow_until_others_wait_for_their_turn(node: TlsNode)
                     other.send(post("/x", b""))
                     assert await other.status() == 200
                 await stuck.reader.read()  # it was dropped
+
+    run(test())
+
+
+def test_who_hangs_up_gives_the_connection_free_while_the_handler_still_works(
+    tmp_path: Path,
+) -> None:
+    node = TlsNode(tmp_path)
+
+    async def test() -> None:
+        may_end = asyncio.Event()
+
+        async def slow(request: HttpRequest) -> HttpResponse:
+            assert request.watch_client is not None
+            request.watch_client()
+            await may_end.wait()
+            return await echo(request)
+
+        async with serve_http(
+            ADDRESS,
+            0,
+            slow,
+            tls=server_context(node.paths.server_pem),
+            limits=HttpLimits(connections_max=1),
+        ) as server:
+            async with connect(server, client_context(node, "none")) as client:
+                client.send(post("/x", b""))
+                await until(lambda: server.requests_running == 1)
+            await until(lambda: not server.connections)
+            assert server.requests_running == 1
+            async with connect(server, client_context(node, "none")) as client:
+                client.send(post("/x", b""))
+                await until(lambda: server.requests_running == 2)
+                may_end.set()
+                assert await client.status() == 200
 
     run(test())
