@@ -73,6 +73,9 @@ def test_it_runs_once_and_a_clean_up_finds_it(cluster: TestCluster) -> None:
     cluster.refused(f"instance startup {NAME}", HINT)
     cluster.refused(f"instance failover -f -n node3 {NAME}", HINT)
     cluster.refused(f"instance remove -f {NAME}", HINT)
+    cluster.refused(f"instance reinstall -f {NAME}", HINT)
+    cluster.refused(f"instance modify --new-primary=node3 {NAME}", HINT)
+    cluster.refused(f"instance deactivate-disks {NAME}", HINT)
     assert where_it_runs(cluster) == [node2]
     cluster.gnt(f"instance migrate -f --cleanup -n node3 {NAME}")  # where it never was
     assert cluster.instance_field(NAME, "pnode,status") == f"{node2}|running"
@@ -98,6 +101,10 @@ def test_a_migration_that_is_killed_on_the_way_ends_where_it_began(cluster: Test
     book = here.read_text()
     here.write_text(book.replace('"running"', '"sent"'))
     there.write_text(book.replace('"running"', '"incoming"'))
+    notes = Path(cluster.paths_of(node1).departures_dir)
+    notes.mkdir(exist_ok=True)
+    address = cluster.gnt(f"node list --no-headers -o sip {node2}").out.strip()
+    (notes / cluster.instance_field(NAME, "uuid")).write_text(f"{address}:8102")
     cluster.gnt(f"instance migrate -f --cleanup {NAME}")
     assert where_it_runs(cluster) == [node1]
     assert not there.exists()

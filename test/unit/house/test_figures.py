@@ -58,8 +58,9 @@ CODE_LINES_MAX = {
     "etcd": 193,
     "ha": 1_165,
     # with directories of the node that guests of kvm mount, profiles of AppArmor, QEMUs whose
-    # starter was killed, and departures that are ended as they began
-    "hypervisor": 5_840,
+    # starter was killed, departures that are ended as they began, and arrivals that are marked until
+    # the guest runs
+    "hypervisor": 5_920,
     # with the end of a job that is written while its copies travel
     "jobexec": 950,
     # with the second plan of a fail-over, by what its followers have
@@ -67,8 +68,8 @@ CODE_LINES_MAX = {
     "locking": 747,
     # with questions for guests on the nodes of the copies, departures that are over, names that can
     # be, warnings of operating systems that no node has, clusters that are not destroyed yet, and keys
-    # that nodes are still to let in no more
-    "logical_units": 16_800,
+    # that nodes are still to let in no more, and guests that may have run elsewhere since they left
+    "logical_units": 16_850,
     # with the look for writers of a former master, jobs that start with their first record, ids that
     # candidates know, refused jobs that are taken back whatever the disk does, and changes of jobs
     # that are answered while these end
@@ -77,7 +78,8 @@ CODE_LINES_MAX = {
     "maintd": 2_000,
     "metad": 300,
     "mond": 560,
-    "netdev": 425,
+    # with taps that are connected only when a guest that arrives is to run
+    "netdev": 440,
     # with plain streams of disks, to and from 3.0
     # with processes that outlive their call, which transfers alone use
     # and locks over keys and the hosts file, real sizes of volumes in descriptions of exports
