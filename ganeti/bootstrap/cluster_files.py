@@ -13,8 +13,8 @@ from typing import Final
 
 from ganeti.base.owned_files import DIRECTORY, OWNED
 from ganeti.base.paths import Paths
+from ganeti.store.working_directory import RESTORE, remove_unused
 from ganeti.system import files
-from ganeti.system.working_directory import RESTORE, remove_unused
 
 SECRET_MODE: Final = 0o440
 CONFIG_MODE: Final = 0o640

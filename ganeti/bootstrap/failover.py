@@ -58,9 +58,10 @@ from ganeti.node_ops.machine.node import Node
 from ganeti.objects.model import Cluster, master_network_parameters
 from ganeti.protocol.luxi import DrainedBy
 from ganeti.protocol.node_calls import NodeCalls
-from ganeti.store import config_file, lease, master_facts, restoration, ssconf
+from ganeti.store import config_file, lease, master_facts, ssconf
 from ganeti.store.job_files import JobFiles
 from ganeti.store.master_facts import Claim
+from ganeti.store.notes import restoration
 from ganeti.system import clock, daemon_control
 from ganeti.transport.tls import digest_of_file
 

@@ -41,7 +41,7 @@ from ganeti.config.config_data import find_node, nodes_of, split_config, with_ca
 from ganeti.config.ssconf_values import ssconf_values
 from ganeti.config.state import ConfigState
 from ganeti.store import config_file, ssconf
-from ganeti.store import renewal as note
+from ganeti.store.notes import renewal as note
 from ganeti.system import certificates, clock, daemon_control, files, ssh
 from ganeti.system.environment import ROOTDIR_VARIABLE, own_hostname
 

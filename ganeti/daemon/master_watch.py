@@ -34,8 +34,9 @@ from ganeti.daemon.context import DaemonContext
 from ganeti.daemon.main import EXIT_NOTMASTER
 from ganeti.daemon.options import MasterOptions
 from ganeti.jobs.votes import Answer, Poll, Standing, Verdict, judge
-from ganeti.store import lease, master_facts, renewal, ssconf
+from ganeti.store import lease, master_facts, ssconf
 from ganeti.store.lease import CopiesReporter
+from ganeti.store.notes import renewal
 from ganeti.system import clock
 
 logger = logging.getLogger(__name__)

@@ -42,8 +42,8 @@ from ganeti.query.live import (
     with_answers,
 )
 from ganeti.query.view import View
-from ganeti.store import watcher_pause
 from ganeti.store.job_files import JobFiles
+from ganeti.store.notes import watcher_pause
 from ganeti.system import environment
 
 logger = logging.getLogger(__name__)

@@ -27,7 +27,8 @@ from ganeti.protocol.maintenance.stored import Maintenance, canceled, incident_o
 from ganeti.protocol.wconfd import ClientId, ObjectKind
 from ganeti.query.cluster_values import Surroundings, cluster_info, config_values
 from ganeti.query.limits import check_asked
-from ganeti.store import lease, watcher_pause
+from ganeti.store import lease
+from ganeti.store.notes import watcher_pause
 from ganeti.system import clock, environment
 
 T = TypeVar("T")

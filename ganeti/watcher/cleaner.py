@@ -30,8 +30,8 @@ from ganeti.node_ops.machine.keys import remove_expired
 from ganeti.node_ops.transfers.status import TransferFiles
 from ganeti.protocol.export_description import PARTIAL_SUFFIX
 from ganeti.store import ssconf
+from ganeti.store.working_directory import OVF, RESTORE, is_used
 from ganeti.system import clock, environment, files
-from ganeti.system.working_directory import OVF, RESTORE, is_used
 
 logger = logging.getLogger(__name__)
 

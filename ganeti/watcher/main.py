@@ -23,7 +23,8 @@ from ganeti.base.text import parse_duration
 from ganeti.daemon import log
 from ganeti.daemon.main import EXIT_FAILURE, EXIT_NOTMASTER, EXIT_SUCCESS
 from ganeti.daemon.options import option, parse
-from ganeti.store import ssconf, watcher_pause
+from ganeti.store import ssconf
+from ganeti.store.notes import watcher_pause
 from ganeti.system import environment, files
 from ganeti.system.filelock import FileLock
 from ganeti.watcher.group import watch_group

@@ -14,7 +14,7 @@ from fakes.two_clusters import OTHER, two_clusters
 from fakes.virtual_cluster import Outcome
 
 from ganeti.bootstrap.virtual import lifecycle
-from ganeti.store import watcher_pause
+from ganeti.store.notes import watcher_pause
 from ganeti.system import daemon_control, process, ssh
 
 MEANWHILE = "meanwhile.example.com"

@@ -11,8 +11,9 @@ from fakes.failing_cluster import FailingCluster, failing_cluster
 from fakes.waiting import wait_until
 
 from ganeti.base.daemons import MASTER_DAEMONS
-from ganeti.store import renewal, ssconf
+from ganeti.store import ssconf
 from ganeti.store.job_files import JobFiles
+from ganeti.store.notes import renewal
 from ganeti.system import files
 
 RENEW = ["gnt-cluster", "renew-crypto", "--force", "--new-cluster-certificate"]

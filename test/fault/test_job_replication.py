@@ -18,8 +18,9 @@ from ganeti.base.ids import JobId
 from ganeti.clients.luxi import LuxiClient
 from ganeti.jobs.status import Status
 from ganeti.luxid.queue.replication import LOOK_S_MAX, WRITE_S_MAX
-from ganeti.store import ssconf, watcher_pause
+from ganeti.store import ssconf
 from ganeti.store.job_files import JobFiles
+from ganeti.store.notes import watcher_pause
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from typing import Final
 from ganeti.base.errors import GenericError, NotMasterError, wrong_state
 from ganeti.bootstrap import state_archive
 from ganeti.cli.command import Context, Options, command, opt
-from ganeti.store import renewal, ssconf
+from ganeti.store import ssconf
+from ganeti.store.notes import renewal
 from ganeti.system import clock, files
 from ganeti.system.environment import own_hostname
 

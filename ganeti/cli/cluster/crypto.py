@@ -21,8 +21,8 @@ from ganeti.opcodes.opcode import OpCode
 from ganeti.protocol.luxi import DrainedBy
 from ganeti.protocol.remote_move import SECRET_BYTES_MAX
 from ganeti.store import master_facts, ssconf
-from ganeti.store import renewal as note
 from ganeti.store.job_files import JobFiles
+from ganeti.store.notes import renewal as note
 from ganeti.system import certificates, files, ssh
 from ganeti.system.environment import own_hostname
 

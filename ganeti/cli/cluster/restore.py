@@ -28,12 +28,13 @@ from ganeti.clients import master_poll
 from ganeti.clients.node_rpc import NodeRpcClient
 from ganeti.config.config_data import nodes_of, split_config
 from ganeti.jobs import votes
-from ganeti.store import config_file, master_facts, restoration, ssconf, watcher_pause
+from ganeti.store import config_file, master_facts, ssconf
 from ganeti.store.job_files import JobFiles
+from ganeti.store.notes import restoration, watcher_pause
+from ganeti.store.working_directory import RESTORE, remove_unused, working_directory
 from ganeti.system import clock, files, ssh
 from ganeti.system.daemon_control import running_pid
 from ganeti.system.environment import own_hostname
-from ganeti.system.working_directory import RESTORE, remove_unused, working_directory
 
 STDIN: Final = "-"
 FILE_BYTES_MAX: Final = 4 << 30

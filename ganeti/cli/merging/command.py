@@ -27,7 +27,8 @@ from ganeti.config.overlay import decode_record
 from ganeti.config.state import ConfigState
 from ganeti.objects import fill
 from ganeti.objects.model import Cluster
-from ganeti.store import config_file, lease, renewal, ssconf
+from ganeti.store import config_file, lease, ssconf
+from ganeti.store.notes import renewal
 from ganeti.system import clock, files, ssh
 from ganeti.system.environment import own_hostname
 

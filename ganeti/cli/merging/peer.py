@@ -37,8 +37,9 @@ from ganeti.opcodes.instance import OpInstanceShutdown, OpInstanceStartup
 from ganeti.opcodes.opcode import OpCode
 from ganeti.protocol.luxi import DrainedBy
 from ganeti.protocol.node_rpc_values import CompressedText
-from ganeti.store import config_file, lease, renewal, ssconf, watcher_pause
+from ganeti.store import config_file, lease, ssconf
 from ganeti.store.job_files import JobFiles
+from ganeti.store.notes import renewal, watcher_pause
 from ganeti.system import clock, daemon_control, files, ssh
 from ganeti.system.environment import own_hostname
 

@@ -41,7 +41,8 @@ from ganeti.config.state import ConfigState
 from ganeti.opcodes.cluster import OpClusterRedistConf
 from ganeti.opcodes.instance import OpInstanceStartup
 from ganeti.opcodes.node import OpNodeAdd, OpNodeSetParams
-from ganeti.store import config_file, lease, ssconf, watcher_pause
+from ganeti.store import config_file, lease, ssconf
+from ganeti.store.notes import watcher_pause
 from ganeti.system import clock, daemon_control, files, process
 from ganeti.system.environment import own_hostname
 

@@ -21,8 +21,8 @@ from ganeti.protocol.export_description import (
     parse_description,
 )
 from ganeti.storage.stream import streamed_bytes
+from ganeti.store.working_directory import OVF, working_directory
 from ganeti.system import files
-from ganeti.system.working_directory import OVF, working_directory
 
 _MIB: Final = 1 << 20
 _CONFIG_BYTES_MAX: Final = 1 << 20

@@ -24,8 +24,8 @@ from ganeti.protocol.export_description import (
     dump_name,
     format_description,
 )
+from ganeti.store.working_directory import OVF, working_directory
 from ganeti.system import clock, files
-from ganeti.system.working_directory import OVF, working_directory
 
 _MIB: Final = 1 << 20
 _XML_BYTES_MAX: Final = 16 << 20

@@ -29,8 +29,8 @@ from ganeti.jobs.merging import plan_copy
 from ganeti.jobs.record import decode_job, encode_job
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import CompressedText, PackedText
-from ganeti.store import watcher_pause
 from ganeti.store.job_files import JobFiles, job_id_of, list_queue
+from ganeti.store.notes import watcher_pause
 from ganeti.system.clock import timestamp
 
 logger = logging.getLogger(__name__)

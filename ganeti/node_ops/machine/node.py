@@ -17,9 +17,10 @@ from ganeti.base.versions import PROTOCOL_VERSION
 from ganeti.netdev.taps import ensure_switch
 from ganeti.node_ops.context import NodeHandler
 from ganeti.node_ops.instances import communication
-from ganeti.store import config_file, master_facts, watcher_pause
+from ganeti.store import config_file, master_facts
+from ganeti.store.notes import watcher_pause
+from ganeti.store.working_directory import RESTORE, remove_unused
 from ganeti.system import daemon_control, environment, files
-from ganeti.system.working_directory import RESTORE, remove_unused
 
 logger = logging.getLogger(__name__)
 

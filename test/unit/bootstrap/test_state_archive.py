@@ -32,8 +32,9 @@ from ganeti.config.state import ConfigState
 from ganeti.jobs import changes
 from ganeti.jobs.record import encode_job
 from ganeti.jobs.submission import make_job
-from ganeti.store import config_file, restoration
+from ganeti.store import config_file
 from ganeti.store.job_files import JobFiles
+from ganeti.store.notes import restoration
 from ganeti.system import certificates, files, ssh
 
 NOW = (1, 2)

@@ -39,7 +39,8 @@ from ganeti.config.ssconf_values import ssconf_values
 from ganeti.config.state import ConfigState
 from ganeti.jobs.votes import Answer as Vote
 from ganeti.protocol.node_rpc_values import CompressedText
-from ganeti.store import config_file, ssconf, watcher_pause
+from ganeti.store import config_file, ssconf
+from ganeti.store.notes import watcher_pause
 from ganeti.system import clock, daemon_control, environment, ssh
 from ganeti.system.process import CommandResult
 

@@ -26,8 +26,9 @@ from ganeti.cli.run.context import Context, Terminal
 from ganeti.clients import pauses
 from ganeti.opcodes.opcode import OpCode
 from ganeti.protocol.remote_move import SECRET_BYTES_MAX
-from ganeti.store import renewal, ssconf
+from ganeti.store import ssconf
 from ganeti.store.availability import State, write_state
+from ganeti.store.notes import renewal
 from ganeti.system import clock
 from ganeti.system.process import CommandResult
 

@@ -23,8 +23,9 @@ from ganeti.daemon.master_watch import MasterWatch, confirm, poll_everybody, tak
 from ganeti.daemon.options import MasterOptions
 from ganeti.jobs.votes import Standing, judge
 from ganeti.protocol.node_rpc import NodeCall, encode_result
-from ganeti.store import availability, renewal, ssconf
+from ganeti.store import availability, ssconf
 from ganeti.store.availability import State
+from ganeti.store.notes import renewal
 from ganeti.system import clock
 
 OWN = "n1"

@@ -45,7 +45,8 @@ CODE_LINES_MAX = {
     # submissions that were interrupted, machines that may have become nodes, certificates that are
     # replaced to the end without nodes that are down, and merges of clusters with nodes that are
     # silent, drained or started again, and without votes or keys of a former candidate
-    "cli": 16_850,
+    # and with what burnin has made and removes, the end of a session, and the way back of an upgrade
+    "cli": 17_100,
     # with the question for how long high availability is paused, which two commands ask
     "clients": 1_880,
     "collectors": 1_315,
@@ -73,7 +74,8 @@ CODE_LINES_MAX = {
     # with the look for writers of a former master, jobs that start with their first record, ids that
     # candidates know, refused jobs that are taken back whatever the disk does, and changes of jobs
     # that are answered while these end
-    "luxid": 3_570,
+    # and with jobs that make room, and looks that a shortage of descriptors puts off
+    "luxid": 3_680,
     # with jobs that are refused, and losses that cannot end
     "maintd": 2_000,
     "metad": 300,
@@ -107,8 +109,8 @@ CODE_LINES_MAX = {
     "system": 1_760,
     # with a bound on answers that nobody reads
     "transport": 2_300,
-    # with what a former master left
-    "watcher": 1_220,
+    # with what a former master left, and what killed programs did
+    "watcher": 1_250,
     # with the trial of all nodes that redist-conf tells of, and what nodes took of the simple values,
     # which go with the parts of the file, and are tried here until they are written; and with callers
     # that are answered whatever fails; with candidates that have no room for the file, and starts on
@@ -135,7 +137,8 @@ THIN_SHARE_MAX = 0.178
 # What a template does before there is a job is apart from what it does with jobs.
 # Which masters gave way is apart from how calls are served.
 # What is wrong with SSH keys, which other jobs may be changing, is apart from other problems of nodes.
-SINGLE_IMPORTER_MAX = 109
+# What burnin has made is apart from its course.
+SINGLE_IMPORTER_MAX = 110
 SMALL_SINGLE_IMPORTER_MAX = 1
 LARGE_FOLDERS: set[str] = set()
 # What high availability needs, certificates too, is loaded where it is on, backups where there is a policy; what reads URLs for the call that is given one;

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from ganeti.base.paths import Paths
+from ganeti.store.working_directory import OVF, RESTORE, working_directory
 from ganeti.system import clock
 from ganeti.system.certificates import make_self_signed
-from ganeti.system.working_directory import OVF, RESTORE, working_directory
 from ganeti.watcher import cleaner
 
 NOW = clock.now()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ganeti.system.working_directory import is_used, remove_unused, working_directory
+from ganeti.store.working_directory import is_used, remove_unused, working_directory
 
 
 def test_it_is_private_and_in_use_until_its_end(tmp_path: Path) -> None:
