@@ -309,12 +309,7 @@ class Pool:
             Programs(launch_argv(ALONE), self._log, exits, self._on_exit)
             if by_exec
             else Template(
-                launch_argv(),
-                self._log,
-                exits,
-                self._on_exit,
-                self._on_lost,
-                partial(remove_rehearsals, paths),
+                launch_argv(), self._log, exits, self._on_exit, self._on_lost, self._clean_up
             )
         )
 
@@ -377,13 +372,20 @@ class Pool:
 
     def _on_exit(self, ended: JobProcess) -> None:
         if not ended.has_job:
-            self._remove_lock_of(ended.pid)
-            remove_rehearsals(self._paths)
+            self._clean_up(ended.pid)
         if ended in self._warm:
             logger.warning("Warm job process %s ended", ended.pid)
             self._warm.remove(ended)
             ended.drop()
             self._refill_soon()
+
+    def _clean_up(self, pid: int = 0) -> None:
+        """Remove what a process left that had no job; the next start removes what stays."""
+        try:
+            self._remove_lock_of(pid)
+            remove_rehearsals(self._paths)
+        except OSError as err:
+            logger.warning("Cannot remove what job processes left: %s; ignoring", err)
 
     def _remove_lock_of(self, pid: int) -> None:
         """Remove the lock file of a process that ended before it had a job."""
