@@ -69,7 +69,7 @@ _INTRODUCTIONS: Final[tuple[tuple[type[GenericError], str, int], ...]] = (
     (HypervisorError, "Hypervisor failure: ", EXIT_FAILURE),
     (ResolverError, "Failure: can't resolve hostname: ", EXIT_FAILURE),
     (JobQueueDrainError, f"{_QUEUE} marked for drain and doesn't accept jobs: ", EXIT_FAILURE),
-    (JobQueueFull, f"{_QUEUE} full; archive jobs before submitting more. ", EXIT_FAILURE),
+    (JobQueueFull, f"{_QUEUE} full: ", EXIT_FAILURE),
     (TypeEnforcementError, "Parameter error: ", EXIT_FAILURE),
     (ParameterError, "Failure: unknown or wrong parameter: ", EXIT_FAILURE),
     (ParseError, "Failure: cannot understand the request: ", EXIT_FAILURE),
