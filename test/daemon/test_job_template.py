@@ -270,7 +270,8 @@ def test_what_a_process_left_that_was_killed_in_its_rehearsal_goes(node: LuxidNo
     run(client)
     template = template_of(node)
     wait_until(lambda: len(template.children()) == WARM_DEFAULT, "warm processes")
-    warm = template.children()[0]
+    # The first may be that of the job, which is about to end.
+    warm = max(template.children(), key=lambda child: child.create_time())
     for pid in (warm.pid, template.pid):
         os.kill(pid, signal.SIGSTOP)  # it may be in one
         place = f"{node.paths.luxid_message_dir}/{REHEARSAL_PREFIX}{pid}/var"
