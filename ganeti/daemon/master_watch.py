@@ -36,7 +36,7 @@ from ganeti.daemon.options import MasterOptions
 from ganeti.jobs.votes import Answer, Poll, Standing, Verdict, judge
 from ganeti.store import lease, master_facts, ssconf
 from ganeti.store.lease import CopiesReporter
-from ganeti.store.notes import renewal
+from ganeti.store.notes import renewal, restoration
 from ganeti.system import clock
 
 logger = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ async def check_self(context: DaemonContext) -> Poll:
     """Return this node's own answer, unless it names another node as the master.
 
     Raises:
-        NotMasterError: names the master.
+        NotMasterError: names the master; or it is this node, which is just being restored.
         OpPrereqError: the options contradict each other.
     """
     is_sure = check_options(context)
@@ -79,6 +79,8 @@ async def check_self(context: DaemonContext) -> Poll:
     verdict = judge(poll)
     if verdict.standing is Standing.REFUSED and not is_sure:
         raise NotMasterError(verdict.reason, verdict.master_name)
+    if not is_sure and restoration.is_old_copy(context.paths, poll.own.config_serial):
+        raise NotMasterError(f"this node is not the master yet: {restoration.HINT}", "")
     return poll
 
 

@@ -1,7 +1,8 @@
 """The note on a node that its configuration came from a backup, and is an old copy.
 
 ``gnt-cluster restore`` writes it before the configuration.  It counts while this very configuration
-is there: a fail-over that comes to its end, here or elsewhere, writes a newer one.
+is there: a fail-over that comes to its end, here or elsewhere, writes a newer one.  Until then no
+daemon of the master starts here by itself, after a reboot for example.
 """
 
 from __future__ import annotations
@@ -11,6 +12,10 @@ from typing import Final
 from ganeti.base.paths import Paths
 from ganeti.system import files
 
+HINT: Final = (
+    "its configuration is from a backup, and newer ones may be elsewhere: 'gnt-cluster"
+    " master-failover' on this node goes on with the restoration"
+)
 _MODE: Final = 0o600
 
 

@@ -25,7 +25,7 @@ from ganeti.jobs.votes import Standing, judge
 from ganeti.protocol.node_rpc import NodeCall, encode_result
 from ganeti.store import availability, ssconf
 from ganeti.store.availability import State
-from ganeti.store.notes import renewal
+from ganeti.store.notes import renewal, restoration
 from ganeti.system import clock
 
 OWN = "n1"
@@ -153,6 +153,21 @@ def test_who_was_cut_off_while_certificates_were_replaced_hears_how_to_go_on(
         NotMasterError, match=r"does not answer .*; certificates were being replaced"
     ):
         asyncio.run(confirm(context))
+
+
+def test_a_restoration_that_was_cut_off_does_not_end_as_an_ordinary_start(
+    tmp_path: Path, rpc: FakeRpc
+) -> None:
+    """The name of the master is this machine's: the others would confirm it with its old copy."""
+    rpc.says = {"n2": facts(OWN), "n3": facts(OWN)}
+    context = make_context(tmp_path)
+    Path(context.paths.config_data).write_text('{"serial_no": 7}')
+    restoration.begin(context.paths, 7)
+    with pytest.raises(NotMasterError, match=r"from a backup.*'gnt-cluster master-failover'"):
+        asyncio.run(confirm(context))
+    assert not rpc.asked
+    Path(context.paths.config_data).write_text('{"serial_no": 8}')  # a later one than it tells of
+    asyncio.run(confirm(context))
 
 
 def test_too_few_answers_are_asked_for_again_until_the_time_is_over(
