@@ -79,7 +79,10 @@ class FakeCeph:
         return 0, "", ""
 
     def _rbd_info(self, spec: str) -> tuple[int, str, str]:
-        size = self.images.get(self._named(spec) or "")
+        name = self._named(spec) or ""
+        size = self.images.get(name)
+        if size is None and "@" in name and name.partition("@")[0] in self.images:
+            return 2, "", f"error setting snapshot context: {_NOT_FOUND}\n"
         if size is None:
             return self._missing(spec)
         return 0, json.dumps({"name": spec, "id": "1022a112a881", "size": size, "format": 2}), ""
@@ -143,8 +146,12 @@ class FakeCeph:
         return 0, "", ""
 
     def _rbd_snap_rm(self, spec: str) -> tuple[int, str, str]:
-        if self.images.pop(self._named(spec) or "", None) is None:
+        name = self._named(spec) or ""
+        if name.partition("@")[0] not in self.images:
             return self._missing(spec)
+        if self.images.pop(name, None) is None:
+            words = "Removing snap: 0% complete...failed.\nrbd: failed to remove snapshot"
+            return 2, "", f"{words}: {_NOT_FOUND}\n"
         return 0, "", "Removing snap: 100% complete...done.\n"
 
     def _rbd_snap_create(self, spec: str) -> tuple[int, str, str]:

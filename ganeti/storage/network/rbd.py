@@ -54,6 +54,14 @@ _SNAPSHOT: Final = "@"
 _KEPT: Final = "kept."  # begins the names of snapshots that people take
 _MIB: Final = 1 << 20
 _NO_POOL: Final = "error opening pool"
+# Words about an image or a snapshot that is not there: the status alone does not tell that from a
+# node without its keyring.
+_ABSENT: Final = (
+    "error opening image",
+    "error setting snapshot context",
+    "delete error",
+    "failed to remove snapshot",
+)
 
 # Words of the programs, and what to do about them; the first that is found counts.
 _ADVICE: Final[Mapping[str, str]] = {
@@ -237,9 +245,7 @@ class Pool:
     ) -> bytes | None:
         """Do the same; returns None when the pool has no such image."""
         result = self.ask("rbd", *words, timeout_s=timeout_s)
-        if result.status == errno.ENOENT and _NO_POOL not in result.stderr.decode(
-            "utf-8", "replace"
-        ):
+        if result.status == errno.ENOENT and _is_absent(_said(result)):
             return None
         if result.status != 0 or result.timed_out or result.truncated:
             raise self.explained(doing, result, timeout_s)
@@ -266,6 +272,10 @@ def _said(result: CommandResult) -> str:
     text = _PROGRESS.sub("", result.stderr.decode("utf-8", "replace"))
     lines = [_LOG_PREFIX.sub("", line).strip() for line in text.splitlines()]
     return "; ".join(dict.fromkeys(filter(None, lines))) or describe_end(result)
+
+
+def _is_absent(said: str) -> bool:
+    return any(words in said for words in _ABSENT)
 
 
 class RbdVolume(Volume):

@@ -47,6 +47,13 @@ REFUSED = (
     b" allowed_methods [2] but i only support [2]\n\nrbd: couldn't connect to the cluster!\n"
     b"rbd: listing images failed: (13) Permission denied\n"
 )
+NO_KEYRING = (
+    b"2026-11-30T14:20:34.445+0000 7f39309c6380 -1 auth: unable to find a keyring on"
+    b" /etc/ceph/ceph.client.ganeti.keyring,: (2) No such file or directory\n"
+    b"2026-11-30T14:20:34.457+0000 7f39309c6380 -1 AuthRegistry(0x7ffc989dce60) no keyring found at"
+    b" /etc/ceph/ceph.client.ganeti.keyring,, disabling cephx\n"
+    b"rbd: couldn't connect to the cluster!\n"
+)
 NO_CONF = b"global_init: unable to open config file from search list /etc/ceph/ceph.conf\n"
 
 
@@ -288,6 +295,38 @@ def test_a_failure_names_the_next_command(
     with pytest.raises(BlockDeviceError, match=expected) as caught:
         volume(node).find()
     assert "7f10b6e376c0" not in str(caught.value), "threads of librbd are nobody's business"
+
+
+@pytest.mark.parametrize(
+    "stderr", [NO_KEYRING, b"rbd: error opening pool 'rbd': (2) No such file or directory\n", b""]
+)
+def test_a_node_that_reaches_no_image_takes_none_for_gone(
+    node: Node, monkeypatch: pytest.MonkeyPatch, stderr: bytes
+) -> None:
+    says(monkeypatch, 2, stderr)
+    image, snapshot = volume(node), volume(node, "img@s")
+    for action in (image.find, image.dimensions, image.snapshots, image.remove, snapshot.remove):
+        with pytest.raises(BlockDeviceError, match="cannot") as caught:
+            action()
+        if stderr == NO_KEYRING:
+            assert "see 'ceph auth get client.ganeti'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "rbd: error opening image img: ",
+        "rbd: delete error: ",
+        "error setting snapshot context: ",
+        "Removing snap: 0% complete...failed.\nrbd: failed to remove snapshot: ",
+    ],
+)
+def test_an_image_that_is_not_there_is_told_from_that(
+    node: Node, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    says(monkeypatch, 2, f"{said}(2) No such file or directory\n".encode())
+    assert volume(node, "img@s").find() is None
+    volume(node, "img@s").remove()
 
 
 def test_without_the_kernel_module_the_other_access_is_named(
