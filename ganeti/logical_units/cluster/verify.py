@@ -22,6 +22,8 @@ from ganeti.logical_units.base import NamelessUnit, SimpleUnit
 from ganeti.logical_units.cluster.findings import Finding, Report, Severity, judge_dangling
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.storage.generations import mark_left_behind
+from ganeti.logical_units.instance.storage.planner import resized
+from ganeti.logical_units.instance.view import changed_fields
 from ganeti.logical_units.locks import LockLevel, LockNeed, all_exclusive, exclusive, shared, union
 from ganeti.objects.model import Cluster, Disk, Instance, Node, NodeGroup
 from ganeti.objects.rpc_instance import RpcDisk, build_rpc_disk
@@ -238,13 +240,15 @@ class LUClusterRepairDiskSizes(SimpleUnit[opcodes.OpClusterRepairDiskSizes, Sequ
             self.context.warn(f"disk {index} of instance {name} does not exist, ignoring")
             return []
         real_mib = answer[0] // _MIB
-        if real_mib == disk.size:
+        fields = changed_fields(disk, resized(disk, real_mib))
+        if not fields:
             return []
+        sizes_mib = dict.fromkeys([disk.size, *(child.size for child in disk.children[:1])])
         self.context.info(
-            f"disk {index} of instance {name} has {real_mib} MiB, {disk.size} are written down:"
-            " correcting"
+            f"disk {index} of instance {name} has {real_mib} MiB,"
+            f" {' and '.join(map(str, sizes_mib))} are written down: correcting"
         )
-        self.config.modify(ObjectKind.DISK, disk.uuid, {"size": real_mib})
+        self.config.modify(ObjectKind.DISK, disk.uuid, fields)
         return [(name, index, "size", real_mib)]
 
 

@@ -495,6 +495,25 @@ def test_lost_disks_are_made_anew_on_both_nodes(pairs: FakeCluster) -> None:
     assert sides(pairs) == UP
 
 
+def test_lost_disks_are_made_anew_with_another_size(pairs: FakeCluster) -> None:
+    add_pair(pairs, start=False)
+    for name in ("node1", "node2"):
+        pairs.rpc.node(name).disks.clear()
+        pairs.rpc.node(name).metadata.clear()
+        pairs.rpc.node(name).room_mib = 1200
+    larger = [[0, {"size": 2048}]]
+    with pytest.raises(OpPrereqError, match="not enough space in volume group 'xenvg' of node"):
+        pairs.execute("OP_INSTANCE_RECREATE_DISKS", instance_name=NAME, disks=larger)
+    for name in ("node1", "node2"):
+        pairs.rpc.node(name).room_mib = 2200
+    pairs.execute("OP_INSTANCE_RECREATE_DISKS", instance_name=NAME, disks=larger)
+    [disk] = pairs.config.disks.values()
+    assert [disk["size"], *(child["size"] for child in disk["children"])] == [2048, 2048, 128]
+    for name in ("node1", "node2"):
+        node = pairs.rpc.node(name)
+        assert sorted(node.sizes[volume] for volume in node.disks) == [128, 2048]
+
+
 def test_lost_disks_are_made_on_a_new_pair(pairs: FakeCluster) -> None:
     add_pair(pairs, start=False)
     for number in (1, 2):

@@ -133,3 +133,22 @@ def test_sizes_are_compared_on_the_primary_node(pairs: FakeCluster) -> None:
     add_pair(pairs)
     assert pairs.execute("OP_CLUSTER_REPAIR_DISK_SIZES", instances=[]) == []
     assert {node for node, _args in pairs.rpc.called("blockdev_getdimensions")} == {"node1"}
+
+
+def split(pairs: FakeCluster) -> None:
+    """The disk and its volumes have grown, and only the size of the disk was written down."""
+    add_pair(pairs)
+    pairs.execute("OP_INSTANCE_GROW_DISK", instance_name=NAME, disk=0, amount=2048, absolute=True)
+    [disk] = pairs.config.disks.values()
+    disk["children"][0]["size"] = 1024
+
+
+@pytest.mark.parametrize("disk_mib", [1024, 2048])
+def test_a_corrected_size_is_that_of_the_data_volume_too(pairs: FakeCluster, disk_mib: int) -> None:
+    split(pairs)
+    [disk] = pairs.config.disks.values()
+    disk["size"] = disk_mib
+    assert pairs.execute("OP_CLUSTER_REPAIR_DISK_SIZES", instances=[]) == [(NAME, 0, "size", 2048)]
+    [disk] = pairs.config.disks.values()
+    assert [disk["size"], *(child["size"] for child in disk["children"])] == [2048, 2048, 128]
+    assert pairs.execute("OP_CLUSTER_REPAIR_DISK_SIZES", instances=[]) == []

@@ -191,3 +191,12 @@ def disk_size(what: str, size: object) -> int:
             f"{what}: the size must be from 1 to {SIZE_MIB_MAX} MiB, got {size_mib}"
         )
     return size_mib
+
+
+def resized(disk: Disk, size_mib: int) -> Disk:
+    """Return a disk with another size, which the volume below it for its data has as well."""
+    children = [
+        structs.replace(child, size=size_mib) if number == 0 else child
+        for number, child in enumerate(disk.children)
+    ]
+    return structs.replace(disk, size=size_mib, children=children)

@@ -33,7 +33,7 @@ from ganeti.logical_units.instance.storage import disks, planning
 from ganeti.logical_units.instance.storage.disks import make_directory, make_disk, wipe
 from ganeti.logical_units.instance.storage.files import directories
 from ganeti.logical_units.instance.storage.lvm_disks import has_exclusive_storage
-from ganeti.logical_units.instance.storage.planner import SIZE_MIB_MAX, disk_size
+from ganeti.logical_units.instance.storage.planner import SIZE_MIB_MAX, disk_size, resized
 from ganeti.logical_units.instance.storage.remains import remove_remains
 from ganeti.logical_units.instance.storage.syncing import tell_degraded, wait_for_sync
 from ganeti.logical_units.instance.view import InstanceView, changed_fields
@@ -127,9 +127,7 @@ class Growth(OnInstance):
     @property
     def grown(self) -> Disk:
         """The disk as it is to be."""
-        data = [structs.replace(child, size=self.size_mib) for child in self.disk.children[:1]]
-        children = [*data, *self.disk.children[1:]]
-        return structs.replace(self.disk, size=self.size_mib, children=children)
+        return resized(self.disk, self.size_mib)
 
     @property
     def holders(self) -> list[Node]:
@@ -307,9 +305,8 @@ def plan_recreation(
         planner = planning.planner_of(disk.dev_type)
         planning.check_changeable(what, settings, (*CHANGEABLE, *planner.own))
         wanted[index] = structs.replace(
-            disk,
+            resized(disk, disk_size(what, settings.get("size", disk.size))),
             params=planner.own_params(what, settings, disk.params),
-            size=disk_size(what, settings.get("size", disk.size)),
             mode=planning.disk_mode(what, settings.get("mode", disk.mode.value)),
         )
     return wanted
