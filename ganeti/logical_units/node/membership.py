@@ -232,7 +232,7 @@ def _or(given: bool | None, otherwise: bool) -> bool:
 
 
 class LUNodeRemove(NodeUnit[OpNodeRemove, Node]):
-    """Remove a node that has no instances."""
+    """Remove a node that has no instances and no disks."""
 
     hooks = HookPoint("node-remove", ObjectType.NODE)
 
@@ -240,7 +240,7 @@ class LUNodeRemove(NodeUnit[OpNodeRemove, Node]):
         return exclusive(LockLevel.NODE, [found.uuid])
 
     def plan(self, found: Node) -> Node:
-        """Refuse the master node, and a node with instances."""
+        """Refuse the master node, and a node with instances or with disks that none has."""
         if found.uuid == self.cluster.master_node:
             raise OpPrereqError(
                 f"node {found.name!r} is the master node; fail the master role over to another"
@@ -253,7 +253,25 @@ class LUNodeRemove(NodeUnit[OpNodeRemove, Node]):
                     f"node {found.name!r} is still the {role} node of instance(s)"
                     f" {', '.join(each.name for each in instances[:10])}; move or remove them first"
                 )
+        self._check_no_disks(found)
         return found
+
+    def _check_no_disks(self, node: Node) -> None:
+        """Refuse a node with disks, which are detached ones when it has no instances."""
+        detached = [
+            f"{disk.uuid} ({disk.name or disk.iv_name or disk.dev_type}, {disk.size} MiB)"
+            for disk in lookup.present(self.config.get_disks(None))
+            if node.uuid in disk.nodes
+        ]
+        if detached:
+            raise wrong_state(
+                f"node {node.name!r} has {len(detached)} disk(s) that belong to no instance:"
+                f" {', '.join(detached[:10])}; attach each to an instance on a node of the disk"
+                " ('gnt-instance modify --disk attach:uuid=UUID INSTANCE'), then take it away from"
+                " here with the instance ('gnt-instance move', for one with a copy 'gnt-instance"
+                " replace-disks'), or remove it with its data ('gnt-instance modify --disk N:remove"
+                " INSTANCE')"
+            )
 
     def hook_nodes(self, plan: Node) -> Sequence[Node]:
         """Run hooks on all other nodes."""

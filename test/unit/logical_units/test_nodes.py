@@ -226,6 +226,25 @@ def test_the_master_and_nodes_with_instances_stay(cluster: FakeCluster) -> None:
         remove(cluster)
 
 
+def test_a_node_with_a_detached_disk_stays_as_it_is(cluster: FakeCluster) -> None:
+    disks = [{"size": 1}, {"size": 2, "name": "data"}]
+    cluster.add_instance(pnode="node3", start=False, disk_template="file", disks=disks)
+    instance = {"instance_name": "web1.example.com"}
+    cluster.execute("OP_INSTANCE_SET_PARAMS", **instance, disks=[["detach", "data", {}]])
+    cluster.execute("OP_INSTANCE_REMOVE", **instance)
+    [uuid] = cluster.config.disks
+    cluster.rpc.calls.clear()
+    with pytest.raises(OpPrereqError, match=rf"belong to no instance: {uuid} \(data, 2 MiB\); att"):
+        remove(cluster)
+    assert cluster.rpc.names() == []
+    cluster.add_instance(pnode="node3", start=False, disk_template="diskless", disks=[])
+    for change in (["attach", {"uuid": uuid}], ["remove", {}]):
+        cluster.execute("OP_INSTANCE_SET_PARAMS", **instance, disks=[change])
+    cluster.execute("OP_INSTANCE_REMOVE", **instance)
+    remove(cluster)
+    assert uuid_of("node3") not in cluster.config.nodes
+
+
 @pytest.mark.parametrize("offline", [False, True])
 def test_a_node_that_cannot_be_told_is_removed_all_the_same(
     cluster: FakeCluster, offline: bool
