@@ -22,6 +22,8 @@ class FakeCeph:
     Attributes:
         images: {image, or image@snapshot: size in bytes}
         open_at: the addresses at which images are open.
+        hangs: no program ends.
+        hangs_after: the commands that do not end when they have done their work.
     """
 
     def __init__(self, directory: Path, pool: str = "rbd") -> None:
@@ -33,6 +35,7 @@ class FakeCeph:
         self.open_at: list[str] = []
         self.questions: list[str] = []
         self.hangs = False
+        self.hangs_after: set[str] = set()
 
     def run_tool(self, argv: Sequence[str], *, package: str, timeout_s: float) -> CommandResult:
         """Answer as the programs ``rbd`` and ``ceph`` do."""
@@ -50,6 +53,8 @@ class FakeCeph:
         status, out, err = getattr(self, f"_{program}_{verb.replace(' ', '_').replace('-', '_')}")(
             *words[len(verb.split()) :]
         )
+        if verb in self.hangs_after:
+            return CommandResult(tuple(argv), -9, b"", b"", timed_out=True)
         return CommandResult(tuple(argv), status, out.encode(), err.encode())
 
     def _named(self, spec: str) -> str | None:

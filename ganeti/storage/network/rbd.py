@@ -309,8 +309,27 @@ class RbdVolume(Volume):
         doing = f"create image {self.spec}"
         if size_mib <= 0 or _SNAPSHOT in self.name:
             raise BlockDeviceError(f"cannot {doing} of {size_mib} MiB")
-        self.pool.run(doing, "create", "--size", f"{size_mib}M", self.spec)
+        self._make(doing, "create", "--size", f"{size_mib}M", self.spec)
         return None
+
+    def _make(self, doing: str, *words: str) -> None:
+        """Make the image or snapshot by ``rbd``; nothing is left when that does not end."""
+        if self.size_bytes() is not None:  # that one would be removed
+            raise BlockDeviceError(f"cannot {doing}: it exists already")
+        result = self.pool.ask("rbd", *words, timeout_s=CHANGE_TIMEOUT_S)
+        if result.status == 0 and not (result.timed_out or result.truncated):
+            return
+        error = self.pool.explained(doing, result, CHANGE_TIMEOUT_S)
+        if result.timed_out:
+            try:
+                self.remove()
+            except GenericError as err:
+                verb = "snap rm" if _SNAPSHOT in self.name else "rm"
+                raise BlockDeviceError(
+                    f"{error.message}; image {self.spec} may be left, remove it with 'rbd {verb}"
+                    f" {self.spec}' ({err.message})"
+                ) from err
+        raise error
 
     def remove(self) -> None:
         """Remove the image with its snapshots, or a snapshot; nothing when it is gone already."""
@@ -436,12 +455,12 @@ class RbdVolume(Volume):
         )
         if not name or "/" in name or _SNAPSHOT in snapshot.replace(_SNAPSHOT, "", 1):
             raise BlockDeviceError(f"cannot {doing}")
-        if is_export_snapshot(name):
-            left = copy.copy(self)
-            left.name = snapshot
-            left.shutdown()  # it was mapped when it was read
-            left.remove()
-        self.pool.run(doing, "snap", "create", f"{self.pool.name}/{snapshot}")
+        taken = copy.copy(self)
+        taken.name = snapshot
+        if is_export_snapshot(name):  # one that is left
+            taken.shutdown()  # it was mapped when it was read
+            taken.remove()
+        taken._make(doing, "snap", "create", taken.spec)
         return [str(DiskTemplate.RBD), snapshot]
 
     def snapshots(self) -> list[KeptSnapshot]:

@@ -349,6 +349,27 @@ def test_a_cluster_that_does_not_answer_costs_a_deadline(node: Node, ceph: FakeC
         registry.storage_of_kind(StorageType.RADOS, node, USER).space("rbd")
 
 
+def test_what_was_made_before_the_time_was_over_is_removed(node: Node, ceph: FakeCeph) -> None:
+    image = volume(node)
+    ceph.hangs_after = {"create"}
+    with pytest.raises(BlockDeviceError, match=r"did not answer within 120 s; see 'ceph -s' there"):
+        image.create(4)
+    assert not ceph.images
+    ceph.hangs_after = {"create", "status"}
+    with pytest.raises(
+        BlockDeviceError,
+        match=r"within 120 s; .*rbd/img may be left, remove it with 'rbd rm rbd/img' \(cannot remove",
+    ):
+        image.create(4)
+    ceph.hangs_after = {"snap create"}
+    with pytest.raises(BlockDeviceError, match="within 120 s"):
+        image.keep("s")
+    ceph.hangs_after = {"snap create", "create"}
+    with pytest.raises(BlockDeviceError, match="cannot create image rbd/img: it exists already"):
+        image.create(4)
+    assert ceph.images.keys() == {"img"}, "what was there before is not removed"
+
+
 def test_the_space_of_a_pool(node: Node, ceph: FakeCeph) -> None:
     storage = registry.storage_of_kind(StorageType.RADOS, node, USER)
     [unit] = storage.units(["rbd"])
