@@ -230,11 +230,12 @@ def test_and_goes_back_with_its_guests(old: Containers) -> None:
     first.run("gnt-instance startup guest3.example.com")
     assert statuses(first) == ["running"] * 3
     assert first.run("ls /etc/cron.d/ganeti /etc/init.d/ganeti").split()
-    enabled = "cd /lib/systemd/system && systemctl is-enabled ganeti*; true"
-    units = first.run(enabled)
-    assert "enabled" in units.split()
+    starts = "ls /etc/rc?.d/*ganeti*; systemctl is-enabled ganeti; systemctl is-active ganeti"
+    before = first.run(f"{starts}; true")
+    assert "active" in before.split()
     first.run(f"{APT} purge ganeti-python")  # what is left of it
-    assert first.run(enabled) == units
+    assert first.run(f"{starts}; true") == before
+    assert guests(old)[0]
 
 
 def test_a_node_of_ours_under_a_master_of_3_0_2(old: Containers) -> None:
