@@ -30,7 +30,9 @@ from ganeti.system.programs import is_runnable
 REQUIRED_SCRIPTS: Final = ("create", "remove", "grow", "attach", "detach", "setinfo", "verify")
 PARAMETERS_FILE: Final = "parameters.list"
 SCRIPT_TIMEOUT_S: Final = 600.0  # less than the call has that waits for it (NORMAL, 900 s)
+UNDO_TIMEOUT_S: Final = 240.0  # both together are less, too
 MIB: Final = 1 << 20
+_UNDO: Final = {"create": "remove"}  # a script that was killed, and the one that removes its work
 _PARAMETERS_BYTES_MAX: Final = 1 << 20
 _EXISTS: Final = "exists"  # an optional script: it prints one of these answers
 _ANSWERS: Final = {"yes": True, "no": False}
@@ -154,6 +156,9 @@ class ExternalVolume(Volume):
             NotSupportedError: the provider does not have that script, which is optional.
             BlockDeviceError: the script failed or hung; its last output is in the text.
         """
+        return self._run_within(SCRIPT_TIMEOUT_S, action, values)
+
+    def _run_within(self, timeout_s: float, action: str, values: Mapping[str, object]) -> str:
         provider = self._provider
         if not provider.has_script(action):
             text = f"has no script {action!r}, so its volumes cannot do that"
@@ -161,18 +166,31 @@ class ExternalVolume(Volume):
         env = self._environment() | {name: str(value) for name, value in values.items()}
         script = os.path.join(provider.path, action)
         try:
-            result = process.run([script], timeout_s=SCRIPT_TIMEOUT_S, env=env, cwd=provider.path)
+            result = process.run([script], timeout_s=timeout_s, env=env, cwd=provider.path)
         except GenericError as err:
             raise BlockDeviceError(f"{provider}: {err}") from err
         where = self._write_log(action, result.stdout + result.stderr)
         if result.status != 0 or result.timed_out or result.truncated:
             said = result.output_tail()
+            left = self._undo(action) if result.timed_out or result.truncated else ""
             raise BlockDeviceError(
                 f"script {action!r} of {provider} for volume {self._name}"
                 f" {process.describe_end(result)}{where}"
-                f"{f': {said}' if said else '; it printed nothing'}"
+                f"{f': {said}' if said else '; it printed nothing'}{left}"
             )
         return result.stdout.decode("utf-8", "replace")
+
+    def _undo(self, action: str) -> str:
+        """Remove what a script has made; returns words about what may be left."""
+        try:
+            if action in _UNDO:
+                self._run_within(UNDO_TIMEOUT_S, _UNDO[action], {})
+        except BlockDeviceError as err:
+            return (
+                f"; volume {self._name} may be left, remove it with the tools of the storage"
+                f" ({err.message})"
+            )
+        return ""
 
     def _write_log(self, action: str, output: bytes) -> str:
         """Keep the output of a script; returns words that say where."""

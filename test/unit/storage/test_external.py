@@ -143,6 +143,23 @@ def test_a_provider_that_hangs_is_stopped(node: Node, monkeypatch: pytest.Monkey
         ExternalVolume(new_disk(("slow", "v")), node).assemble()
 
 
+@pytest.mark.parametrize(
+    ("remove", "text"),
+    [
+        ("rm made", "it printed nothing$"),
+        ("echo no; exit 1", r"volume v may be left, remove it with the tools .*'remove' .*: no\)$"),
+    ],
+)
+def test_what_a_script_has_made_that_is_killed_is_removed(
+    node: Node, monkeypatch: pytest.MonkeyPatch, remove: str, text: str
+) -> None:
+    monkeypatch.setattr(external, "SCRIPT_TIMEOUT_S", 0.3)
+    path = provider_of(node, "slow", create="touch made; sleep 600", remove=remove)
+    with pytest.raises(BlockDeviceError, match=f"(?s)'create' .* in time and was killed.*{text}"):
+        ExternalVolume(new_disk(("slow", "v")), node).create(4)
+    assert (path / "made").exists() == ("left" in text)
+
+
 def test_a_device_that_is_not_there_is_told(node: Node) -> None:
     provider_of(node, "liar", attach="echo /nix")
     with pytest.raises(BlockDeviceError, match="at /nix, which does not exist"):
