@@ -8,6 +8,7 @@ Source: constants.json, ADOPTABLE_BLOCKDEV_ROOT, BLOCKDEV_DRIVER_MANUAL; config.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from typing import Never
@@ -15,6 +16,7 @@ from typing import Never
 from ganeti.base.errors import BlockDeviceError, NotSupportedError, failing_as
 from ganeti.objects.disk_templates import ADOPTABLE_BLOCKDEV_ROOT, BLOCKDEV_DRIVER
 from ganeti.storage.data import size_of
+from ganeti.storage.holders import holders
 from ganeti.storage.interface import Assembled, BlockDevStatus, Dimensions, Storage, Volume
 
 
@@ -48,9 +50,28 @@ class AdoptedVolume(Volume):
         raise NotSupportedError(f"device {self._path} was adopted, so it cannot be {action}")
 
     def create(self, size_mib: int, *, exclusive_storage: bool = False) -> list[object] | None:
-        """Check that the device is there: Ganeti does not make it."""
+        """Check that the device is there, and that nothing uses it: Ganeti does not make it."""
+        numbers = self._numbers()
+        if numbers is not None and (held_by := ", ".join(holders(*numbers))):
+            raise BlockDeviceError(
+                f"device {self._path} is in use by {held_by}; end that, then try again"
+            )
         self.assemble()
+        self._check_claimable()
         return None
+
+    def _check_claimable(self) -> None:
+        """Refuse a device in use by the kernel that has no holder: swap space, a part in use."""
+        with failing_as(BlockDeviceError, f"cannot open {self._path}"):
+            try:
+                os.close(os.open(self._path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+            except OSError as err:
+                if err.errno != errno.EBUSY:
+                    raise
+                raise BlockDeviceError(
+                    f"device {self._path} is in use by the kernel, as swap space or by a part of"
+                    f" it; see 'lsblk {self._path}', end that, then try again"
+                ) from err
 
     def remove(self) -> None:
         """Do nothing: the device and its data stay."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Sequence
@@ -22,10 +23,22 @@ def node(tmp_path: Path) -> Node:
     return Node(Paths(str(tmp_path)))
 
 
-def pretend(monkeypatch: pytest.MonkeyPatch, mode: int) -> None:
-    """Let there be something at PATH, device 8:1."""
-    found = os.stat_result((mode, 0, 0, 1, 0, 0, 0, 0, 0, 0), {"st_rdev": os.makedev(8, 1)})
-    monkeypatch.setattr(os, "stat", lambda _path: found)
+def pretend(
+    monkeypatch: pytest.MonkeyPatch, mode: int, numbers: tuple[int, int] = (4000, 1), error: int = 0
+) -> None:
+    """Let there be something at PATH, a device of those numbers, that opens so."""
+    found = os.stat_result((mode, 0, 0, 1, 0, 0, 0, 0, 0, 0), {"st_rdev": os.makedev(*numbers)})
+    real_stat, real_open = os.stat, os.open
+
+    def open_exclusively(path: str, flags: int) -> int:
+        assert path == PATH
+        assert flags & os.O_EXCL
+        if error:
+            raise OSError(error, os.strerror(error))
+        return real_open("/dev/null", os.O_RDONLY)
+
+    monkeypatch.setattr(os, "stat", lambda path: found if path == PATH else real_stat(path))
+    monkeypatch.setattr(os, "open", open_exclusively)
 
 
 @pytest.mark.shows("backend/templates/blockdev")
@@ -36,9 +49,32 @@ def test_a_device_is_used_as_it_is(node: Node, monkeypatch: pytest.MonkeyPatch) 
     assert disk.assemble().dev_path == PATH
     found = disk.find()
     assert found is not None
-    assert (found.major, found.minor) == (8, 1)
+    assert (found.major, found.minor) == (4000, 1)
     disk.shutdown()
     disk.remove()
+
+
+def test_a_device_in_use_is_not_adopted(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = AdoptedVolume(Disk("blockdev", ["manual", PATH]), node)
+    pretend(monkeypatch, stat.S_IFBLK | 0o660, (1, 3))  # /dev/null is what this process has open
+    with pytest.raises(BlockDeviceError, match=rf"{PATH} is in use by process \d+ \(.*; end that"):
+        disk.create(4)
+    assert disk.assemble().dev_path == PATH, "once adopted, it is used by its machine"
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (errno.EBUSY, f"{PATH} is in use by the kernel, .*; see 'lsblk {PATH}'"),
+        (errno.ENOMEDIUM, f"cannot open {PATH}: No medium found"),
+    ],
+)
+def test_a_device_that_the_kernel_does_not_give_is_not_adopted(
+    node: Node, monkeypatch: pytest.MonkeyPatch, error: int, text: str
+) -> None:
+    pretend(monkeypatch, stat.S_IFBLK | 0o660, error=error)
+    with pytest.raises(BlockDeviceError, match=text):
+        AdoptedVolume(Disk("blockdev", ["manual", PATH]), node).create(4)
 
 
 def test_its_data_is_left_alone(node: Node) -> None:

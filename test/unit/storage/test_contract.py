@@ -78,12 +78,19 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     monkeypatch.setattr(gluster.mounts, "at", volumes.at)
     monkeypatch.setattr(rbd, "run_tool", FakeCeph(tmp_path).run_tool)
     os.makedirs(found.paths.run_dir)
-    real = os.stat
+    real, real_open = os.stat, os.open
     device = os.stat_result(
-        (stat.S_IFBLK | 0o660, 0, 0, 1, 0, 0, 0, 0, 0, 0), {"st_rdev": os.makedev(8, 1)}
+        (stat.S_IFBLK | 0o660, 0, 0, 1, 0, 0, 0, 0, 0, 0), {"st_rdev": os.makedev(4000, 1)}
     )
     monkeypatch.setattr(
         os, "stat", lambda path, **options: device if path == DEVICE else real(path, **options)
+    )
+    monkeypatch.setattr(
+        os,
+        "open",
+        lambda path, *rest, **options: real_open(
+            "/dev/null" if path == DEVICE else path, *rest, **options
+        ),
     )
     return found
 
