@@ -89,6 +89,7 @@ class FakeNode(Paths):
         self.sides: dict[int, Side] = {}  # by minor
         self.metadata: dict[str, Metadata] = {}  # by volume
         self.broken: set[str] = set()  # volumes that give I/O errors
+        self.unreadable: set[str] = set()  # disks that their driver cannot look at
         self.room_mib = 100000  # in each volume group
         self.is_dead = False
         self.has_left = False
@@ -212,6 +213,8 @@ class _MemoryVolume(Volume):
                 raise BlockDeviceError(f"volume {self._name} is in use")
 
     def find(self) -> BlockDevStatus | None:
+        if self._name in self._node.unreadable:
+            raise BlockDeviceError("cannot look at disks: it broke")
         return BlockDevStatus(self._name) if self._name in self._place else None
 
     def assemble(self) -> Assembled:

@@ -1,7 +1,8 @@
 """Verify the cluster and its disks: one job for the configuration, one for each node group.
 
 Do the disks exist, and are they as large as the configuration says?  Each node is asked once for
-all disks of all its instances, never once per disk.
+all disks of all its instances, never once per disk; only those that it does not show are asked for
+one by one.
 """
 
 from __future__ import annotations
@@ -291,6 +292,34 @@ class _Side(TypedDict):
     secondary_ips: Mapping[NodeUuid, str]
 
 
+_ANY: Final = ""  # stands for all answers of a node
+
+
+@dataclass(frozen=True, slots=True)
+class _Doubt:
+    """A disk, or a volume below one, of which its node has not told the state.
+
+    Attributes:
+        name: its name in the result of the job.
+        answer: what the node said instead.
+    """
+
+    target: Target
+    place: DiskOfInstance
+    wire: RpcDisk
+    name: str
+    answer: object
+
+
+def _is_seen(answer: object) -> bool:
+    """Tell whether a node's answer about a disk is the state of the disk."""
+    match answer:
+        case [True, _]:
+            return True
+        case _:
+            return False
+
+
 class LUGroupVerifyDisks(SimpleUnit[OpGroupVerifyDisks, ActiveInstances]):
     """Look for the disks of the instances of one group that are to be ready."""
 
@@ -314,11 +343,11 @@ class LUGroupVerifyDisks(SimpleUnit[OpGroupVerifyDisks, ActiveInstances]):
         """Ask the nodes.
 
         Returns:
-            {node: reason why it could not be asked}, names of instances whose disks must be
-            activated, {instance: [[node, disk], ...] that are missing}.
+            {node: reason why it, or a disk on it, could not be asked}, names of instances whose
+            disks must be activated, {instance: [[node, disk], ...] that are missing}.
         """
         failing: dict[str, str] = {}
-        missing: dict[str, list[list[str]]] = {}
+        doubts: list[_Doubt] = []
         mirrored = [place for place in plan.disks if place.disk.traits.mirrored]
         places = [place for place in plan.disks if not place.disk.traits.mirrored]
         method = NodeCalls.blockdev_getmirrorstatus_multi
@@ -328,21 +357,48 @@ class LUGroupVerifyDisks(SimpleUnit[OpGroupVerifyDisks, ActiveInstances]):
                     failing[node.name] = result.error
                 continue
             for place, answer in zip(mine, result.payload, strict=False):
-                match answer:
-                    case [True, _]:
-                        continue
-                    case _:
-                        name = f"{place.disk.iv_name} ({place.disk.uuid})"
-                        missing.setdefault(place.instance.name, []).append([node.name, name])
-        inactive = self._look_at_copies(plan, mirrored, failing, missing)
+                if not _is_seen(answer):
+                    wire = build_rpc_disk(self.cluster, plan.group, place.disk, **_side(node, {}))
+                    name = f"{place.disk.iv_name} ({place.disk.uuid})"
+                    doubts.append(_Doubt(target_of(node), place, wire, name, answer))
+        inactive = self._look_at_copies(plan, mirrored, failing, doubts)
+        missing = self._missing_among(doubts, failing)
         return failing, natural_sorted(inactive - missing.keys()), missing
+
+    def _missing_among(
+        self, doubts: Sequence[_Doubt], failing: dict[str, str]
+    ) -> dict[str, list[list[str]]]:
+        """Ask about each disk that was not seen: is it gone, or can its node not look at it?
+
+        The first answer does not tell that apart.  One that a node gave for a disk that it cannot
+        look at means the same for others: a driver out of order is not asked about all its disks,
+        and a node that does not answer any more is not asked again.
+
+        Returns:
+            {instance: [[node, disk], ...]} of the disks that are gone.
+        """
+        missing: dict[str, list[list[str]]] = {}
+        judged: set[tuple[str, str]] = set()
+        for doubt in doubts:
+            node_name, answer = doubt.target.name, str(doubt.answer)
+            if judged & {(node_name, answer), (node_name, _ANY)}:
+                continue
+            call = NodeCalls.blockdev_find
+            [result] = self.context.nodes.call_each(call, {doubt.target: (doubt.wire,)}).values()
+            if result.error is not None:
+                judged.add((node_name, _ANY if result.address else answer))
+                failing.setdefault(node_name, result.error)
+            elif result.payload is None:
+                row = [node_name, doubt.name]
+                missing.setdefault(doubt.place.instance.name, []).append(row)
+        return missing
 
     def _look_at_copies(
         self,
         plan: ActiveInstances,
         places: Sequence[DiskOfInstance],
         failing: dict[str, str],
-        missing: dict[str, list[list[str]]],
+        doubts: list[_Doubt],
     ) -> set[str]:
         """Ask both nodes about disks with copies, and about the volumes below them.
 
@@ -384,9 +440,9 @@ class LUGroupVerifyDisks(SimpleUnit[OpGroupVerifyDisks, ActiveInstances]):
                 continue
             volumes = [(place, child) for place, disk in rows for child in disk.children]
             for (place, child), answer in zip(volumes, states[target.name].payload, strict=False):
-                if answer[0] is not True:  # type: ignore[index]
+                if not _is_seen(answer):
                     path = "/".join(map(str, child.logical_id))
-                    missing.setdefault(place.instance.name, []).append([target.name, path])
+                    doubts.append(_Doubt(target, place, child, path, answer))
             uuids = set(needing[target.name].payload)
             inactive |= {place.instance.name for place, disk in rows if disk.uuid in uuids}
         return inactive

@@ -69,8 +69,10 @@ CODE_LINES_MAX = {
     "locking": 747,
     # with questions for guests on the nodes of the copies, departures that are over, names that can
     # be, warnings of operating systems that no node has, clusters that are not destroyed yet, and keys
-    # that nodes are still to let in no more, and guests that may have run elsewhere since they left
-    "logical_units": 16_850,
+    # that nodes are still to let in no more, and guests that may have run elsewhere since they left,
+    # and disks that nodes cannot look at, detached ones of a node that leaves, and sizes that a job
+    # that died has left behind
+    "logical_units": 17_000,
     # with the look for writers of a former master, jobs that start with their first record, ids that
     # candidates know, refused jobs that are taken back whatever the disk does, and changes of jobs
     # that are answered while these end

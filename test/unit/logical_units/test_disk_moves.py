@@ -432,6 +432,18 @@ def test_missing_disks_are_found_with_one_call_per_node(running: FakeCluster) ->
     assert len(running.rpc.called("blockdev_getmirrorstatus_multi")) == 2
 
 
+def test_a_disk_that_cannot_be_looked_at_is_not_missing(running: FakeCluster) -> None:
+    uuids, node = running.config.instance(NAME)["disks"], running.rpc.node("node1")
+    unreadable, lost = (running.config.disks[uuid]["logical_id"][1] for uuid in uuids)
+    node.unreadable.add(unreadable)
+    node.disks.discard(lost)
+    assert running.execute("OP_GROUP_VERIFY_DISKS", group_name="default") == (
+        {"node1.example.com": "cannot look at disks: it broke"},
+        [],
+        {NAME: [["node1.example.com", f"disk/1 ({uuids[1]})"]]},
+    )
+
+
 @pytest.mark.shows("2.1/storage/list")
 def test_storage_units_are_listed(running: FakeCluster) -> None:
     rows = running.execute(

@@ -47,6 +47,19 @@ def test_lost_volumes_are_named_with_their_node(pairs: FakeCluster) -> None:
     assert missing == {NAME: [["node2.example.com", volume] for volume in lost]}
 
 
+def test_volumes_that_cannot_be_looked_at_are_not_missing(pairs: FakeCluster) -> None:
+    add_pair(pairs)
+    add_pair(pairs, name="web2.example.com")
+    node = pairs.rpc.node("node2")
+    node.cut_power()
+    node.boot()
+    node.unreadable |= node.disks
+    pairs.rpc.calls.clear()
+    failing = {"node2.example.com": "cannot look at disks: it broke"}
+    assert verify_disks(pairs) == (failing, [NAME, "web2.example.com"], {})
+    assert len(pairs.rpc.called("blockdev_find")) == 1
+
+
 def test_a_node_that_does_not_answer_is_told_and_an_offline_one_is_not(pairs: FakeCluster) -> None:
     add_pair(pairs)
     pairs.rpc.node("node2").cut_power()
