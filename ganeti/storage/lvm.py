@@ -216,7 +216,11 @@ class PlainVolume(Volume):
         """
         with _failing(f"cannot remove {self._what}"):
             volumes = lvm_reports.logical_volumes()
-            own = [*self._kept_among(volumes), *self._left_among(volumes)]
+            own = [
+                *self._restored_among(volumes),  # first: known by the snapshot that it is a copy of
+                *self._kept_among(volumes),
+                *self._left_among(volumes),
+            ]
             found = _at(volumes, self.path)
             if found is not None:
                 _check_no_snapshots(found, [each for each in volumes if each not in own])
@@ -449,22 +453,40 @@ class PlainVolume(Volume):
         """Put a copy of a thin snapshot, which shares its blocks, in the place of the volume.
 
         (LVM's own merge would use the snapshot up, and make the others unfit for another one.)  If
-        this process is ended before the copy has its name, the next attempt gives it.
+        this process is ended before the copy has its name, the next attempt gives it, then replaces
+        a copy of another snapshot.
         """
-        new = f"{self.path}.restored"
-        is_left = _at(volumes, new) is not None
-        if before is not None:
-            if is_left:
-                self._change("restore", "lvremove", "--force", new)
-            tags = [f"--addtag={tag}" for tag in before.tags]
-            _make(new, *tags, "--setactivationskip=n", "--snapshot", snapshot.path)
-            if (lost := before.size_bytes - snapshot.size_bytes) > 0:
-                self._change("enlarge", "lvextend", f"--size=+{lost}b", new)
-            self._change("replace", "lvremove", "--force", self.path)
-        elif not is_left:
-            raise StorageError(f"there is no {self._what}")
-        self._change("restore", "lvrename", self._group, new.partition("/")[2], self._name)
+        new, left = self._restored_path, _at(volumes, self._restored_path)
+        if before is None:
+            if left is None:
+                raise StorageError(f"there is no {self._what}")
+            self._name_restored()
+            if left.origin == snapshot.name:
+                self.assemble()
+                return
+            before, left = left, None
+        if left is not None:
+            self._change("restore", "lvremove", "--force", new)
+        tags = [f"--addtag={tag}" for tag in before.tags]
+        _make(new, *tags, "--setactivationskip=n", "--snapshot", snapshot.path)
+        if (lost := before.size_bytes - snapshot.size_bytes) > 0:
+            self._change("enlarge", "lvextend", f"--size=+{lost}b", new)
+        self._change("replace", "lvremove", "--force", self.path)
+        self._name_restored()
         self.assemble()
+
+    @property
+    def _restored_path(self) -> str:
+        return f"{self.path}.restored"
+
+    def _name_restored(self) -> None:
+        new = self._restored_path.partition("/")[2]
+        self._change("restore", "lvrename", self._group, new, self._name)
+
+    def _restored_among(self, volumes: Iterable[LogicalVolume]) -> list[LogicalVolume]:
+        """Return the copy of a snapshot that a restore has left which was ended midway."""
+        kept = self._kept_path("").partition("/")[2]
+        return [v for v in volumes if v.path == self._restored_path and v.origin.startswith(kept)]
 
     def forget(self, name: str) -> None:
         """Remove a snapshot; does nothing when there is none of that name."""

@@ -448,9 +448,6 @@ def test_snapshots_are_kept_restored_and_removed(
     volume.forget("first")
     assert volume.snapshots() == kept[1:]
     if pool:
-        lvm_programs.main("lvrename", "xenvg", "disk0", "disk0.restored")  # it was cut off there
-        volume.restore("second")
-        assert bytes_of(volume) == b"one", "the copy that was being restored"
         volume.grow(100)
         volume.restore("second")
         assert (size := volume.dimensions()) is not None
@@ -462,6 +459,56 @@ def test_snapshots_are_kept_restored_and_removed(
     volume.remove()
     left = list(lvm_programs._load(node.paths.root)["volumes"])
     assert left == ["xenvg/pool", "xenvg/disk0.kept"], "snapshots go with their disk"
+
+
+@pytest.fixture
+def cut_off(node: Node) -> PlainVolume:
+    """A thin volume whose restore of snapshot "first" was ended before the copy had its name."""
+    lvm_programs.main("lvcreate", "--type=thin-pool", "--name=pool", "--size=500m", "xenvg")
+    volume = volume_of(node, params={"thin-pool": "pool"})
+    volume.create(100)
+    volume.set_info("originstname+web1")
+    for name in ("first", "second"):
+        write(volume, name[:3].encode())
+        volume.keep(name)
+    volume.grow(20)
+    volume.restore("first")
+    write(volume, b"new")  # tells this copy from another one
+    lvm_programs.main("lvrename", "xenvg", "disk0", "disk0.restored")
+    return volume
+
+
+@pytest.mark.parametrize(("name", "data"), [("first", b"new"), ("second", b"sec")])
+def test_a_restore_that_was_ended_midway_is_not_taken_for_another_one(
+    node: Node, cut_off: PlainVolume, name: str, data: bytes
+) -> None:
+    cut_off.restore(name)
+    assert bytes_of(cut_off) == data
+    found = lvm_programs._load(node.paths.root)["volumes"]
+    assert "xenvg/disk0.restored" not in found
+    assert found["xenvg/disk0"]["tags"] == ["originstname+web1"]
+    assert found["xenvg/disk0"]["size"] == 120 * MIB
+
+
+@pytest.mark.parametrize("has_its_name", [True, False])
+def test_what_a_restore_has_left_goes_with_the_disk(
+    node: Node, cut_off: PlainVolume, has_its_name: bool
+) -> None:
+    if has_its_name:
+        cut_off.restore("first")
+        lvm_programs.main(
+            "lvcreate", "--name=disk0.restored", "--snapshot", "xenvg/disk0.kept.first"
+        )
+    cut_off.remove()
+    assert list(lvm_programs._load(node.paths.root)["volumes"]) == ["xenvg/pool"]
+
+
+def test_a_volume_of_somebody_else_stays_whatever_its_name(node: Node) -> None:
+    volume = volume_of(node)
+    volume.create(4)
+    volume_of(node, "disk0.restored").create(4)
+    volume.remove()
+    assert list(lvm_programs._load(node.paths.root)["volumes"]) == ["xenvg/disk0.restored"]
 
 
 def test_a_snapshot_that_is_kept_has_room_for_all_changes(node: Node) -> None:
