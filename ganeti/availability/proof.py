@@ -5,7 +5,7 @@ master either.  Then the master, which has to see most nodes itself, writes down
 *suspected*, and has most nodes *condemn* it; from then on none of them vouches for it.  It is
 *proved* dead
 
-- when its out-of-band helper has switched it off and says that it is off;
+- when its out-of-band helper has switched it off and said just now that it is off;
 - when its watchdog must have reset it: `Timing.dead_after_s` after most nodes have condemned it,
   which all did so again and again since, as it cannot have had a good answer in that time; one that
   lives on by a lease disk has to be condemned there, too;
@@ -14,7 +14,8 @@ master either.  Then the master, which has to see most nodes itself, writes down
 
 Each step is a transaction in etcd that holds only while this node is the master there and the
 node has not come back.  Without a proof nothing starts.  What is remembered here is lost with the
-process; the next master begins with condemning anew.
+process, and whenever nobody may act on losses, as somebody may switch the node on meanwhile; then
+all begins with condemning anew.
 
 The proof by the watchdog, in full.  Let most nodes have condemned a node X since the time C, when
 the last of their answers had come.  To live on X needs most nodes that vouch for it, itself among
@@ -164,6 +165,7 @@ class _Suspect:
         acks: of the nodes that have condemned it.
         asked_s: when the helper was last told to switch it off.
         power: its last answer, and what it says beside.
+        told_s: when it answered.
         sentenced_s: since when it is condemned on the disk.
         gave_up_s: when it was read there that it gave up.
     """
@@ -173,6 +175,7 @@ class _Suspect:
     asked_s: float | None = None
     power: Power = Power.UNKNOWN
     trouble: str = ""
+    told_s: float = 0.0
     sentenced_s: float | None = None
     gave_up_s: float | None = None
 
@@ -193,6 +196,7 @@ class Judge:
         """Return what is to be done now."""
         self.says = {}
         if not view.is_current:
+            self._suspects.clear()
             return []
         gone = [name for name in view.nodes if not self._is_alive(view, name)]
         missed = [name for name in gone if self._is_watched(view, name)]
@@ -207,6 +211,7 @@ class Judge:
         if view.pause or seen < votes_needed(len(view.nodes)):
             why = view.pause or f"only {seen} of {len(view.nodes)} nodes are there"
             self.says |= dict.fromkeys(missed, why)
+            self._suspects.clear()
             return orders
         for name in missed:
             orders += self._about(view, name)
@@ -230,10 +235,17 @@ class Judge:
         since_s = known.since_s if known is not None and is_kept else heard_s
         suspect.acks[by] = _Ack(since_s, told_s)
 
-    def told(self, node: str, power: Power, trouble: str = "") -> None:
-        """The helper has answered, or has failed to."""
-        if suspect := self._suspects.get(node):
-            suspect.power, suspect.trouble = power, trouble
+    def told(
+        self, node: str, revision: int, power: Power, trouble: str = "", *, now_s: float
+    ) -> None:
+        """The helper has answered just now, or has failed to.
+
+        Args:
+            revision: that of the loss because of which it was asked.
+        """
+        suspect = self._suspects.get(node)
+        if suspect is not None and suspect.revision == revision:
+            suspect.power, suspect.trouble, suspect.told_s = power, trouble, now_s
 
     def _condemning(self, view: View, suspect: _Suspect) -> list[float]:
         """Return since when nodes have condemned it without a break, the first ones first."""
@@ -275,6 +287,9 @@ class Judge:
         suspect = self._suspects.get(name)
         if suspect is None or suspect.revision != node.revision:
             suspect = self._suspects[name] = _Suspect(node.revision)
+        if suspect.power is Power.OFF and view.now_s >= suspect.told_s + self.timing.lease_s:
+            # Etcd did not take the proof, and somebody may have switched the node on since.
+            suspect.power, suspect.trouble = Power.UNKNOWN, "it was off, but that is no news now"
         others = frozenset(view.nodes) - {name}
         # Again and again, as each of them forgets.
         hold_s = 2 * self._wait_s(node)

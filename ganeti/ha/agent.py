@@ -724,7 +724,7 @@ class Agent:
                 if await self.etcd.change(conditions, Put(LOSSES + name, _encode(proved))):
                     logger.warning("Node %s is proved dead: %s", name, order.proof)
             case Act.SWITCH_OFF if name not in self._switching:
-                self._switching[name] = asyncio.create_task(self._switch_off(name))
+                self._switching[name] = asyncio.create_task(self._switch_off(order))
             case _:
                 pass
 
@@ -762,14 +762,15 @@ class Agent:
         for name in names_of(answers):
             self.judge.condemned(order.node, order.revision, name, told_s=told_s, heard_s=heard_s)
 
-    async def _switch_off(self, name: str) -> None:
+    async def _switch_off(self, order: Order) -> None:
+        name = order.node
         try:
             power, trouble = await self.hands.switch_off(name)
         except GenericError as err:
             power, trouble = Power.UNKNOWN, err.message
         finally:
             del self._switching[name]
-        self.judge.told(name, power, trouble)
+        self.judge.told(name, order.revision, power, trouble, now_s=self.hands.now())
         fencing = Fencing(by=self.own, at=self.hands.time(), power=power, trouble=trouble)
         with contextlib.suppress(TransportError, ProtocolError):  # only for people to read
             await self.etcd.change([], Put(FENCING + name, _encode(fencing)))

@@ -561,7 +561,7 @@ class World:
             case Act.PROVE if is_absent and is_same and isinstance(loss, Loss) and order.proof:
                 self._prove(name, loss, order.proof, node.name)
             case Act.SWITCH_OFF:
-                self._ask_helper(node, name)
+                self._ask_helper(node, order)
             case _:
                 pass
 
@@ -586,14 +586,19 @@ class World:
             self.broken.append((self.now_s, f"{name} is proved dead by its {proof}, and runs"))
         self.say(f"{name} is proved dead: {proof}")
 
-    def _ask_helper(self, node: SimNode, name: str) -> None:
+    def _ask_helper(self, node: SimNode, order: Order) -> None:
+        name, revision = order.node, order.revision
+
+        def told(power: Power, trouble: str = "") -> None:
+            node.judge.told(name, revision, power, trouble, now_s=self.now_s)
+
         match self.nodes[name].helper:
             case Helper.WORKS:
                 self.switch_off(name)
                 self.say(f"the helper has switched {name} off")
-                self._after(node, lambda: node.judge.told(name, Power.OFF))
+                self._after(node, lambda: told(Power.OFF))
             case Helper.FAILS:
-                node.judge.told(name, Power.UNKNOWN, "it failed")
+                told(Power.UNKNOWN, "it failed")
             case _:
                 pass
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -222,13 +224,37 @@ def test_a_helper_proves_it_when_it_says_off_and_is_asked_again_when_it_fails() 
     judge = Judge(TIMING)
     node = NodeView(loss=SUSPECTED, revision=7, has_helper=True)
     assert acts(judge, view(0, node)) == [(Act.CONDEMN, "e"), (Act.SWITCH_OFF, "e")]
-    judge.told("e", Power.ON, "exit status 1")
+    judge.told("e", 7, Power.ON, "exit status 1", now_s=4)
     assert acts(judge, view(5, node)) == [(Act.CONDEMN, "e")]
     assert "exit status 1" in judge.says["e"]
     later_s = TIMING.helper_s + TIMING.retry_s
     assert (Act.SWITCH_OFF, "e") in acts(judge, view(later_s, node))
-    judge.told("e", Power.OFF)
+    judge.told("e", 7, Power.OFF, now_s=later_s)
     assert [order.proof for order in judge.look(view(later_s + 1, node))][1:] == [Proof.FENCED]
+
+
+@pytest.mark.parametrize("way", ["paused", "too few nodes", "not the master", "no etcd", "another"])
+def test_what_a_helper_said_before_proves_nothing_as_the_node_may_be_on_again(way: str) -> None:
+    judge, later_s = Judge(TIMING), 2.0
+    node = NodeView(loss=SUSPECTED, revision=7, has_helper=True)
+    assert (Act.SWITCH_OFF, "e") in acts(judge, view(0, node))
+    judge.told("e", 7, Power.OFF, now_s=1.0)
+    match way:
+        case "paused":
+            judge.look(view(1, node, pause="maintenance until noon"))
+        case "too few nodes":
+            judge.look(view(1, node, seen="ab"))
+        case "not the master":
+            judge.look(view(1, node, is_current=False))
+        case "no etcd":  # nobody looks meanwhile
+            later_s = 1.0 + TIMING.lease_s
+        case _:
+            node = replace(node, revision=9)
+            assert (Act.SWITCH_OFF, "e") in acts(judge, view(1, node))
+            judge.told("e", 7, Power.OFF, now_s=1.5)
+    assert (Act.PROVE, "e") not in acts(judge, view(later_s, node))
+    again_s = TIMING.helper_s + TIMING.retry_s
+    assert way != "no etcd" or (Act.SWITCH_OFF, "e") in acts(judge, view(again_s, node))
 
 
 @pytest.mark.parametrize(
