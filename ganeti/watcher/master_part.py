@@ -30,7 +30,7 @@ from ganeti.opcodes.node import OpNodeSetParams
 from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.tags import OpTagsDel, OpTagsSet
 from ganeti.protocol.rapi.values import DEFAULT_PORT
-from ganeti.store import ssconf
+from ganeti.store import lease, ssconf
 from ganeti.system import clock, daemon_control, environment, process
 from ganeti.system.ssh import SSH_PORT
 from ganeti.transport.curl_pool import CurlPool, CurlRequest, TlsTrust
@@ -237,7 +237,7 @@ def _look_after_nodes(client: LuxiClient, paths: Paths, poll: Poll) -> bool:
     busy = {
         str(opcode.get("node_name")) for _, opcodes in unfinished_jobs(client) for opcode in opcodes
     }
-    plan = plan_nodes(before, nodes, tries_max, busy)
+    plan = plan_nodes(before, nodes, tries_max, busy, is_available=lease.is_on(paths))
     for level, text in plan.notes:
         logger.log(level, "%s", text)
     if plan.memory != before:

@@ -5,6 +5,9 @@ unless it is the majority of the nodes that is silent: then the master may be th
 off.  A node that is offline and answers again is offered back, by a tag and a line of the log; to
 take it back is left to a person.
 
+Under high availability no node is set offline here, as nobody proves the death of one that is: the
+maintenance daemon does that, once it is proved dead.
+
 Source: design of Ganeti 2.0, "Node flags", "offline flag".
 """
 
@@ -64,13 +67,19 @@ class NodesPlan:
 
 
 def plan_nodes(
-    memory: NodesMemory, nodes: Mapping[str, NodeAnswer], tries_max: int, busy: Collection[str] = ()
+    memory: NodesMemory,
+    nodes: Mapping[str, NodeAnswer],
+    tries_max: int,
+    busy: Collection[str] = (),
+    *,
+    is_available: bool = False,
 ) -> NodesPlan:
     """Decide what is to be done about the nodes; the master is none of them.
 
     Args:
         tries_max: how many runs try a silent node before it is set offline.
         busy: nodes that jobs are about.
+        is_available: high availability is on.
     """
     online = [each for each in nodes.values() if not each.is_offline]
     silent_count = sum(bool(each.silence) for each in online)
@@ -83,14 +92,14 @@ def plan_nodes(
         if node.is_offline:
             chosen, record, found = _offline(name, node, known)
         else:
-            is_left = name in busy or not sees_most
+            is_left = name in busy or not sees_most or is_available
             chosen, record, found = _online(name, node, known, tries_max, is_left=is_left)
         notes += found
         if chosen is not None:
             work[name] = chosen
         if record != SilentRecord():
             records[name] = record
-    if not sees_most:
+    if not sees_most and not is_available:
         text = f"{silent_count} of {len(online) + 1} nodes are silent: setting none of them offline"
         notes.append((logging.ERROR, text))
     return NodesPlan(work, NodesMemory(records), tuple(notes))

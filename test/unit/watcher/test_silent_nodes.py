@@ -57,6 +57,13 @@ def test_in_a_cluster_of_two_nobody_is_set_offline() -> None:
     assert plan_nodes(remembered(tries=9), {"x": SILENT}, 3).work == {"x": NodeWork.TRY}
 
 
+def test_under_high_availability_nobody_is_set_offline_as_that_would_end_the_proof() -> None:
+    plan = plan_nodes(
+        remembered(tries=3), {"x": SILENT, "n2": BACK, "n3": FINE}, 3, is_available=True
+    )
+    assert plan.work == {"x": NodeWork.TRY, "n2": NodeWork.OFFER}
+
+
 def test_nothing_is_done_to_a_node_that_a_job_is_about() -> None:
     assert run(remembered(tries=3), SILENT, busy=("x",)).work == {"x": NodeWork.TRY}
 
