@@ -6,9 +6,11 @@ The job is killed at every step: at most one copy runs, and the data is where th
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.cuts import every_kill
 from fakes.fake_cluster import FakeCluster, uuid_of
 
 from ganeti.base.errors import GenericError, JobCanceled, OpExecError, OpPrereqError
@@ -330,6 +332,41 @@ def test_what_the_guest_has_beyond_the_recorded_size_is_not_wiped(cluster: FakeC
     grow(cluster, amount=32)
     pieces = [args[1:] for _, args in cluster.rpc.called("blockdev_wipe")]
     assert (pieces[0][0], pieces[-1][0] + pieces[-1][1]) == (96, 128)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_growth_to_a_size_that_died_anywhere_ends_with_that_size(tmp_path: Path) -> None:
+    def make() -> FakeCluster:
+        made = FakeCluster(str(tmp_path))
+        made.config.cluster["prealloc_wipe_disks"] = True
+        made.add_instance(disk_template="file", disks=[{"size": 64}])
+        return made
+
+    def job(cluster: FakeCluster) -> None:
+        grow(cluster, amount=100, absolute=True)
+
+    warned = 0
+    for cluster in every_kill(make, job):
+        node = cluster.rpc.node("node1")
+        has_grown = list(node.sizes.values()) == [100]
+        if size(cluster) != 100:
+            cluster.messages.clear()
+            job(cluster)
+            assert cluster.said("what is between is not wiped, as the guest") == has_grown
+            warned += has_grown
+        assert (size(cluster), list(node.sizes.values())) == (100, [100])
+    assert warned
+
+
+def test_what_could_not_be_wiped_is_told(cluster: FakeCluster) -> None:
+    cluster.config.cluster["prealloc_wipe_disks"] = True
+    cluster.add_instance(disk_template="file", disks=[{"size": 64}])
+    cluster.rpc.failure = lambda _node, call, args: (
+        "it broke" if call == "blockdev_wipe" and args[1] > 80 else None
+    )
+    with pytest.raises(OpExecError, match=r"wipe disk 0 .* from MiB 84 to 100: .*overwrite it in"):
+        grow(cluster, amount=36)
+    assert size(cluster) == 100
 
 
 def test_sizes_are_counted_once() -> None:

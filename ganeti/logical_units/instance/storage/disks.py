@@ -366,16 +366,17 @@ def wipe(
     Args:
         can_stop: the job can be canceled between pieces.
     """
-    doing = f"wipe disk {index} of instance {view.name!r}"
+    doing = f"wipe disk {index} of instance {view.name!r} from MiB"
     wire = view.disk_wire(disk, node)
-    end_mib = device_bytes(context.nodes.on(node, doing), wire) >> 20
+    end_mib = device_bytes(context.nodes.on(node, f"{doing} {start_mib} on"), wire) >> 20
     chunk_mib = max(1, min(WIPE_CHUNK_MIB_MAX, int(end_mib * WIPE_CHUNK_PERCENT / 100)))
     with sync_paused(context, view, node, [disk], "wiping it"):
         for offset_mib in range(start_mib, end_mib, chunk_mib):
             if can_stop:
                 context.check_canceled()
             length_mib = min(chunk_mib, end_mib - offset_mib)
-            context.nodes.on(node, doing).blockdev_wipe(wire, offset_mib, length_mib)
+            calls = context.nodes.on(node, f"{doing} {offset_mib} to {end_mib}")
+            calls.blockdev_wipe(wire, offset_mib, length_mib)
             done = 100 * (offset_mib + length_mib) / end_mib
             context.feedback(f" - INFO: * wiping disk {index}: done {done:.1f}%")
 

@@ -171,15 +171,17 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, Growth]):
     def _grow(self, plan: Growth, *, dry_run: bool) -> None:
         """Let the nodes grow the disk, or check only that they could.
 
-        A volume below a disk with a copy that grew in an earlier try is not grown again.
+        What grew in an earlier try is not grown again: a volume below a disk with a copy, and with
+        --absolute any disk.
         """
         nodes, doing = self.context.nodes, f"grow {plan.what}"
         for node in plan.holders:
             calls = (nodes.check if dry_run else nodes.on)(node, doing)
             wire = plan.view.disk_wire(plan.disk, node)
             amount_mib = plan.size_mib - plan.disk.size
-            if wire.children:
-                has_mib = disks.device_bytes(calls, wire.children[0]) >> 20
+            if wire.children or self.op.absolute:
+                [volume, *_] = wire.children or [wire]
+                has_mib = disks.device_bytes(calls, volume) >> 20
                 amount_mib = min(amount_mib, plan.size_mib - has_mib)
             if amount_mib > 0:
                 calls.blockdev_grow(
@@ -216,9 +218,7 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, Growth]):
         fields = changed_fields(plan.disk, plan.grown)
         self.config.modify(ObjectKind.DISK, plan.disk.uuid, fields)
         if wiped_mib is not None:
-            # It cannot be made smaller again, and must not show old data of others.
-            disk = plan.grown
-            wipe(self.context, view, view.primary, plan.index, disk, wiped_mib, can_stop=False)
+            self._wipe(plan, wiped_mib)
         if plan.guest_runs and not plan.is_image:
             self._tell_guest(plan)
         if plan.disk.traits.mirrored:
@@ -227,13 +227,32 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, Growth]):
     def _wiped_from(self, plan: Growth) -> int | None:
         """Return where a disk that is to grow is to be wiped from, None if it is not wiped.
 
-        That is the end of its device, which the guest uses, however much of it is recorded.
+        That is the end of its device, which the guest uses, however much of it is recorded: it may
+        have started since an earlier try was broken off before it could wipe.
         """
         view = plan.view
         if plan.is_image or not view.cluster.prealloc_wipe_disks:
             return None
         calls = self.context.nodes.on(view.primary, f"grow {plan.what}")
-        return -(-disks.device_bytes(calls, view.disk_wire(plan.disk, view.primary)) >> 20)
+        end_mib = -(-disks.device_bytes(calls, view.disk_wire(plan.disk, view.primary)) >> 20)
+        if end_mib > plan.disk.size:
+            self.context.warn(
+                f"{plan.what} has {end_mib} MiB, {plan.disk.size} are written down: what is between"
+                " is not wiped, as the guest may use it; if an earlier growth was broken off, it"
+                " may show old data of others"
+            )
+        return end_mib
+
+    def _wipe(self, plan: Growth, start_mib: int) -> None:
+        """Wipe what is new: it cannot be taken away again, and must not show old data of others."""
+        view, disk = plan.view, plan.grown
+        try:
+            wipe(self.context, view, view.primary, plan.index, disk, start_mib, can_stop=False)
+        except GenericError as err:
+            raise OpExecError(
+                f"{err}; the disk has its new size of {disk.size} MiB, and what is not wiped may"
+                " show old data of others: overwrite it in the guest before it is used"
+            ) from err
 
     def _grow_pair(self, plan: Growth) -> int | None:
         """Grow the volumes on both nodes, then the disk; returns where to wipe it from."""
