@@ -365,12 +365,17 @@ def _read_disk(view: View, node: NodeView, suspect: _Suspect) -> None:
         suspect.gave_up_s = view.now_s
 
 
-def is_provable(guard: Guard | None) -> bool:
-    """Tell whether the last boot of a node that is not present may be proved dead by its watchdog.
+def is_unsafe(guard: Guard | None, loss: Loss | None, *, is_present: bool) -> bool:
+    """Tell whether what starts on a node now might start elsewhere, too.
 
-    That proof says nothing of what a later boot does that etcd does not know.
+    So it is while a loss with a proof is not dealt with, although the node may be back: jobs about
+    it still wait.  A node that is not present may be proved dead by the watchdog of its last boot,
+    and that says nothing of what a later boot does that etcd does not know.
     """
-    return guard is not None and guard.watchdog_s is not None and not guard.has_left
+    if loss is not None and loss.proof is not None:
+        return True
+    is_provable = guard is not None and guard.watchdog_s is not None and not guard.has_left
+    return is_provable and not is_present
 
 
 def confirmed(loss: Loss, by: str) -> Loss:

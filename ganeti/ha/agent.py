@@ -41,16 +41,7 @@ from ganeti.availability.mastership import (
     Report,
     mark_wanted,
 )
-from ganeti.availability.proof import (
-    Act,
-    DiskView,
-    Judge,
-    NodeView,
-    Order,
-    Power,
-    View,
-    is_provable,
-)
+from ganeti.availability.proof import Act, DiskView, Judge, NodeView, Order, Power, View, is_unsafe
 from ganeti.availability.records import (
     ACTING,
     ALONE_KEY,
@@ -489,8 +480,14 @@ class Agent:
         )
 
     def _absent(self, shelf: Snapshot) -> list[str]:
-        missing = [name for name in self.facts.addresses if NODES + name not in shelf.entries]
-        return [name for name in missing if is_provable(shelf.one(GUARDS + name, Guard))]
+        guards, losses = shelf.below(GUARDS, Guard), shelf.below(LOSSES, Loss)
+        return [
+            name
+            for name in self.facts.addresses
+            if is_unsafe(
+                guards.get(name), losses.get(name), is_present=NODES + name in shelf.entries
+            )
+        ]
 
     # --- present in etcd
 

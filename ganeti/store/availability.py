@@ -191,7 +191,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         settings: the digest of the settings that the agent works with; "" until it does.
         disk: why the lease on the disk is not held; "" if it is, None where there is no such disk.
         absent: what the master's agent knows: nodes that are not present in etcd, and may be proved
-            dead although they have booted since.  Nothing is to start there by itself.
+            dead although they have booted since; and those that were proved dead, until that is
+            dealt with, though they may be back.  Nothing is to start there.
     """
 
     time: float

@@ -3,9 +3,9 @@
 After a power loss nothing starts until most nodes of the cluster are back, as a node that is
 missing may still run what would start elsewhere.  Nor does anything start on a node that etcd does
 not know in the boot that answers: the proof that its last boot is dead would take it for dead, too,
-and start its instances elsewhere.  Then instances start by their priority, a few at
-a time in all and on each node: the job of each one depends on the end, good or bad, of the job so
-many places before it.
+and start its instances elsewhere; nor on one whose loss is not dealt with.  Then instances start by
+their priority, a few at a time in all and on each node: the job of each one depends on the end,
+good or bad, of the job so many places before it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def kept_down(
     Args:
         seen, nodes: how many nodes of the cluster answer, and how many there are.
         pause: why nobody is to act; "" if they may.
-        absent: nodes that may be proved dead, whether they answer or not.
+        absent: nodes that may be proved dead, or were, whether they answer or not.
     """
     why = pause
     if not why and seen < votes_needed(nodes):
@@ -66,7 +66,8 @@ def _objection(place: Place | None, absent: Collection[str]) -> str:
         return "it is never to be restarted by itself"
     if place.node in absent:
         return (
-            f"node {place.node} answers, but its agent is not present in etcd; see ganeti-ha there"
+            f"node {place.node} answers, but its agent is not present in etcd, or its loss is not"
+            " dealt with; see 'gnt-cluster ha-status', and ganeti-ha there"
         )
     return ""
 

@@ -21,7 +21,7 @@ from ganeti.availability.mastership import (
     judge_lone,
     mark_wanted,
 )
-from ganeti.availability.proof import Act, Judge, NodeView, Power, View
+from ganeti.availability.proof import Act, Judge, NodeView, Power, View, is_unsafe
 from ganeti.availability.records import Guard, Loss, Mastership, Proof
 from ganeti.availability.restarts import Guest, Limits, objection, plan_restarts, priority_of
 from ganeti.availability.simulator.nodes import SimGuest
@@ -267,6 +267,20 @@ def test_what_a_helper_said_before_proves_nothing_as_the_node_may_be_on_again(wa
 def test_a_node_that_is_seen_in_any_way_is_absolved(node: NodeView) -> None:
     [order] = Judge(TIMING).look(view(10, node))
     assert (order.act, order.revision) == (Act.ABSOLVE, 7)
+
+
+def test_nothing_starts_on_a_node_whose_loss_may_still_start_its_instances_elsewhere() -> None:
+    dead = Loss(uuid="u", node="e", boot_id="boot", proof=Proof.FENCED, by="a")
+    booted = Guard(boot_id="next", watchdog_s=5.0)
+    assert is_unsafe(booted, dead, is_present=True), "the job that sets it offline may be queued"
+    assert not is_unsafe(booted, None, is_present=True), "maintd has closed it"
+    assert not is_unsafe(booted, SUSPECTED, is_present=True), "it is taken back"
+    assert is_unsafe(GUARD, SUSPECTED, is_present=False)
+    assert is_unsafe(GUARD, None, is_present=False), "it may be proved by its watchdog"
+    without = Guard(boot_id="boot", watchdog_s=None)
+    left = Guard(boot_id="boot", watchdog_s=5.0, has_left=True)
+    for guard in (without, left, None):
+        assert not is_unsafe(guard, None, is_present=False)
 
 
 def test_nobody_is_judged_by_one_who_sees_too_little_or_may_not() -> None:

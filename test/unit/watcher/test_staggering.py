@@ -32,7 +32,10 @@ def test_nothing_starts_until_most_nodes_are_back() -> None:
 
 def test_nothing_starts_on_a_node_that_may_be_proved_dead() -> None:
     kept = kept_down(FACTS, PLACES, seen=5, nodes=5, pause="", absent=["n1", "n2"])
-    why = "node n1 answers, but its agent is not present in etcd; see ganeti-ha there"
+    why = (
+        "node n1 answers, but its agent is not present in etcd, or its loss is not dealt with; see"
+        " 'gnt-cluster ha-status', and ganeti-ha there"
+    )
     assert kept == dict.fromkeys(("web", "db"), why)
     assert kept_down(FACTS, PLACES, seen=5, nodes=5, pause="", absent=["n2"]) == {}
 
