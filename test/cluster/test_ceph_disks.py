@@ -112,6 +112,20 @@ def test_bad_luck_is_one_clear_error(
         for action in (volume(node, **params).find, volume(node, **params).remove):
             with pytest.raises(BlockDeviceError, match=expected):
                 action()
+    image = volume(node)
+    image.create(SIZE_MIB)
+    volume(node, "img@nix").remove()  # it is not there
+    path = Path(node.paths.ceph_conf)
+    path.unlink()
+    lines = ceph.conf.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if not line.startswith("keyring")))
+    for action in (image.find, image.snapshots, image.remove, volume(node, "img@nix").remove):
+        with pytest.raises(BlockDeviceError, match=f"does not let client.{rig.USER} in"):
+            action()
+    path.unlink()
+    path.symlink_to(ceph.conf)
+    image.remove()
+    assert ceph.names() == []
     monkeypatch.setattr(rbd, "LOOK_TIMEOUT_S", 1.0)
     ceph.pause("mon")
     try:

@@ -30,15 +30,18 @@ def pretend(
     found = os.stat_result((mode, 0, 0, 1, 0, 0, 0, 0, 0, 0), {"st_rdev": os.makedev(*numbers)})
     real_stat, real_open = os.stat, os.open
 
-    def open_exclusively(path: str, flags: int) -> int:
-        assert path == PATH
+    def open_it(path: str, flags: int, *rest: int, **options: int) -> int:
+        if path != PATH:
+            return real_open(path, flags, *rest, **options)
         assert flags & os.O_EXCL
         if error:
             raise OSError(error, os.strerror(error))
         return real_open("/dev/null", os.O_RDONLY)
 
-    monkeypatch.setattr(os, "stat", lambda path: found if path == PATH else real_stat(path))
-    monkeypatch.setattr(os, "open", open_exclusively)
+    monkeypatch.setattr(
+        os, "stat", lambda path, **options: found if path == PATH else real_stat(path, **options)
+    )
+    monkeypatch.setattr(os, "open", open_it)
 
 
 @pytest.mark.shows("backend/templates/blockdev")
