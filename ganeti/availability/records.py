@@ -17,6 +17,7 @@ only by the holder of ``master``, in a transaction that says so.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from enum import StrEnum
 from typing import Final
 
@@ -31,6 +32,7 @@ GUARDS: Final = "guards/"
 LOSSES: Final = "losses/"
 FENCING: Final = "fencing/"
 OUTDATED: Final = "outdated/"
+_STAYING: Final = (ACTING, GUARDS, LOSSES, FENCING)  # of a node, after it has gone
 
 
 class Proof(StrEnum):
@@ -130,3 +132,9 @@ class Outdated(Record, frozen=True, kw_only=True):
 def outdated_key(node: str, port: int) -> str:
     """Return the key of the record of a copy."""
     return f"{OUTDATED}{node}/{port}"
+
+
+def keys_of_others(keys: Iterable[str], nodes: Collection[str]) -> list[str]:
+    """Return the keys that stay of nodes other than these."""
+    found = ((key, *key.split("/", 1)) for key in keys if key.startswith(_STAYING))
+    return [key for key, _, name in found if name not in nodes]

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ganeti.availability.keeper import is_dead
+from ganeti.availability.proof import CONFIRM_COMMAND
 from ganeti.availability.records import Loss, Mastership
 from ganeti.base.text import natural_sort_key
 
@@ -98,7 +99,8 @@ def objection(acting: Mapping[str, Mastership], losses: Mapping[str, Loss], own:
         if name != own and not is_dead(losses.get(name), mastership.boot_id):
             return (
                 f"node {name} was the master, and nothing proves that its jobs have ended: it is"
-                " neither dead nor has it said so"
+                " neither dead nor has it said so; start its agent, or, if you know that it is off,"
+                f" type '{CONFIRM_COMMAND} {name}'"
             )
     return ""
 

@@ -265,6 +265,8 @@ class Agent:
     async def leave(self) -> None:
         """Stop in order: say so in etcd, and only then end the watchdog.
 
+        The mark goes unless jobs of a master may still run here: nobody would take it away later.
+
         Raises:
             TransportError, ProtocolError: the watchdog runs on, and will reset the node.
         """
@@ -275,6 +277,8 @@ class Agent:
         ]
         if self.shelf is not None and self._is_own(self.shelf):
             changes.append(Delete(MASTER_KEY))
+        if self._mark_wanted(None) is None:
+            changes.append(Delete(ACTING + self.own))
         await self.hands.publish(State(time=self.hands.now(), alone=self.state.alone))
         await self.etcd.change([], *changes)
         self.end_watchdog()
@@ -624,17 +628,19 @@ class Agent:
 
     def _marking(self, shelf: Snapshot) -> list[Put | Delete]:
         """Return what makes the mark true that says so; nothing if it is."""
-        key = ACTING + self.own
-        wanted = mark_wanted(
+        key, wanted = ACTING + self.own, self._mark_wanted(shelf.one(MASTER_KEY, Mastership))
+        if wanted == shelf.one(key, Mastership):
+            return []
+        return [Delete(key)] if wanted is None else [Put(key, _encode(wanted))]
+
+    def _mark_wanted(self, holder: Mastership | None) -> Mastership | None:
+        return mark_wanted(
             self._mastership,
-            shelf.one(MASTER_KEY, Mastership),
+            holder,
             is_master=self.hands.is_master(),
             is_failing_over=self._fail_over is not None,
             has_jobs=self.hands.has_jobs(),
         )
-        if wanted == shelf.one(key, Mastership):
-            return []
-        return [Delete(key)] if wanted is None else [Put(key, _encode(wanted))]
 
     async def _take_over(self) -> bool:
         try:

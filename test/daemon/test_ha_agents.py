@@ -632,6 +632,27 @@ def test_the_mark_goes_when_the_last_job_of_an_earlier_master_has_ended(
     run(play())
 
 
+@pytest.mark.parametrize("left", ["nothing", "jobs", "daemons"])
+def test_a_master_that_stops_in_order_leaves_no_mark_unless_its_jobs_may_go_on(
+    three: Sequence[Member], left: str
+) -> None:
+    async def play() -> None:
+        async with five(three) as world:
+            await world.until(lambda: mark_of(world, "n1") == MARK)
+            for task in world.tasks.pop("n1"):
+                task.cancel()
+            agent, hands = world.agents["n1"], world.hands["n1"]
+            hands.jobs = left == "jobs"
+            if left != "daemons":
+                world.master = "nobody"
+            await agent.leave()
+            shelf = await world.read()
+            assert shelf.one(ACTING + "n1", Mastership) == (None if left == "nothing" else MARK)
+            assert shelf.one(MASTER_KEY, Mastership) is None
+
+    run(play())
+
+
 def test_of_two_candidates_the_master_says_that_it_goes_on_alone(three: Sequence[Member]) -> None:
     async def play() -> None:
         async with five(three, candidates=frozenset({"n1", "n2"})) as world:

@@ -19,7 +19,7 @@ import msgspec
 
 from ganeti.availability.disk import place_nodes, slots_for
 from ganeti.availability.members import SIZE, choose, next_change
-from ganeti.availability.records import MASTER_KEY, NODES
+from ganeti.availability.records import MASTER_KEY, NODES, keys_of_others
 from ganeti.availability.restarts import LIMIT_NAMES, Limits
 from ganeti.availability.timing import Timing
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError, TransportError, wrong_state
@@ -561,6 +561,18 @@ def _update(context: JobContext, nodes: Sequence[Node], settings: Settings) -> N
             f" '{_COMMAND}' when that is put right"
         )
     send_settings(context, settings, nodes, is_lenient=True)
+    try:
+        ask_etcd(settings, partial(_forget_others, nodes=[node.name for node in nodes]))
+    except GenericError as err:
+        context.warn(f"what etcd has of nodes that were removed stays: {err.message}")
+
+
+async def _forget_others(etcd: EtcdClient, nodes: Sequence[str]) -> None:
+    """Take out what is there of nodes that were removed: nobody else would ever do so."""
+    from ganeti.clients.etcd import Delete
+
+    if keys := keys_of_others((await etcd.read()).entries, nodes):
+        await etcd.change([], *map(Delete, keys))
 
 
 # Settings

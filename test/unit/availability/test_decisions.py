@@ -566,6 +566,7 @@ def test_a_master_waits_until_the_one_before_is_dead() -> None:
     dead = Loss(uuid="u", node="a", boot_id="boot", proof=Proof.WATCHDOG)
     assert objection(before, {}, "a") == ""
     assert "node a was the master" in objection(before, {}, "b")
+    assert "type 'gnt-cluster ha-confirm-dead a'" in objection(before, {}, "b")
     assert objection(before, {"a": dead}, "b") == ""
     later = {"a": Mastership(node="a", boot_id="next boot")}
     assert objection(later, {"a": dead}, "b") != ""

@@ -1,15 +1,22 @@
-"""Tests of ganeti/logical_units/cluster/availability.py: in which order agents are started."""
+"""Tests of ganeti/logical_units/cluster/availability.py: which agents start when, what etcd keeps."""
 
 from __future__ import annotations
 
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes.fake_cluster import FakeCluster
 
 from ganeti.availability.records import MASTER_KEY, NODES
-from ganeti.clients.etcd import Entry, Snapshot
+from ganeti.base.errors import TransportError
+from ganeti.base.json import dumps
+from ganeti.clients.etcd import Delete, Entry, Snapshot
 from ganeti.logical_units.cluster import availability
+from ganeti.store.availability import Settings
 from ganeti.system import clock
 
 MASTER = "node1"
@@ -38,3 +45,56 @@ def test_no_other_agent_starts_before_the_master_holds_its_lease(
     cluster.execute("OP_CLUSTER_SET_AVAILABILITY", enabled=True, endpoints=["http://127.0.0.1:1"])
     assert started[1:5] == [{MASTER}] * 4
     assert started[-1] == {"node1", "node2", "node3"}
+
+
+class Etcd:
+    """Keeps something of each node."""
+
+    def __init__(self, *names: str) -> None:
+        kinds = ("acting", "guards", "losses", "fencing", "nodes", "outdated")
+        self.keys = {f"{kind}/{name}.example.com" for kind in kinds for name in names}
+        self.keys.add(MASTER_KEY)
+
+    async def read(self) -> Snapshot:
+        return Snapshot({key: Entry(b"", 1, 0) for key in self.keys}, 1)
+
+    async def change(self, _conditions: Any, *changes: Delete) -> bool:
+        assert changes
+        self.keys -= {change.key for change in changes}
+        return True
+
+
+def switched_on(cluster: FakeCluster) -> None:
+    path = cluster.context.paths.high_availability
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    Path(path).write_bytes(dumps(Settings(endpoints=["http://127.0.0.1:1"], prefix="/test/")))
+    cluster.rpc.answers |= {"ha_start": None, "ha_stop_member": None}
+
+
+def test_nothing_stays_of_a_node_that_is_removed(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its mark would keep all masters from restarting anything, for ever."""
+    etcd = Etcd("node1", "node2", "node3")
+    switched_on(cluster)
+
+    def ask(_settings: Any, act: Callable[[Etcd], Any]) -> Any:
+        return asyncio.run(act(etcd))
+
+    monkeypatch.setattr(availability, "ask_etcd", ask)
+    cluster.execute("OP_NODE_REMOVE", node_name="node3")
+    rest = {f"{kind}/node3.example.com" for kind in ("nodes", "outdated")}
+    assert etcd.keys == Etcd("node1", "node2").keys | rest, "these end by themselves"
+
+
+def test_a_node_is_removed_although_etcd_does_not_answer(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    switched_on(cluster)
+
+    def ask(_settings: Any, _act: Any) -> None:
+        raise TransportError("no member answers")
+
+    monkeypatch.setattr(availability, "ask_etcd", ask)
+    cluster.execute("OP_NODE_REMOVE", node_name="node3")
+    assert cluster.said("what etcd has of nodes that were removed stays: no member answers")
