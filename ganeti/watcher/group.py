@@ -124,6 +124,9 @@ class _Run:
         path = self._paths.watcher_data(self._uuid)
         before = memory.read(path, State)
         plan = plan_group(before, facts)
+        if plan.steps:
+            facts = self._as_meant_now(facts)
+            plan = plan_group(before, facts)
         _tell(plan.notes)
         states = {name: instance.status for name, instance in facts.instances.items()}
         memory.write_status(self._paths, self._uuid, states)
@@ -154,7 +157,10 @@ class _Run:
         if not names:
             return True
         facts = self._facts()  # the job took its time
-        steps, notes = plan_activation([str(name) for name in names], facts)
+        wanted = [str(name) for name in names]
+        steps, notes = plan_activation(wanted, facts)
+        if steps:
+            steps, notes = plan_activation(wanted, self._as_meant_now(facts))
         _tell(notes)
         return not self._submit(steps)
 
@@ -183,6 +189,24 @@ class _Run:
             self._busy(),
             clock.now(),
         )
+
+    def _as_meant_now(self, facts: Facts) -> Facts:
+        """Ask again what the instances are meant to do, and no node.
+
+        While the nodes were asked, a job may have begun, shut an instance down and ended, before it
+        was asked for jobs: such an instance looks as if it had crashed.
+        """
+        fields, of_group = ["name", "admin_state"], ["=", "pnode.group.uuid", self._uuid]
+        meant = {
+            str(name): str(admin_state)
+            for name, admin_state in self._client.query("instance", fields, of_group).rows()
+        }
+        instances = {
+            name: replace(instance, admin_state=meant[name])
+            for name, instance in facts.instances.items()
+            if name in meant
+        }
+        return replace(facts, instances=instances)
 
     def _busy(self) -> dict[str, str]:
         """Return the instances that jobs work on, or will: those named, and those locked."""

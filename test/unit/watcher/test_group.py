@@ -27,6 +27,10 @@ from ganeti.watcher.planning import InstanceRecord, State
 
 UUID = "5fb2046a-4528-4dad-bceb-7d7cb1c27773"
 NODES = [["n1", "boot1", False], ["n2", "boot2", False]]
+COLUMNS = {
+    "node": ["name", "bootid", "offline"],
+    "instance": ["name", "status", "admin_state", "disks_active", "snodes"],
+}
 
 
 class Luxi:
@@ -46,6 +50,7 @@ class Luxi:
         self.trouble: Exception | None = None
         self.refuses = False
         self.on_submit: Any = lambda: None
+        self.on_query: Any = lambda _what: None
         self.status: list[Any] = ["success", [[{}, [], {}]]]
 
     def __enter__(self) -> Luxi:
@@ -59,7 +64,11 @@ class Luxi:
         if self.trouble is not None and what == "lock":
             raise self.trouble
         described = [QueryField(name, name, "other") for name in fields]
-        return QueryResponse(described, [[(0, cell) for cell in row] for row in self.rows[what]])
+        columns = COLUMNS.get(what, fields)
+        chosen = [columns.index(name) for name in fields]
+        rows = [[(0, row[number]) for number in chosen] for row in self.rows[what]]
+        self.on_query(what)
+        return QueryResponse(described, rows)
 
     def submit_many_jobs(self, jobs: Sequence[Sequence[OpCode]]) -> list[tuple[bool, Any]]:
         self.on_submit()
@@ -185,6 +194,40 @@ def test_never_twice(paths: Paths, luxi: Luxi, kind: str, rows: list[list[Any]])
     assert remembered(paths) == {}
 
 
+@pytest.mark.parametrize("now", [[["web", "ADMIN_down", "down", False, []]], []])
+def test_what_was_shut_down_while_nodes_were_asked_is_not_started_again(
+    paths: Paths, luxi: Luxi, now: list[list[Any]]
+) -> None:
+    """The job has begun and ended before the watcher asks for jobs."""
+
+    def shut_down(what: str) -> None:
+        if what == "instance":
+            luxi.rows["instance"] = now
+
+    luxi.on_query = shut_down
+    assert group.watch_group(paths, UUID, verifies_disks=False)
+    assert luxi.submitted == []
+    assert remembered(paths) == {}
+    assert luxi.asked == ["group", "node", "instance", "lock", "job", "instance"]
+
+
+def test_disks_of_what_was_shut_down_meanwhile_are_not_activated(paths: Paths, luxi: Luxi) -> None:
+    luxi.rows["instance"] = [["web", "running", "up", True, []]]
+    luxi.status = ["success", [[{}, ["web"], {}]]]
+    count = 0
+
+    def shut_down(what: str) -> None:
+        nonlocal count
+        count += what == "instance"
+        if count == 2:
+            luxi.rows["instance"] = [["web", "ADMIN_down", "down", False, []]]
+
+    luxi.on_query = shut_down
+    assert group.watch_group(paths, UUID)
+    assert luxi.names() == ["OP_GROUP_VERIFY_DISKS"]
+    assert count == 3
+
+
 def test_a_job_about_another_instance_keeps_nobody_down(paths: Paths, luxi: Luxi) -> None:
     """Ganeti's issue 1704: a long replacement of disks kept crashed instances down."""
     luxi.rows["job"] = [[7, [{"OP_ID": "OP_INSTANCE_REPLACE_DISKS", "instance_name": "db"}]]]
@@ -297,10 +340,10 @@ def test_under_high_availability_starts_are_ordered_and_wait_for_most_nodes(
     ask = luxi.query
 
     def query(what: str, fields: Sequence[str], qfilter: object) -> QueryResponse:
-        rows = places if "pnode" in fields else [row[: len(fields)] for row in luxi.rows[what]]
-        ask(what, fields, qfilter)
+        if "pnode" not in fields:
+            return ask(what, fields, qfilter)
         described = [QueryField(name, name, "other") for name in fields]
-        return QueryResponse(described, [[(0, cell) for cell in row] for row in rows])
+        return QueryResponse(described, [[(0, cell) for cell in row] for row in places])
 
     monkeypatch.setattr(luxi, "query", query)
     luxi.rows["node"] = [["n1", "boot1", False], ["n2", "", False], ["n3", "", False]]
