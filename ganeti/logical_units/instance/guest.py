@@ -413,8 +413,9 @@ def reserve_memory(
     if not lease.covers(context.paths, node.name):
         raise wrong_state(
             f"node {node.name!r} is not present in high availability, which may take it for dead"
-            f" and start its instances elsewhere: nothing starts there for {what}; look at"
-            " 'gnt-cluster ha-status', and at the daemon ganeti-ha of that node"
+            " and start its instances elsewhere, or its loss is not dealt with yet: nothing starts"
+            f" there for {what}; look at 'gnt-cluster ha-status', and at the daemon ganeti-ha of"
+            " that node"
         )
     amounts = [(node.uuid, needed_mib, disk_mib)]
     amounts += [(each.uuid, 0, disk_mib) for each in others_of_disks]
