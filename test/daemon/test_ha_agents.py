@@ -638,10 +638,11 @@ def test_a_master_that_stops_in_order_leaves_no_mark_unless_its_jobs_may_go_on(
 ) -> None:
     async def play() -> None:
         async with five(three) as world:
+            agent, hands = world.agents["n1"], world.hands["n1"]
+            await world.until(lambda: agent.shelf is not None and agent._is_own(agent.shelf))
             await world.until(lambda: mark_of(world, "n1") == MARK)
             for task in world.tasks.pop("n1"):
                 task.cancel()
-            agent, hands = world.agents["n1"], world.hands["n1"]
             hands.jobs = left == "jobs"
             if left != "daemons":
                 world.master = "nobody"
