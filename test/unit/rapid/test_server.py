@@ -173,6 +173,20 @@ class Slow(LuxiPool):
         return Raw(b"17")
 
 
+JOE = {"authorization": "Basic " + base64.b64encode(b"joe:secret").decode()}
+
+
+def with_joe(tmp_path: Path) -> tuple[Slow, RapiServer]:
+    """Return a server that knows a user who may change everything, and its slow master daemon."""
+    paths = Paths(str(tmp_path))
+    os.makedirs(paths.rapi_dir)
+    Path(paths.rapi_users).write_text("joe secret write\n")
+    access = Access(paths, always=False)
+    access.reload()
+    luxi, audit = Slow(paths), AuditLog(str(tmp_path / "audit.log"))
+    return luxi, RapiServer(luxi, access, {}, paths.root, audit)
+
+
 @pytest.mark.parametrize(
     ("method", "path", "asks", "is_ended"),
     [
@@ -185,18 +199,11 @@ class Slow(LuxiPool):
 def test_questions_end_when_their_client_hangs_up_and_changes_do_not(
     tmp_path: Path, method: str, path: str, asks: str, is_ended: bool
 ) -> None:
-    paths = Paths(str(tmp_path))
-    os.makedirs(paths.rapi_dir)
-    Path(paths.rapi_users).write_text("joe secret write\n")
-    access = Access(paths, always=False)
-    access.reload()
-    headers = {"authorization": "Basic " + base64.b64encode(b"joe:secret").decode()}
 
     async def test() -> None:
-        luxi = Slow(paths)
-        rapi = RapiServer(luxi, access, {}, paths.root, AuditLog(str(tmp_path / "audit.log")))
+        luxi, rapi = with_joe(tmp_path)
         gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        request = HttpRequest(method, path, headers, b"", None, "192.0.2.1")
+        request = HttpRequest(method, path, JOE, b"", None, "192.0.2.1")
         request.watch_client = lambda: gone
         answer = asyncio.ensure_future(rapi.handle(request))
         await until(lambda: luxi.asked == [asks])
@@ -211,19 +218,12 @@ def test_questions_end_when_their_client_hangs_up_and_changes_do_not(
 
 
 def test_who_hangs_up_before_the_password_is_checked_changes_nothing(tmp_path: Path) -> None:
-    paths = Paths(str(tmp_path))
-    os.makedirs(paths.rapi_dir)
-    Path(paths.rapi_users).write_text("joe secret write\n")
-    access = Access(paths, always=False)
-    access.reload()
-    headers = {"authorization": "Basic " + base64.b64encode(b"joe:secret").decode()}
 
     async def test() -> None:
-        luxi = Slow(paths)
-        rapi = RapiServer(luxi, access, {}, paths.root, AuditLog(str(tmp_path / "audit.log")))
+        luxi, rapi = with_joe(tmp_path)
         gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         gone.set_result(None)
-        request = HttpRequest("PUT", "/2/redistribute-config", headers, b"", None, "192.0.2.1")
+        request = HttpRequest("PUT", "/2/redistribute-config", JOE, b"", None, "192.0.2.1")
         request.watch_client = lambda: gone
         assert (await rapi.handle(request)).status == 499
         assert luxi.asked == []
