@@ -46,6 +46,7 @@ PoolT = TypeVar("PoolT", bound=Pool)
 OFFLINE_ERROR: Final = "node is marked offline"
 _STATUS_OK: Final = 200
 _STATUS_FORBIDDEN: Final = 403
+_UNKNOWN_CALL: Final = 404  # node_rpc.json, "unknown_call"
 _BODY_SHOWN_BYTES: Final = 500
 
 
@@ -86,6 +87,11 @@ class RpcResult(msgspec.Struct, Generic[AnswerT_co], frozen=True):
     def is_open(self) -> bool:
         """Whether the node may have done as asked although there is an error."""
         return bool(self.address) or (self.error or "").endswith(rpc.BROKEN_OFF)
+
+    @property
+    def lacks_call(self) -> bool:
+        """Whether the node does not know the call: it is of another version, or of Ganeti 3.0."""
+        return (self.error or "").startswith(f"HTTP status {_UNKNOWN_CALL}:")
 
     @property
     def failure_text(self) -> str:

@@ -24,6 +24,7 @@ from ganeti.base.errors import (
     refuse,
     wrong_state,
 )
+from ganeti.clients.node_rpc import RpcResult
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance import metadata
 from ganeti.logical_units.instance.storage import disks
@@ -88,15 +89,27 @@ def runs_here(context: JobContext, view: InstanceView) -> bool:
     """
     if runs(context, view):
         return True
-    nodes = context.nodes.check(view.primary, f"find out where instance {view.name!r} runs")
-    address = nodes.instance_departed(view.wire(view.primary))
-    if address:
+    result = departure(context, view)
+    if result.error is not None:
+        doing = f"find out where instance {view.name!r} runs"
+        raise OpPrereqError(result.explain(doing), ErrorCode.ENVIRON)
+    if address := result.payload:
         raise wrong_state(
             f"instance {view.name!r} may run on the node with the address {address}: its migration"
             f" there from node {view.primary.name!r} was broken off; 'gnt-instance migrate"
             f" --cleanup {view.name}' finds out where it belongs"
         )
     return False
+
+
+def departure(context: JobContext, view: InstanceView) -> RpcResult[str]:
+    """Ask the primary node, where the instance does not run, for what address it may have left.
+
+    The answer is "" if it has not, or if the node is of a version that does not tell.
+    """
+    node = view.primary
+    result = context.nodes.call_one(NodeCalls.instance_departed, node, view.wire(node))
+    return RpcResult(node.name, "") if result.lacks_call else result
 
 
 def check_runs_nowhere_else(context: JobContext, view: InstanceView) -> None:

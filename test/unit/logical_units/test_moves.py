@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -9,11 +10,13 @@ import pytest
 from fakes.fake_cluster import FakeCluster, make_group, make_node, uuid_of
 
 from ganeti.base.errors import GenericError, JobCanceled, OpExecError, OpPrereqError
+from ganeti.clients.node_rpc import RpcResult, Target
 from ganeti.hypervisor.fake import Book, Phase
 from ganeti.logical_units.instance.moving.failover import Seen, Step, leads_to, plan_cleanup
 from ganeti.logical_units.instance.moving.migrate import decide_live, progress_text
 from ganeti.objects.hypervisors import MigrationMode
 from ganeti.objects.model import Node
+from ganeti.protocol.node_rpc import NodeCall
 
 NAME = "web1.example.com"
 
@@ -348,6 +351,28 @@ def test_what_needs_a_stopped_guest_is_refused_while_it_may_run_elsewhere(
     running.config.free_everything()
     migrate(running, cleanup=True)
     assert (primary(running), where(running)) == (uuid_of("node2"), {"node2": 0})
+
+
+def test_a_node_of_another_version_that_does_not_tell_what_left_keeps_nobody_waiting(
+    running: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While nodes are upgraded one by one, or with those of Ganeti 3.0."""
+    perform, status = running.rpc.perform, 404
+
+    def old(
+        call: NodeCall, targets: Mapping[Target, Sequence[object]]
+    ) -> dict[str, RpcResult[Any]]:
+        if call.name != "instance_departed":
+            return perform(call, targets)
+        error = f"HTTP status {status}: there is no call '/instance_departed'"
+        return {t.name: RpcResult(t.name, error=error, address=t.address) for t in targets}
+
+    monkeypatch.setattr(running.rpc, "perform", old)
+    running.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)
+    running.execute("OP_INSTANCE_REINSTALL", instance_name=NAME)
+    status = 500
+    with pytest.raises(OpPrereqError, match=r"cannot find out where instance .* runs"):
+        running.execute("OP_INSTANCE_REINSTALL", instance_name=NAME)
 
 
 @pytest.mark.parametrize(

@@ -311,8 +311,7 @@ def _settle(context: JobContext, view: InstanceView, never_ran: Sequence[Node]) 
         never_ran: the nodes from which a guest was removed that had never been told to run.
     """
     name, node = view.name, view.primary
-    nodes = context.nodes.on(node, f"{Step.SETTLE.value} (instance {name!r})")
-    address = nodes.instance_departed(view.wire(node))
+    address = guest.departure(context, view).check(f"cannot clean up instance {name}")
     if not address:
         context.info(f"instance {name} has not left node {node.name}: it is stopped there")
         return None
