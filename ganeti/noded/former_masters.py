@@ -6,7 +6,9 @@ must not change what jobs of the new master work on.  The name in the certificat
 where all nodes have the same certificate nothing is refused.
 
 What a node that has only not heard of the new master yet would refuse is done all the same: that
-one was no master before, as far as the node remembers.
+one was no master before, as far as the node remembers.  A node that was offline while the role came
+back to a former master is told so by the job that takes it in again, with calls that it refuses to
+nobody: `ssconf_accept` looks at the serial number, and `config_set_aside` follows a vote.
 """
 
 from __future__ import annotations

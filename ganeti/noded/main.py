@@ -95,7 +95,7 @@ class NodeServer:
             return HttpResponse.text(404, f"there is no call {request.path!r}")
         head = _request_head(request, call)
         self._former.look()
-        if head.job_id is not None and call.rules.changes:
+        if head.job_id is not None and call.rules.changes and not call.rules.from_former:
             refusal = self._former.refusal(head.peer_name)
             if refusal is not None:
                 logger.warning("Refusing %s of job %d: %s", call.name, head.job_id, refusal)

@@ -150,7 +150,7 @@ class FileCalls(Service):
     def write_ssconf_files(self, values: Mapping[str, str]) -> None:
         """Write values of the simple configuration."""
 
-    @rpc.changes(rpc.NORMAL_S, rpc.Place.DAEMON)
+    @rpc.changes(rpc.NORMAL_S, rpc.Place.DAEMON, from_former=True)
     def ssconf_accept(self, serial_no: int, values: Mapping[str, str]) -> None:
         """Write values of the simple configuration, unless another master came after it.  Ours.
 
@@ -230,7 +230,7 @@ class MasterCalls(Service):
     def config_read(self) -> CompressedText | None:
         """Return the copy of the configuration on this node; None without one.  Ours."""
 
-    @rpc.changes(rpc.FAST_S, rpc.Place.DAEMON)
+    @rpc.changes(rpc.FAST_S, rpc.Place.DAEMON, from_former=True)
     def config_set_aside(self) -> str | None:
         """Rename the copy of the configuration here, and forget the name of a coming master.  Ours.
 

@@ -73,6 +73,8 @@ class Rules(msgspec.Struct, frozen=True):
         object_body: the body is the one argument itself, not a list of arguments.
         stops_daemon: the daemon ends once it has answered.
         ends_with_caller: it is stopped when the caller hangs up; all others come to their end.
+        from_former: jobs of a node that was master before the present one may ask for it: it lets
+            a node that comes back follow its cluster's master again.
         extra_s: seconds by which it may exceed the time that its first argument says; then there
             is no other limit.
     """
@@ -84,6 +86,7 @@ class Rules(msgspec.Struct, frozen=True):
     object_body: bool = False
     stops_daemon: bool = False
     ends_with_caller: bool = False
+    from_former: bool = False
     extra_s: float | None = None
 
 

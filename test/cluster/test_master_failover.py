@@ -733,6 +733,19 @@ def test_a_node_back_from_repair_does_not_depose_the_master(
     three.wait_status(three.submit("debug delay 0"), "success")
 
 
+def test_a_node_that_was_offline_while_the_role_came_back_takes_part_again(
+    three: FailingCluster,
+) -> None:
+    first, second, away = three.nodes
+    three.fail_over(second)
+    three.wait_all_follow()
+    three.gnt(f"node modify --offline=yes {away}")
+    three.fail_over(first)
+    outcome = three.gnt(f"node modify --offline=no {away}")
+    assert "auto-promotion" in outcome.out + outcome.err  # it has made a certificate for that
+    three.wait_all_follow()
+
+
 def test_a_drain_tells_what_is_left_and_takes_itself_back(shared: FailingCluster) -> None:
     job_id = shared.submit("debug delay 3600")
     shared.wait_status(job_id, "running")

@@ -293,6 +293,12 @@ def test_jobs_of_a_former_master_change_nothing(node: NodedNode) -> None:
         assert "job 42" in node.log()
         assert ask_for_job(node, "get_watcher_pause", "[]") == [True, None]
         node.payload("set_watcher_pause", None)  # not on behalf of a job
+        assert ask_for_job(node, "config_set_aside", "[]") == [True, None]
+        # The role came back while this node was offline: the job that takes it in tells it so.
+        values = json.dumps([1, {"master_node": "node1.example.com"}])
+        assert ask_for_job(node, "ssconf_accept", values) == [True, None]
+        assert ask_for_job(node, "set_watcher_pause", "[null]") == [True, None]
+        follow("node2.example.com")
         follow("node1.example.com")
         assert ask_for_job(node, "set_watcher_pause", "[null]") == [True, None]
     finally:

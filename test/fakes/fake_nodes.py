@@ -96,6 +96,7 @@ class FakeNode(Paths):
         self.books = fake._Books(NodeEnv(self, name, ""))
         self.running = _Running(self.books)
         os.makedirs(self.lock_dir, exist_ok=True)
+        os.makedirs(self.data_dir, exist_ok=True)
         self.write("/etc/hosts", f"192.0.2.200 {name}\n")
 
     @property

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, OpPrereqError, wrong_state
+from ganeti.base.errors import ErrorCode, OpExecError, OpPrereqError, wrong_state
 from ganeti.base.text import natural_sort_key
 from ganeti.base.versions import PROTOCOL_VERSION
 from ganeti.clients.node_rpc import RpcResult
@@ -185,14 +185,36 @@ def find_foreign_config(context: JobContext, node: Node, others: Sequence[Node])
     return newer
 
 
-def set_foreign_config_aside(context: JobContext, node: Node, why: str) -> None:
+def lead(context: JobContext, node: Node, foreign_config: str | None) -> None:
+    """Have a node that comes back follow this master, before anything else is asked of it.
+
+    It may know this master as a former one only, whose jobs it refuses: the role was elsewhere when
+    it went.
+
+    Args:
+        foreign_config: why its configuration is not the cluster's, if so; it is set aside.
+
+    Raises:
+        OpExecError: it does not follow; the text says whom it follows.
+    """
+    there = replace(node, offline=False)
+    if foreign_config is not None:
+        _set_config_aside(context, there, foreign_config)
+    serial_no, _ = context.config.get_serial()
+    values = context.config.get_ssconf()
+    result = context.nodes.call_one(NodeCalls.ssconf_accept, there, serial_no, values)
+    # Nodes of Ganeti 3.0 lack the call, and refuse nobody.
+    if result.error is not None and not result.lacks_call:
+        raise OpExecError(result.explain(f"tell node {node.name!r} whom to follow"))
+
+
+def _set_config_aside(context: JobContext, node: Node, why: str) -> None:
     """Rename the configuration of a node that comes back.
 
     Raises:
         OpExecError: the node cannot.
     """
-    calls = context.nodes.on(replace(node, offline=False), "set the configuration there aside")
-    path = calls.config_set_aside()
+    path = context.nodes.on(node, "set the configuration there aside").config_set_aside()
     if path is not None:
         context.warn(
             f"the configuration on node {node.name} {why}; it was written while the node was apart"

@@ -178,8 +178,7 @@ class LUNodeAdd(SimpleUnit[OpNodeAdd, Joining]):
     def execute(self, plan: Joining) -> None:
         """Enter the node into the configuration, and make it known and trusted."""
         node, cluster = plan.node, self.cluster
-        if plan.foreign_config is not None:
-            checks.set_foreign_config_aside(self.context, node, plan.foreign_config)
+        checks.lead(self.context, node, plan.foreign_config)
         if node.master_candidate:
             self.context.info("Node will be a master candidate")
         if cluster.modify_etc_hosts:

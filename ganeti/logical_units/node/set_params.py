@@ -239,8 +239,8 @@ class LUNodeSetParams(NodeUnit[OpNodeSetParams, NodeChange]):
         node, flags, settings = plan.node, plan.flags, plan.settings
         for flag, why in flags.reasons.items():
             self.context.info(f"{flag} of node {node.name}: {why}")
-        if plan.foreign_config is not None:
-            checks.set_foreign_config_aside(self.context, node, plan.foreign_config)
+        if flags.changes.get("offline") is False:
+            checks.lead(self.context, node, plan.foreign_config)
         changes = {**flags.changes, **settings}
         if changes.keys() & {"ndparams", "offline"}:
             self._make_switch(node, replace(node, **changes))

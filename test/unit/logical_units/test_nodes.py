@@ -16,6 +16,8 @@ from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
 from ganeti.logical_units.node.candidates import has_room
 from ganeti.logical_units.node.set_params import plan_flags
 from ganeti.objects.model import Node
+from ganeti.protocol.node_calls import NodeCalls
+from ganeti.store import ssconf
 from ganeti.system.filelock import FileLock
 
 
@@ -355,6 +357,30 @@ def test_the_configuration_of_another_cluster_is_set_aside(cluster: FakeCluster)
     come_back(cluster)
     assert not path.exists()
     assert cluster.said("is that of another cluster (another)")
+
+
+@pytest.mark.parametrize("bring", [come_back, readd])
+def test_a_node_that_comes_back_follows_the_master_before_anything_is_asked_of_it(
+    cluster: FakeCluster, bring: Callable[[FakeCluster], None]
+) -> None:
+    back_from_repair(cluster)
+    bring(cluster)
+    assert ssconf.read_key(cluster.rpc.node("node2"), "master_node") == "node1.example.com"
+    changes = [
+        name
+        for node, name, _ in cluster.rpc.calls
+        if node == "node2.example.com" and NodeCalls.calls[name].rules.changes
+    ]
+    assert changes[:2] == ["config_set_aside", "ssconf_accept"]
+    assert "node_crypto_tokens" in changes[2:]
+
+
+def test_a_node_that_follows_a_later_master_does_not_come_back(cluster: FakeCluster) -> None:
+    back_from_repair(cluster)
+    cluster.rpc.fail("ssconf_accept", "node2", "node node1.example.com is not the master any more")
+    with pytest.raises(OpExecError, match=r"whom to follow: .* not the master any more"):
+        come_back(cluster)
+    assert cluster.config.node(2)["offline"]
 
 
 @pytest.mark.parametrize("bring", [come_back, readd])
