@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -89,3 +89,13 @@ def _hard_limit() -> Iterator[None]:
     faulthandler.dump_traceback_later(TEST_SECONDS_MAX, exit=True, file=sys.__stderr__)
     yield
     faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture
+def limit_again(_hard_limit: None) -> Callable[[], None]:
+    """What gives each round of a long test the time of a test."""
+
+    def limit() -> None:
+        faulthandler.dump_traceback_later(TEST_SECONDS_MAX, exit=True, file=sys.__stderr__)
+
+    return limit

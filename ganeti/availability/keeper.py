@@ -103,7 +103,7 @@ class Keeper:
         self._mute_until_s = self.started_s + self.timing.held_s
 
     def armed(self, asked_s: float) -> None:
-        """The watchdog runs, which etcd does not know; it was asked then, and `may_arm` held."""
+        """The watchdog is to run, which etcd does not know; it was asked then; `may_arm` held."""
         self._good_s = max(self._good_s, asked_s)
 
     def renewed(self, sent_s: float) -> None:

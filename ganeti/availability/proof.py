@@ -9,7 +9,8 @@ master either.  Then the master, which has to see most nodes itself, writes down
 - when its watchdog must have reset it: `Timing.dead_after_s` after most nodes have condemned it,
   which all did so again and again since, as it cannot have had a good answer in that time; one that
   lives on by a lease disk has to be condemned there, too;
-- when it has written on the lease disk that it feeds its watchdog no more, and that has run out;
+- when it has written on the lease disk that it has let go of its watchdog, so that nothing feeds
+  that any more, not even the end of its agent, and the watchdog has run out;
 - when a person says so.
 
 Each step is a transaction in etcd that holds only while this node is the master there and the
@@ -20,16 +21,17 @@ all begins with condemning anew.
 The proof by the watchdog, in full.  Let most nodes have condemned a node X since the time C, when
 the last of their answers had come.  To live on X needs most nodes that vouch for it, itself among
 them, so one of these nodes has to be a Y that has condemned it.  Y vouched last before C, in answer
-to a question that X sent earlier still; by that X feeds its watchdog for `lease_s` at most, once
-more up to `watchdog_s` later if it stands still just then, and is reset `watchdog_s` after that.
-All of it, and `margin_s`, is `dead_after_s`, by X's own times if they are longer: that long after C
-X is dead.  (Etcd had forgotten X before it was suspected: no answer of etcd lets it live longer.)
-Y must not vouch again until then.  It holds on to the condemnation for `held_s` at least, and for
-two proofs of X; an agent of Y that began anew has forgotten it, and vouches for nobody for
-`held_s`.  The master lets Y count only while not more than `repeat_s` lies between the times at
-which Y was asked and the answer to the next question, or the proof.  That is half of `held_s`, less
-the margin: so Y was neither out of time nor begun anew and mute no more, even where the times of
-the two differ by half, or Y is mute for `dead_after_s` only, as agents of an earlier version are.
+to a question that X sent earlier still; by that X feeds its watchdog for `lease_s` at most (where
+it stands still just then, it dies in place of feeding).  If its agent dies before the reset, up to
+`watchdog_s` later, the kernel feeds it once more, and X is reset `watchdog_s` after that.  All of
+it, and `margin_s`, is `dead_after_s`, by X's own times if they are longer: that long after C X is
+dead.  (Etcd had forgotten X before it was suspected: no answer of etcd lets it live longer.)  Y
+must not vouch again until then.  It holds on to the condemnation for `held_s` at least, and for two
+proofs of X; an agent of Y that began anew has forgotten it, and vouches for nobody for `held_s`.
+The master lets Y count only while not more than `repeat_s` lies between the times at which Y was
+asked and the answer to the next question, or the proof.  That is half of `held_s`, less the margin:
+so Y was neither out of time nor begun anew and mute no more, even where the times of the two differ
+by half, or Y is mute for `dead_after_s` only, as agents of an earlier version are.
 """
 
 from __future__ import annotations

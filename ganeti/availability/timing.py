@@ -39,8 +39,7 @@ class Timing:
     def dead_after_s(self) -> float:
         """How long after most nodes have condemned a node its watchdog has reset it.
 
-        Twice the time of the watchdog: an agent may stand still between the look at the clock and
-        the feeding, but not for longer than the watchdog lets it.
+        Twice the time of the watchdog: the kernel feeds it once more if the agent dies.
         """
         return self.lease_s + 2 * self.watchdog_s + self.margin_s
 

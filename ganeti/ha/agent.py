@@ -93,8 +93,8 @@ class Hands(Protocol):
     def has_jobs(self) -> bool:
         """Tell whether jobs of a master run here."""
 
-    def arm(self, timeout_s: float) -> Watchdog | None:
-        """Let the watchdog run, if the node has one."""
+    def arm(self, timeout_s: float, until_s: float) -> Watchdog | None:
+        """Let the watchdog run, if the node has one; not later than that by `now`."""
 
     @property
     def watchdog(self) -> str:
@@ -199,9 +199,11 @@ class Agent:
         while True:
             if self.keeper.gives_up(self.hands.now()):
                 logger.critical("This node is condemned on the lease disk: it gives up")
+                if self._watchdog is not None:
+                    self._watchdog.let_go()
                 self._write_to_disk()
             if self._watchdog is not None and self.keeper.may_feed(self.hands.now()):
-                self._watchdog.feed()
+                self._watchdog.feed(self.keeper.dies_at())
             await asyncio.sleep(self.timing.beat_s / FEEDS_PER_BEAT)
 
     async def beats(self) -> None:
@@ -316,7 +318,7 @@ class Agent:
         if has_other:
             self._arm(new.watchdog_s)
         elif self._watchdog is not None:
-            self._watchdog.change(new.watchdog_s)
+            self._watchdog.change(new.watchdog_s, self.keeper.dies_at())
         self.digest = means.digest
         if self._next is means:
             self._next = None
@@ -354,7 +356,7 @@ class Agent:
 
     def _arm(self, timeout_s: float) -> None:
         """Let the watchdog run that is wanted; another one goes on if that cannot be."""
-        watchdog = self.hands.arm(timeout_s)
+        watchdog = self.hands.arm(timeout_s, self.keeper.dies_at())
         if watchdog is None:
             return
         self.end_watchdog()
@@ -509,11 +511,13 @@ class Agent:
             return
         if self._watchdog is None:
             guard = shelf.one(GUARDS + self.own, Guard)
-            if self._pause(shelf) or not may_arm(self.boot_id, self.timing, guard, loss):
+            is_late = self.hands.now() >= asked_s + self.timing.lease_s
+            is_safe = not is_late and may_arm(self.boot_id, self.timing, guard, loss)
+            if self._pause(shelf) or not is_safe:
                 self._stands_down = True  # the node has to be there first
             else:
-                self._arm(self.timing.watchdog_s)
                 self.keeper.armed(asked_s)
+                self._arm(self.timing.watchdog_s)
         await self._appear(shelf, loss, self.timing.lease_s, self.timing)
 
     async def _appear(

@@ -51,12 +51,13 @@ class NodeHands:
         """As declared."""
         return bool(master_facts.running_jobs(self._paths))
 
-    def arm(self, timeout_s: float) -> Watchdog | None:
+    def arm(self, timeout_s: float, until_s: float) -> Watchdog | None:
         """As declared: a watchdog that cannot be used is none, and the log says why."""
         if not self._watchdog:
             return None
         try:
-            watchdog = Watchdog.arm(self._paths.localize(self._watchdog), timeout_s)
+            path = self._paths.localize(self._watchdog)
+            watchdog = Watchdog.arm(path, timeout_s, until_s)
         except GenericError as err:
             logger.warning("No watchdog guards this node: %s", err.message)
             return None

@@ -76,12 +76,16 @@ class Dog(Watchdog):
         self.fed_s = time.monotonic()
         self.is_over = False
 
-    def feed(self) -> None:
+    def feed(self, until_s: float) -> None:
         if not self.is_over and not self.has_reset:
+            assert time.monotonic() < until_s
             self.fed_s = time.monotonic()
 
-    def change(self, timeout_s: float) -> None:
+    def change(self, timeout_s: float, until_s: float) -> None:
         self.timeout_s = timeout_s
+
+    def let_go(self) -> None:
+        """It is fed no more: the agent is about to write that down."""
 
     def end(self) -> None:
         self.is_over = True
@@ -118,7 +122,8 @@ class FakeHands:
     def has_jobs(self) -> bool:
         return self.jobs
 
-    def arm(self, timeout_s: float) -> Watchdog | None:
+    def arm(self, timeout_s: float, until_s: float) -> Watchdog | None:
+        assert time.monotonic() < until_s
         self.was_there = self.world.agents[self.own].shelf is not None
         if self.has_watchdog:
             self.dog = Dog(timeout_s)

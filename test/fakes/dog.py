@@ -1,4 +1,7 @@
-"""A watchdog of a virtual node: a named pipe, and a thread that ends the node if nobody feeds it."""
+"""A watchdog of a virtual node: a named pipe, and a thread that ends the node if nobody feeds it.
+
+It is fed once more when it is closed without having been ended, as the kernel does it.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +41,16 @@ class Dog(threading.Thread):
     def run(self) -> None:
         """Wait for food; it counts from the first time."""
         fed_s: float | None = None
+        is_open = False
         while not self._is_over.is_set():
             select.select([self._pipe], [], [], _LOOK_S)
             with contextlib.suppress(BlockingIOError):
                 food = os.read(self._pipe, 4096)
                 if food:
-                    fed_s = None if food.endswith(END) else time.monotonic()
+                    is_open = not food.endswith(END)
+                    fed_s = time.monotonic() if is_open else None
+                elif is_open:
+                    is_open, fed_s = False, time.monotonic()
                 else:
                     time.sleep(_LOOK_S)  # nobody has it open: it goes on waiting all the same
             if fed_s is not None and time.monotonic() > fed_s + self._timeout_s:

@@ -16,7 +16,7 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -95,11 +95,14 @@ def guests_of(cluster: FailingCluster, node: str) -> int:
 
 
 @pytest.mark.shows("maintd/store/in-config", "maintd/events/jobs")
-def test_killed_anywhere_it_does_everything_once(four: FailingCluster) -> None:
+def test_killed_anywhere_it_does_everything_once(
+    four: FailingCluster, limit_again: Callable[[], None]
+) -> None:
     chance = random.Random(SEED)
     rounds = max(1, KILLS // KILLS_OF_A_ROUND)
     sick, full = four.nodes[3], four.nodes[2]
     for number in range(rounds):
+        limit_again()
         if guests_of(four, sick) > guests_of(four, full):
             sick, full = full, sick
         say(four, sick, {"status": "live-repair", "command": "fix", "details": number})

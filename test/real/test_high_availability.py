@@ -30,6 +30,7 @@ PAUSE_S = 0.2
 TIMES = "lease=40,beat=4,answer=25,watchdog=45"
 WRITES = 20
 SLOW = "[Service]\nExecStartPre=/bin/sleep 120\n"
+PATIENT = "[Service]\nWatchdogSec=600\n"
 LEASE_DISK = shared_disk(0)
 WITHOUT_NETWORK_S = 150.0  # a watchdog that nobody feeds has reset its node by then
 MASTER, ENDED = "ganeti-wconfd ganeti-luxid", "-e inactive -e failed -e ''"
@@ -79,10 +80,20 @@ def kill_agent(nodes: VirtualMachines, machine: VirtualMachine) -> None:
     machine.run("systemctl kill --signal=KILL ganeti-ha")
 
 
+def configure(machine: VirtualMachine, unit: str, settings: str) -> None:
+    directory = f"/etc/systemd/system/{unit}.service.d"
+    machine.run(f"mkdir -p {directory}; cat > {directory}/slow.conf; sync", settings)
+
+
 def boot_slowly(machine: VirtualMachine) -> None:
     """Let the next boots take long, as those of servers do: it comes back after it was proved dead."""
-    directory = "/etc/systemd/system/own-address.service.d"
-    machine.run(f"mkdir -p {directory}; cat > {directory}/slow.conf; sync", SLOW)
+    configure(machine, "own-address", SLOW)
+
+
+def wait_longer(machine: VirtualMachine) -> None:
+    """Let systemd, too, wait ten times as long before it kills an agent that stands still."""
+    configure(machine, "ganeti-ha", PATIENT)
+    machine.run("systemctl daemon-reload")
 
 
 @dataclass(frozen=True)
@@ -114,6 +125,7 @@ LOSSES = tuple(trouble for trouble in TROUBLES if trouble.is_loss)
 @pytest.fixture
 def writer(nodes: VirtualMachines) -> Iterator[Writer]:
     first = nodes.machines[0]
+    nodes.at_all(wait_longer)
     first.run(f"gnt-cluster ha-enable --watchdog=/dev/watchdog --timing={TIMES}")
     nodes.at_all(boot_slowly)
     try:

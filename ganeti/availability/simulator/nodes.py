@@ -70,6 +70,7 @@ class SimNode:
         dies_s: when its watchdog resets it, unless it is fed; None while it does not run.
         watchdog_s: the time of that watchdog.
         is_armed: the agent that runs feeds it.
+        has_let_go: it has closed the device for good, so that its death feeds it no more.
         has_watchdog, watchdog_works: whether it has one, and whether that fires.
         next_timing: other times that its agent is to take up.
         jobs: of the master on it.
@@ -102,6 +103,7 @@ class SimNode:
     dies_s: float | None = None
     watchdog_s: float = 0.0
     is_armed: bool = False
+    has_let_go: bool = False
     next_timing: Timing | None = None
     next_beat_s: float = 0.0
     is_appeared: bool = False

@@ -127,16 +127,19 @@ class World:
         node.mid_feed = node.keeper.may_feed(self.now_s) and self.chance() > 0.5
 
     def go_on(self, name: str) -> None:
-        """Its agent goes on."""
+        """Its agent goes on, or dies if it is too late for the feeding that it was at."""
         node = self.nodes[name]
-        node.agent_stands = False
-        if node.mid_feed and node.dies_s is not None:
+        if node.mid_feed and not node.keeper.may_feed(self.now_s):
+            self.kill(name)
+        elif node.mid_feed and node.dies_s is not None:
             node.dies_s = self.now_s + node.watchdog_s
-        node.mid_feed = False
+        node.agent_stands = node.mid_feed = False
 
     def kill(self, name: str) -> None:
-        """Its agent is killed and starts anew; the watchdog runs on meanwhile."""
+        """Its agent is killed and starts anew; the kernel feeds the watchdog, which runs on."""
         node = self.nodes[name]
+        if node.is_armed and not node.has_let_go:
+            node.dies_s = self.now_s + node.watchdog_s
         self._begin(node)
         node.is_appeared = node.agent_stands = node.mid_feed = node.is_at_disk = False
         node.is_armed, node.round = False, None
@@ -364,7 +367,7 @@ class World:
         node.keeper.timing = node.claimant.timing = timing
 
     def _arm(self, node: SimNode) -> None:
-        node.is_armed, node.watchdog_s = True, node.timing.watchdog_s
+        node.is_armed, node.has_let_go, node.watchdog_s = True, False, node.timing.watchdog_s
         node.dies_s = self.now_s + node.watchdog_s
 
     def _guard(self, node: SimNode, timing: Timing) -> None:
@@ -419,6 +422,7 @@ class World:
             return
         if node.keeper.gives_up(self.now_s):
             self.say(f"{node.name} gives up")
+            node.has_let_go, node.dies_s = True, self.now_s + node.watchdog_s  # the kernel feeds it
         if node.keeper.may_feed(self.now_s):
             node.dies_s = self.now_s + node.watchdog_s
 

@@ -10,7 +10,7 @@ import pytest
 
 from ganeti.availability.simulator.nodes import Helper, SimGuest
 from ganeti.availability.simulator.scenario import read_scenario
-from ganeti.availability.simulator.world import World, make_world
+from ganeti.availability.simulator.world import STEP_S, World, make_world
 from ganeti.availability.timing import Timing
 
 NAMES = ("n1", "n2", "n3", "n4", "n5")
@@ -75,6 +75,35 @@ def test_a_lost_node_is_proved_dead_and_its_instances_run_elsewhere() -> None:
     assert hosts(world, "pairn4") == ["n5"]  # where its copy is
     assert len(hosts(world, "sharedn4")) == 1
     assert when(world, "sharedn4 runs on") - 10 < 30  # the goal at default settings
+
+
+def until_it_is_almost_reset(world: World, name: str) -> None:
+    node = world.nodes[name]
+    while node.dies_s is not None and node.dies_s - world.now_s > STEP_S:
+        world.run(STEP_S)
+
+
+@pytest.mark.parametrize("stands", [False, True], ids=["killed", "stood still before a feeding"])
+@pytest.mark.parametrize(("disk", "proof"), [("", "watchdog"), ("lease", "disk")])
+def test_an_agent_that_dies_just_before_its_node_is_reset_lets_it_live_longer(
+    disk: str, proof: str, stands: bool
+) -> None:
+    world = small_world(lease_disk=disk)
+    node = world.nodes["n4"]
+    world.run(20)
+    world.cut = {("n4", other) for other in world.nodes if other != "n4"}
+    while node.keeper.may_feed(world.now_s + STEP_S):
+        world.run(STEP_S)
+    if stands:
+        world.stand("n4")
+        node.mid_feed = True
+        until_it_is_almost_reset(world, "n4")
+        world.go_on("n4")
+    until_it_is_almost_reset(world, "n4")
+    world.kill("n4")
+    play(world, f"{world.now_s + 60} end")
+    assert when(world, "n4 is proved dead") > when(world, "resets n4")
+    assert when(world, f"n4 is proved dead: {proof if not stands else 'watchdog'}")
 
 
 def test_a_helper_is_quicker_than_the_watchdog() -> None:
