@@ -62,11 +62,15 @@ class Watchdog:
             OpPrereqError: there is none, it is in use, it cannot be as quick as that, or it is too
                 late.
         """
+        with _by(until_s) as is_in_time:
+            if not is_in_time:
+                raise OpPrereqError(f"watchdog {path}: this node has no good answer any more")
+            return cls._armed(path, timeout_s)
+
+    @classmethod
+    def _armed(cls, path: str, timeout_s: float) -> Self:
         try:
-            with _by(until_s) as is_in_time:
-                if not is_in_time:
-                    raise OpPrereqError(f"watchdog {path}: this node has no good answer any more")
-                descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as err:
             raise OpPrereqError(_explain(path, err)) from err
         try:
@@ -138,11 +142,11 @@ def _by(until_s: float) -> Iterator[bool]:
     if half_s <= 0:
         yield False
         return
-    signal.setitimer(signal.ITIMER_REAL, half_s)
+    before_s, _ = signal.setitimer(signal.ITIMER_REAL, half_s)
     try:
         yield clock.monotonic() - now_s <= half_s
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_REAL, before_s)  # of a daemon that is told to end
 
 
 def _set_timeout(descriptor: int, timeout_s: float) -> float:

@@ -55,6 +55,17 @@ def test_it_is_not_fed_when_it_is_too_late(tmp_path: Path, reader: int) -> None:
     assert dog.timeout_s == 4.0
 
 
+def test_the_alarm_of_a_daemon_that_ends_stays(tmp_path: Path, reader: int) -> None:
+    dog = Watchdog.arm(str(tmp_path / "watchdog"), 4.0)
+    signal.setitimer(signal.ITIMER_REAL, 500.0)
+    try:
+        dog.feed(clock.monotonic() + 10.0)
+        left_s, _ = signal.getitimer(signal.ITIMER_REAL)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    assert 10.0 < left_s <= 500.0
+
+
 # Stops itself right before it feeds, after its look at the clock.
 _STOPS = """
 import os, signal, sys
