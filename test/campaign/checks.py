@@ -30,7 +30,7 @@ def check_world(world: World, workers: Sequence[Worker], ran_path: str) -> Itera
     """Check everything; yields lines about it."""
     wait_settled(world.cluster)
     yield _check_jobs(world, workers, ran_path)
-    yield _check_histories(workers)
+    yield _check_histories(workers, world.changes_of_master)
     lives = [each for each in workers if isinstance(each, Lives)]
     yield from sorted({f"  {failure}"[:200] for each in lives for failure in each.failures})
     yield _check_instances(world, lives)
@@ -62,12 +62,13 @@ def _check_jobs(world: World, workers: Sequence[Worker], ran_path: str) -> str:
     return f"{len(records)} jobs; of {len(accepted)} that add groups: {how}"
 
 
-def _check_histories(workers: Iterable[Worker]) -> str:
+def _check_histories(workers: Iterable[Worker], changes_of_master: Sequence[Call]) -> str:
     histories: dict[str, list[Call]] = {}
     is_whole = True
     for worker in workers:
         for about, calls in worker.history.items():
             histories.setdefault(about, []).extend(calls)
+    histories.setdefault("tags", []).extend(changes_of_master)
     for about, calls in histories.items():
         try:
             if about == "tags":

@@ -288,8 +288,7 @@ def fail_over_twice(world: World, chance: random.Random) -> str:
     old, both = world.master, chance.sample(world.others(), 2)
     with world.busy:
         world.cut_power(old)
-        world.term += 1
-        winner = world.cluster.fail_over_to_one_of(both)
+        winner = world.fail_over_to_one_of(both)
         world.switch_on(old)
         world.cluster.wait_all_follow()
     return f"{old}, of {' and '.join(both)} {winner} takes over"

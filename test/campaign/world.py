@@ -19,6 +19,7 @@ import pytest
 from fakes import drbd_programs, lvm_programs
 from fakes.drbd_programs import Drivers
 from fakes.failing_cluster import FailingCluster, failing_cluster
+from fakes.linearizability import Call
 from fakes.rapi import USERS
 from fakes.waiting import wait_until
 
@@ -46,6 +47,7 @@ class World:
         off: nodes without power.
         busy: held while nothing may be started or submitted: the master role moves.
         journal: whether WConfD keeps a journal beside the configuration.
+        changes_of_master: when the role moved; what no candidate has by then may be lost.
     """
 
     cluster: FailingCluster
@@ -54,6 +56,7 @@ class World:
     off: set[str] = field(default_factory=set)
     busy: threading.RLock = field(default_factory=threading.RLock)
     journal: bool = False
+    changes_of_master: list[Call] = field(default_factory=list)
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -83,9 +86,21 @@ class World:
     def fail_over(self, node: str) -> str:
         """Make a node the master; returns how long that took.  To be called while `busy` is held."""
         begun = time.monotonic()
-        self.term += 1
-        self.cluster.fail_over(node)
+        with self._taken_over():
+            self.cluster.fail_over(node)
         return f"{node} takes over in {time.monotonic() - begun:.1f} s"
+
+    def fail_over_to_one_of(self, nodes: Sequence[str]) -> str:
+        """Try to make several nodes the master at once; returns the one that it is then."""
+        with self._taken_over():
+            return self.cluster.fail_over_to_one_of(nodes)
+
+    @contextlib.contextmanager
+    def _taken_over(self) -> Iterator[None]:
+        begun = time.monotonic()
+        self.term += 1
+        yield
+        self.changes_of_master.append(Call(("take over",), begun, time.monotonic(), True))
 
     def client(self) -> LuxiClient:
         """Return a client of the present master, which gives up soon."""

@@ -733,6 +733,27 @@ def test_a_node_back_from_repair_does_not_depose_the_master(
     three.wait_status(three.submit("debug delay 0"), "success")
 
 
+def test_what_no_candidate_has_is_gone_with_the_master_and_its_job_says_so(
+    three: FailingCluster,
+) -> None:
+    """Readers of the master see it before; nothing has acknowledged it (ARCHITECTURE, 4)."""
+    old, new, third = three.nodes
+    delay = {"OP_ID": "OP_TEST_DELAY", "duration": 2.0, "on_master": True, "on_nodes": []}
+    tag = {"OP_ID": "OP_TAGS_SET", "kind": "cluster", "name": None, "tags": ["seen"]}
+    with three.client() as client:
+        job_id = client.submit_job([delay, tag])
+    three.wait_status(job_id, "running")
+    for node in (new, third):
+        three.kill_node(node)
+    wait_until(lambda: three.gnt("cluster list-tags").lines == ["seen"], "it can be read")
+    assert three.statuses()[job_id] == "running", "too few candidates have it"
+    three.kill_node(old)
+    three.start_noded(new, third)
+    three.fail_over(new)
+    assert three.gnt("cluster list-tags").lines == []
+    assert three.statuses()[job_id] == "error"
+
+
 def test_a_node_that_was_offline_while_the_role_came_back_takes_part_again(
     three: FailingCluster,
 ) -> None:

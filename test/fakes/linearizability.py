@@ -113,22 +113,36 @@ def _next(calls: Sequence[Call], done: int) -> list[int]:
 # Models.
 
 
+NO_TAGS: Final = (frozenset[str](),)
+
+
 def tags(state: State, what: tuple[object, ...], answer: object) -> Iterable[State]:
     """One object with tags: ``("add", tag)``, ``("remove", tag)`` and ``("read",)``.
 
     A tag that is not there cannot be removed; the answer to that is False.
+
+    The state is what enough candidates have, and then what the master's disk has had since.  Readers
+    see the last of it.  Whatever is acknowledged, enough candidates have, with all before it.  In
+    ``("take over",)`` another node becomes the master: it has that, and as much more as it got.
     """
-    assert isinstance(state, frozenset)
+    assert isinstance(state, tuple)
+    seen = state[-1]
     match what:
         case ("add", tag):
-            return [state | {tag}, *([state] if answer is UNKNOWN else [])]
+            after = seen | {tag}
         case ("remove", tag):
-            if answer is UNKNOWN:
-                return [state - {tag}, state]
-            return [state - {tag}] if (tag in state) == (answer is not False) else []
+            if answer is False or (answer is not UNKNOWN and tag not in seen):
+                return [state] if answer is False and tag not in seen else []
+            after = seen - {tag}
         case ("read",):
-            return [state] if answer in (UNKNOWN, state) else []
-    raise AssertionError(what)
+            return [state] if answer in (UNKNOWN, seen) else []
+        case ("take over",):
+            return [(each,) for each in dict.fromkeys(reversed(state))]
+        case _:
+            raise AssertionError(what)
+    if answer is not UNKNOWN:
+        return [(after,)]
+    return [state] if after == seen else [(*state, after), state]
 
 
 def check_tags(history: Sequence[Call]) -> bool:
@@ -140,10 +154,10 @@ def check_tags(history: Sequence[Call]) -> bool:
         NotLinearizableError: there is none.
     """
     try:
-        check(history, tags, frozenset())
+        check(history, tags, NO_TAGS)
     except TooManyError:
-        for tag in sorted({str(call.what[1]) for call in history if call.what[0] != "read"}):
-            check(_about(tag, history), tags, frozenset())
+        for tag in sorted({str(call.what[1]) for call in history if len(call.what) > 1}):
+            check(_about(tag, history), tags, NO_TAGS)
         return False
     return True
 
@@ -153,7 +167,7 @@ def _about(tag: str, history: Iterable[Call]) -> Iterator[Call]:
     for call in history:
         if isinstance(call.answer, frozenset):
             yield replace(call, answer=call.answer & {tag})
-        elif call.what[0] == "read" or call.what[1] == tag:
+        elif len(call.what) == 1 or call.what[1] == tag:
             yield call
 
 

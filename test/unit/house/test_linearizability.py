@@ -9,10 +9,12 @@ from dataclasses import replace
 
 import pytest
 from fakes.linearizability import (
+    NO_TAGS,
     UNKNOWN,
     Call,
     Model,
     NotLinearizableError,
+    State,
     check,
     check_tags,
     locks,
@@ -39,6 +41,10 @@ def died(call: Call) -> Call:
 
 def read(begun: float, ended: float, found: str) -> Call:
     return Call(("read",), begun, ended, frozenset(found))
+
+
+def take_over(begun: float, ended: float) -> Call:
+    return Call(("take over",), begun, ended, True)
 
 
 def take(owner: str, begun: float, ended: float, granted: object, *wanted: str) -> Call:
@@ -68,6 +74,17 @@ GOOD_TAGS = {
     "died, and was not done": [died(add("a", 0, 1)), read(2, 3, ""), read(4, 5, "")],
     "refused, as it was not there": [remove("a", 0, 1, refused=True), add("a", 2, 3)],
     "not answered and done late": [add("a", 0), read(1, 2, ""), read(100, 101, "a")],
+    "seen on the master's disk, and lost with it": [
+        *(add("a", 0), read(1, 2, "a"), take_over(3, 4), read(5, 6, ""))
+    ],
+    "two were seen, the second is lost": [
+        *(add("a", 0), read(1, 2, "a"), died(add("b", 3, 9)), read(4, 5, "ab")),
+        *(take_over(6, 7), read(8, 9, "a")),
+    ],
+    "a removal is lost": [
+        *(add("a", 0, 1), died(remove("a", 2, 9)), read(3, 4, ""), take_over(5, 6)),
+        *(read(7, 8, "a"), remove("a", 9, 10)),
+    ],
 }
 BAD_TAGS = {
     "lost": [add("a", 0, 1), read(2, 3, "")],
@@ -82,6 +99,20 @@ BAD_TAGS = {
     "died, and was done later": [died(add("a", 0, 1)), read(2, 3, ""), read(4, 5, "a")],
     "refused though it was there": [add("a", 0, 1), remove("a", 2, 3, refused=True)],
     "removed what was not there": [remove("a", 0, 1), add("a", 2, 3)],
+    "lost with the master": [add("a", 0, 1), take_over(2, 3), read(4, 5, "")],
+    "lost with the master, before what was acknowledged": [
+        *(add("a", 0), read(1, 2, "a"), add("b", 3, 4), take_over(5, 6), read(7, 8, "b"))
+    ],
+    "seen, then not, and the master went later": [
+        *(add("a", 0), read(1, 2, "a"), read(3, 4, ""), take_over(5, 6))
+    ],
+    "seen after the change of the master, then not": [
+        *(add("a", 0), read(1, 2, "a"), take_over(3, 4), read(5, 6, "a"), read(7, 8, ""))
+    ],
+    "the first of two is lost, the second is not": [
+        *(add("a", 0), read(1, 2, "a"), add("b", 3), read(4, 5, "ab")),
+        *(take_over(6, 7), read(8, 9, "b")),
+    ],
 }
 GOOD_LOCKS = {
     "in turn": [take("x", 0, 1, True, "A"), free("x", 2, 3), take("y", 4, 5, True, "A")],
@@ -118,7 +149,7 @@ BAD_LOCKS = {
 
 @pytest.mark.parametrize("name", GOOD_TAGS)
 def test_good_histories_of_tags(name: str) -> None:
-    check(GOOD_TAGS[name], tags, NONE)
+    check(GOOD_TAGS[name], tags, NO_TAGS)
 
 
 @pytest.mark.parametrize("name", GOOD_LOCKS)
@@ -129,7 +160,7 @@ def test_good_histories_of_locks(name: str) -> None:
 @pytest.mark.parametrize("name", BAD_TAGS)
 def test_bad_histories_of_tags(name: str) -> None:
     with pytest.raises(NotLinearizableError):
-        check(BAD_TAGS[name], tags, NONE)
+        check(BAD_TAGS[name], tags, NO_TAGS)
 
 
 @pytest.mark.parametrize("name", BAD_LOCKS)
@@ -138,7 +169,7 @@ def test_bad_histories_of_locks(name: str) -> None:
         check(BAD_LOCKS[name], locks, NONE)
 
 
-def has_order(history: Sequence[Call], model: Model) -> bool:
+def has_order(history: Sequence[Call], model: Model, first: State) -> bool:
     """Try all orders of all calls that were answered and some of the others: slow and plain."""
     open_calls = [call for call in history if call.ended == math.inf]
     rest = [call for call in history if call.ended < math.inf]
@@ -147,7 +178,7 @@ def has_order(history: Sequence[Call], model: Model) -> bool:
             for order in itertools.permutations([*rest, *some]):
                 pairs = itertools.combinations(order, 2)
                 if all(later.ended >= sooner.begun for sooner, later in pairs):
-                    states = [NONE]
+                    states = [first]
                     for call in order:
                         states = [
                             after
@@ -171,6 +202,7 @@ CALLS = st.one_of(
     ),
     st.builds(lambda t, tag: died(add(tag, *t)), TIMES, st.sampled_from("ab")),
     st.builds(lambda t, found: read(*t, found), TIMES, st.sampled_from(["", "a", "b", "ab"])),
+    st.builds(lambda t: take_over(*t), TIMES),
 )
 
 
@@ -199,11 +231,11 @@ def test_where_one_order_of_all_takes_too_long_there_is_one_for_each_tag(
 @given(st.lists(CALLS, max_size=5))
 def test_it_finds_an_order_where_trying_all_finds_one(history: list[Call]) -> None:
     try:
-        check(history, tags, NONE)
+        check(history, tags, NO_TAGS)
     except NotLinearizableError:
-        assert not has_order(history, tags)
+        assert not has_order(history, tags, NO_TAGS)
     else:
-        assert has_order(history, tags)
+        assert has_order(history, tags, NO_TAGS)
 
 
 def test_a_long_history_of_few_at_once_is_quick() -> None:
@@ -212,7 +244,7 @@ def test_a_long_history_of_few_at_once_is_quick() -> None:
         for n in range(2000)
         for call in (add(f"t{n % 7}", n, n + 3.5), remove(f"t{n % 7}", n + 3.6, n + 4.2))
     ]
-    check(history, tags, NONE)
+    check(history, tags, NO_TAGS)
 
 
 def test_many_who_died_are_no_burden() -> None:
