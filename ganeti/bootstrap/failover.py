@@ -581,20 +581,32 @@ class Failover:
     def _start(self) -> None:
         """Start the master's daemons here, and see whether they answer.
 
+        A node that fails over too may have had the first of them stopped, and the other one refused
+        by its claim, which it takes back when it sees them.
+
         Raises:
             OpExecError: they do not.
         """
         self._feedback(f"Starting the master's daemons on {self._own_name}")
         try:
-            daemons = Node(NodeContext(self._paths, self._own_name))
-            daemons.node_start_master_daemons(no_voting=self._options.no_voting)
-            with LuxiClient(self._paths, connect_timeout_s=ANSWER_TIMEOUT_S) as client:
-                client.query_cluster_info()
+            try:
+                self._start_daemons()
+            except GenericError as err:
+                if master_facts.read_claim(self._paths).name != self._own_name:
+                    raise
+                logger.warning("%s; trying again", err.message)
+                self._start_daemons()
         except GenericError as err:
             raise OpExecError(
                 f"this node is the master now, but its daemons do not run: {err.message}. Put that"
                 " right and run the command again"
             ) from err
+
+    def _start_daemons(self) -> None:
+        daemons = Node(NodeContext(self._paths, self._own_name))
+        daemons.node_start_master_daemons(no_voting=self._options.no_voting)
+        with LuxiClient(self._paths, connect_timeout_s=ANSWER_TIMEOUT_S) as client:
+            client.query_cluster_info()
 
 
 @contextlib.contextmanager

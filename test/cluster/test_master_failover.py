@@ -182,6 +182,40 @@ def test_jobs_that_wait_are_run_by_the_next_master(
     shared.wait_status(waiting, "success")
 
 
+@pytest.mark.parametrize("takes_back", [True, False], ids=["takes it back", "keeps it"])
+def test_a_claim_of_another_node_stands_while_the_daemons_start(
+    three: FailingCluster, monkeypatch: pytest.MonkeyPatch, takes_back: bool
+) -> None:
+    node, rival = three.others
+    paths = three.paths_of(node)
+    carried_out = failover.Failover._start_daemons
+    starts: list[str] = []
+
+    def start(self: failover.Failover) -> None:
+        starts.append(node)
+        if len(starts) > 1:
+            return carried_out(self)
+        own = master_facts.read_claim(paths)
+        claim = master_facts.Claim(own.serial_no + 10_000, rival)
+        master_facts.take_claim(paths, known_serial=own.serial_no, claim=claim)
+        try:
+            return carried_out(self)
+        finally:
+            if takes_back:
+                master_facts.take_claim(paths, known_serial=claim.serial_no, claim=own)
+
+    monkeypatch.setattr(failover.Failover, "_start_daemons", start)
+    if not takes_back:
+        with pytest.raises(OpExecError, match=f"its daemons do not run: .* names {rival}"):
+            fail_over(paths, node, FailoverOptions(), print)
+        assert len(starts) == 1
+        return
+    fail_over(paths, node, FailoverOptions(), print)
+    three.master = node
+    assert len(starts) == 2
+    assert three.running(node) == ["ganeti-wconfd", "ganeti-luxid"]
+
+
 def test_a_drained_queue_stays_drained(shared: FailingCluster) -> None:
     shared.gnt("cluster queue drain")
     shared.fail_over(shared.others[0])

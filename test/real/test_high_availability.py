@@ -124,13 +124,14 @@ LOSSES = tuple(trouble for trouble in TROUBLES if trouble.is_loss)
 
 @pytest.fixture
 def writer(nodes: VirtualMachines) -> Iterator[Writer]:
-    first = nodes.machines[0]
     nodes.at_all(wait_longer)
+    first = master_of(nodes)  # a test before this one may have lost another one
     first.run(f"gnt-cluster ha-enable --watchdog=/dev/watchdog --timing={TIMES}")
     nodes.at_all(boot_slowly)
     try:
         with Writer("alive.example.com", nodes.machines) as made:
-            places = f"{nodes.machines[1].name}:{nodes.machines[2].name}"
+            made.master = first
+            places = ":".join(each.name for each in nodes.machines if each is not first)
             options = f"-t drbd -s {SIZE_MIB}m -n {places} -H kvm:disk_cache=writethrough"
             first.run(f"{ADD} {options} {made.name}")
             made.goes_on()
@@ -289,7 +290,7 @@ def wait_on_disk(master: VirtualMachine) -> None:
 def test_a_lease_disk_spares_nodes_without_network_and_proves_dead_who_is_cut_off(
     nodes: VirtualMachines, writer: Writer
 ) -> None:
-    first = nodes.machines[0]
+    first = writer.master
     first.run(f"dd if=/dev/zero of={LEASE_DISK} bs=1M count=8 oflag=direct status=none")
     first.run(f"gnt-cluster ha-enable --lease-disk={LEASE_DISK}")
     wait_on_disk(first)
