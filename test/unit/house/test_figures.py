@@ -38,8 +38,9 @@ CODE_LINES_MAX = {
     # how often the log tells of one client
     "base": 940,
     # with certificates that the master issues when it replaces them, and a fail-over that takes them,
-    # and what its followers took of the old master meanwhile
-    "bootstrap": 2_010,
+    # and what its followers took of the old master meanwhile, and daemons that another fail-over
+    # held up
+    "bootstrap": 2_120,
     # with the look for out-of-band helpers before nodes are marked offline, and merges without nodes
     # that are lost, with names of selections that are looked up, values that stand at their flags,
     # submissions that were interrupted, machines that may have become nodes, certificates that are
