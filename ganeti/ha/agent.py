@@ -76,6 +76,7 @@ logger = logging.getLogger(__name__)
 FEEDS_PER_BEAT: Final = 4
 CONDEMNED_AT_ONCE: Final = 8  # so that the answers of a large cluster do not overrun a socket
 _SETTLE_S: Final = 5.0
+_LEAVES: Final = "its agent is being stopped"
 
 
 class Hands(Protocol):
@@ -140,6 +141,7 @@ class Agent:
         shelf: what etcd held at the last beat; None if it did not answer.
         state: what the daemons of this node were told last.
         digest: of the settings that are in use.
+        is_leaving: it is being stopped, so this node takes nothing over any more.
     """
 
     own: str
@@ -156,6 +158,7 @@ class Agent:
     claimant: Claimant = field(init=False)
     companion: Companion = field(init=False)
     digest: str = ""
+    is_leaving: bool = False
     _mastership: Mastership = field(init=False)
     _next: Means | None = None
     _watchdog: Watchdog | None = None
@@ -279,12 +282,17 @@ class Agent:
         ]
         if self.shelf is not None and self._is_own(self.shelf):
             changes.append(Delete(MASTER_KEY))
-        if self._mark_wanted(None) is None:
+        if not self.acts_for_master:
             changes.append(Delete(ACTING + self.own))
         await self.hands.publish(State(time=self.hands.now(), alone=self.state.alone))
         await self.etcd.change([], *changes)
         self.end_watchdog()
         self.end_disk()
+
+    @property
+    def acts_for_master(self) -> bool:
+        """Whether jobs of a master may run here, by what this node sees."""
+        return self._mark_wanted(None) is not None
 
     @property
     def is_guarded(self) -> bool:
@@ -603,7 +611,7 @@ class Agent:
             len(seen),
             len(self.facts.addresses),
             "" if alone is None else alone.node,
-            self._pause(shelf),
+            _LEAVES if self.is_leaving else self._pause(shelf),
             self.own == self.facts.witness,
         )
         unchanged = Unchanged(MASTER_KEY, shelf.revision_of(MASTER_KEY))

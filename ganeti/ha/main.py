@@ -44,6 +44,8 @@ LOOK_S: Final = 2.0  # between two looks at the node's own files
 _KEY_BYTES_MAX: Final = 4096
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 _LEAVE_S: Final = 8.0
+_MASTER_ENDS_S: Final = 3.0
+_LOOK_AGAIN_S: Final = 0.1
 
 
 class Options(DaemonOptions, frozen=True, kw_only=True):
@@ -92,6 +94,8 @@ async def _serve(context: DaemonContext, digest: str, settings: Settings) -> Non
     context.ready()
     try:
         await context.stopping.wait()
+        agent.is_leaving = True
+        await _let_master_end(agent, paths)
         beats.cancel()  # a beat would show the node again
         await _leave(agent, paths)
     finally:
@@ -111,6 +115,20 @@ def _log_in_background() -> Iterator[None]:
     finally:
         root.handlers[:] = handlers
         listener.stop()
+
+
+async def _let_master_end(agent: Agent, paths: Paths) -> None:
+    """Wait a moment for a master here that is being stopped, too; only without it its mark goes.
+
+    What stops all daemons of a node at once, such as ``systemctl stop ganeti.target``, puts them in
+    no order: master daemons that started after the agent would wait for one that cannot start.
+    """
+    gives_up_s = clock.monotonic() + _MASTER_ENDS_S
+    while agent.acts_for_master and availability.read(paths) is not None:
+        if clock.monotonic() > gives_up_s:
+            logger.info("The master, or jobs of it, run on here without this agent")
+            return
+        await asyncio.sleep(_LOOK_AGAIN_S)
 
 
 async def _leave(agent: Agent, paths: Paths) -> None:

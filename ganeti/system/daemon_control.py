@@ -8,8 +8,10 @@ Where systemd has units for the daemons, it is asked to do both, and knows that 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -17,7 +19,7 @@ from typing import Final
 import msgspec
 
 from ganeti.base import json
-from ganeti.base.daemons import DAEMONS, Daemon, Place
+from ganeti.base.daemons import AGENT, DAEMONS, MEMBER, Daemon, Place
 from ganeti.base.errors import CommandError, GenericError
 from ganeti.base.paths import Paths
 from ganeti.system import filelock, files, process, systemd
@@ -166,6 +168,24 @@ def stop_daemon(paths: Paths, name: str, *, timeout_s: float = STOP_TIMEOUT_S) -
     return True
 
 
+def begin_to_stop(paths: Paths, name: str) -> bool:
+    """Tell a daemon of this node to stop, and do not wait; returns whether one was running.
+
+    Raises:
+        GenericError: systemd refuses.
+    """
+    pid = running_pid(paths, name)
+    if pid is None:
+        return False
+    unit = systemd.unit_of(paths, name)
+    if unit is not None and systemd.runs(unit, pid):
+        systemd.stop(unit, timeout_s=UNIT_STOP_TIMEOUT_S, waits=False)
+    else:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    return True
+
+
 class _Record(msgspec.Struct):
     """The part of the record of a virtual cluster that is about daemons."""
 
@@ -243,16 +263,22 @@ def stop_all(
 ) -> None:
     """Stop the daemons of some places, the last started first, all but some.
 
+    The agent of high availability is told first, so that it does not take a master that stops for a
+    lost one.  It is waited for last, with its etcd: only without a master here it can say that no
+    job runs here.
+
     Raises:
         GenericError: some could not be stopped; the others were.
     """
     failed = []
-    for daemon in reversed(DAEMONS):
-        if daemon.place not in places or daemon.name in but:
-            continue
+    names = [each.name for each in reversed(DAEMONS) if each.place in places]
+    names = [name for name in names if name not in but]
+    if AGENT in names and begin_to_stop(paths, AGENT):
+        names.sort(key=(AGENT, MEMBER).__contains__)
+    for name in names:
         try:
-            if stop_daemon(paths, daemon.name):
-                report(f"stopped {daemon.name}")
+            if stop_daemon(paths, name):
+                report(f"stopped {name}")
         except GenericError as err:
             failed.append(err.message)
     if failed:

@@ -81,13 +81,14 @@ def start(paths: Paths, name: str, unit: str, args: Sequence[str], *, timeout_s:
     return last_words(unit) if result.status else ""
 
 
-def stop(unit: str, *, timeout_s: float) -> None:
-    """Stop a unit; returns once its daemon has ended.
+def stop(unit: str, *, timeout_s: float, waits: bool = True) -> None:
+    """Stop a unit; returns once its daemon has ended, or, without waiting, is being told.
 
     Raises:
         CommandError: systemd cannot stop it.
     """
-    _systemctl("stop", unit, timeout_s=timeout_s).check()
+    words = (unit,) if waits else ("--no-block", unit)
+    _systemctl("stop", *words, timeout_s=timeout_s).check()
 
 
 def last_words(unit: str) -> str:

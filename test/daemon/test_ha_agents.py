@@ -659,6 +659,23 @@ def test_a_master_that_stops_in_order_leaves_no_mark_unless_its_jobs_may_go_on(
     run(play())
 
 
+def test_an_agent_that_leaves_takes_nothing_over(three: Sequence[Member]) -> None:
+    """All daemons of the master are stopped with one command, and it outlives them a moment."""
+
+    async def play() -> None:
+        async with five(three) as world:
+            await world.until(lambda: holder(world) == "n1")
+            agent = world.agents["n1"]
+            agent.is_leaving = True
+            assert agent.acts_for_master
+            world.master = "nobody"
+            await world.until(lambda: agent.claimant.says == "its agent is being stopped")
+            await world.until(lambda: holder(world) == "")
+            assert world.master == "nobody"
+
+    run(play())
+
+
 def test_of_two_candidates_the_master_says_that_it_goes_on_alone(three: Sequence[Member]) -> None:
     async def play() -> None:
         async with five(three, candidates=frozenset({"n1", "n2"})) as world:

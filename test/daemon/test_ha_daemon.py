@@ -19,6 +19,7 @@ from rig import etcd
 from rig.etcd import Member
 
 from ganeti.availability.records import (
+    ACTING,
     GUARDS,
     MASTER_KEY,
     NODES,
@@ -39,6 +40,7 @@ from ganeti.protocol.node_rpc_values import CompressedText
 from ganeti.store import availability, ssconf
 from ganeti.store.availability import Settings, State
 from ganeti.system import clock, daemon_control, files
+from ganeti.system.filelock import PidFile
 
 pytestmark = pytest.mark.skipif(not etcd.is_there(), reason="needs etcd")
 
@@ -92,6 +94,11 @@ def change(members: Sequence[Member], *changes: Put | Delete) -> None:
     asyncio.run(ask())
 
 
+def is_told_master(paths: Paths) -> bool:
+    state = availability.read_state(paths)
+    return state is not None and state.is_master(clock.monotonic())
+
+
 def locked_kib(pid: int) -> int:
     [line] = [
         line
@@ -122,6 +129,29 @@ def test_a_node_is_present_while_the_daemon_runs_and_leaves_in_order(
     assert state is not None
     assert not state.is_master(clock.monotonic())
     assert log.read_text().rstrip().endswith("Stopped")
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_an_agent_that_stops_lets_the_master_end_first(
+    paths: Paths, members: Sequence[Member], ends: bool
+) -> None:
+    """One command stops the whole node; a mark that stayed would hold up restarts elsewhere."""
+    os.makedirs(os.path.dirname(paths.pid_file("ganeti-luxid")), exist_ok=True)
+    with PidFile(paths.pid_file("ganeti-luxid")) as master:
+        master.acquire()
+        daemon_control.start_daemon(paths, AGENT, hostname=NAME)
+        wait_until(lambda: is_told_master(paths), "its agent knows that it is the master")
+        assert daemon_control.begin_to_stop(paths, AGENT)
+        if ends:
+            master.release()
+        wait_until(lambda: daemon_control.running_pid(paths, AGENT) is None, "its end")
+    left = shelf(members)
+    assert (left.one(ACTING + NAME, Mastership) is None) is ends
+    assert left.one(MASTER_KEY, Mastership) is None
+    text = Path(paths.log_file(AGENT)).read_text()
+    assert ("run on here without this agent" in text) is not ends
+    assert "begins to take over" not in text
+    change(members, Delete(ACTING + NAME))
 
 
 def test_an_agent_that_is_switched_off_with_etcd_gone_ends_at_once(

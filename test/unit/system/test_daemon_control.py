@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
-from ganeti.base.daemons import DAEMONS, Daemon, Place
+from ganeti.base.daemons import AGENT, DAEMONS, MEMBER, Daemon, Place
 from ganeti.base.errors import CommandError, GenericError
 from ganeti.base.paths import Paths
 from ganeti.system import daemon_control
@@ -149,6 +151,36 @@ def test_all_are_stopped_the_last_first_and_failures_named(
         daemon_control.stop_all(paths, NODE | MASTER, said.append, but=("ganeti-noded",))
     assert asked == [d.name for d in reversed(DAEMONS) if d.name != "ganeti-noded"]
     assert "stopped ganeti-wconfd" in said
+
+
+def test_the_agent_is_told_first_and_waited_for_after_the_master(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(daemon_control, "begin_to_stop", lambda _, name: not asked.append(name))
+    monkeypatch.setattr(daemon_control, "stop_daemon", lambda _, name: not asked.append(name))
+    daemon_control.stop_all(paths, NODE | MASTER, asked.append)
+    others = [each.name for each in reversed(DAEMONS) if each.name not in (AGENT, MEMBER)]
+    assert [each for each in asked if " " not in each] == [AGENT, *others, AGENT, MEMBER]
+
+
+def test_who_is_told_to_stop_is_not_waited_for(paths: Paths) -> None:
+    assert not daemon_control.begin_to_stop(paths, AGENT)
+    code = (
+        "import signal, sys\nfrom ganeti.system.filelock import PidFile\nsignal.signal("
+        "signal.SIGTERM, lambda *_: print('told', flush=True))\n"
+        "PidFile(sys.argv[1]).acquire()\nprint('runs', flush=True)\nsys.stdin.read()\n"
+    )
+    os.makedirs(os.path.dirname(paths.pid_file(AGENT)))
+    argv = [sys.executable, "-c", code, paths.pid_file(AGENT)]
+    with subprocess.Popen(argv, stdin=PIPE, stdout=PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline() == "runs\n"
+        assert daemon_control.begin_to_stop(paths, AGENT)
+        assert process.stdout.readline() == "told\n"
+        assert process.poll() is None
+        process.stdin.close()
 
 
 def test_more_arguments_are_read_where_units_read_them(tmp_path: Path) -> None:
