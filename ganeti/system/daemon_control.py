@@ -151,8 +151,13 @@ def _start_unit(paths: Paths, name: str, unit: str, args: Sequence[str], timeout
         raise CommandError(f"{name} did not start: {reason}", ["systemctl", "start", unit])
 
 
-def stop_daemon(paths: Paths, name: str, *, timeout_s: float = STOP_TIMEOUT_S) -> bool:
+def stop_daemon(
+    paths: Paths, name: str, *, timeout_s: float = STOP_TIMEOUT_S, waits: bool = True
+) -> bool:
     """Stop a daemon of this node; returns whether one was running.
+
+    Args:
+        waits: for its end; else it is only told.
 
     Raises:
         GenericError: it could not be stopped.
@@ -162,27 +167,12 @@ def stop_daemon(paths: Paths, name: str, *, timeout_s: float = STOP_TIMEOUT_S) -
         return False
     unit = systemd.unit_of(paths, name)
     if unit is not None and systemd.runs(unit, pid):
-        systemd.stop(unit, timeout_s=UNIT_STOP_TIMEOUT_S)
-    elif not process.terminate(pid, timeout_s):
-        raise GenericError(f"{name} (process {pid}) cannot be stopped")
-    return True
-
-
-def begin_to_stop(paths: Paths, name: str) -> bool:
-    """Tell a daemon of this node to stop, and do not wait; returns whether one was running.
-
-    Raises:
-        GenericError: systemd refuses.
-    """
-    pid = running_pid(paths, name)
-    if pid is None:
-        return False
-    unit = systemd.unit_of(paths, name)
-    if unit is not None and systemd.runs(unit, pid):
-        systemd.stop(unit, timeout_s=UNIT_STOP_TIMEOUT_S, waits=False)
-    else:
+        systemd.stop(unit, timeout_s=UNIT_STOP_TIMEOUT_S, waits=waits)
+    elif not waits:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
+    elif not process.terminate(pid, timeout_s):
+        raise GenericError(f"{name} (process {pid}) cannot be stopped")
     return True
 
 
@@ -273,8 +263,10 @@ def stop_all(
     failed = []
     names = [each.name for each in reversed(DAEMONS) if each.place in places]
     names = [name for name in names if name not in but]
-    if AGENT in names and begin_to_stop(paths, AGENT):
-        names.sort(key=(AGENT, MEMBER).__contains__)
+    with contextlib.suppress(GenericError):  # it is told again below
+        if AGENT in names and stop_daemon(paths, AGENT, waits=False):
+            report(f"told {AGENT} to stop")
+            names.sort(key=(AGENT, MEMBER).__contains__)
     for name in names:
         try:
             if stop_daemon(paths, name):

@@ -139,7 +139,9 @@ def test_all_are_stopped_the_last_first_and_failures_named(
 ) -> None:
     asked: list[str] = []
 
-    def stop(_paths: Paths, name: str) -> bool:
+    def stop(_paths: Paths, name: str, *, waits: bool = True) -> bool:
+        if not waits:
+            return False
         asked.append(name)
         if name == "ganeti-luxid":
             raise GenericError("ganeti-luxid (process 7) cannot be stopped")
@@ -157,15 +159,20 @@ def test_the_agent_is_told_first_and_waited_for_after_the_master(
     paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(daemon_control, "begin_to_stop", lambda _, name: not asked.append(name))
-    monkeypatch.setattr(daemon_control, "stop_daemon", lambda _, name: not asked.append(name))
+
+    def stop(_paths: Paths, name: str, *, waits: bool = True) -> bool:
+        asked.append(name if waits else f"tell {name}")
+        return True
+
+    monkeypatch.setattr(daemon_control, "stop_daemon", stop)
     daemon_control.stop_all(paths, NODE | MASTER, asked.append)
     others = [each.name for each in reversed(DAEMONS) if each.name not in (AGENT, MEMBER)]
-    assert [each for each in asked if " " not in each] == [AGENT, *others, AGENT, MEMBER]
+    order = [each for each in asked if not each.startswith(("told", "stopped"))]
+    assert order == [f"tell {AGENT}", *others, AGENT, MEMBER]
 
 
 def test_who_is_told_to_stop_is_not_waited_for(paths: Paths) -> None:
-    assert not daemon_control.begin_to_stop(paths, AGENT)
+    assert not daemon_control.stop_daemon(paths, AGENT, waits=False)
     code = (
         "import signal, sys\nfrom ganeti.system.filelock import PidFile\nsignal.signal("
         "signal.SIGTERM, lambda *_: print('told', flush=True))\n"
@@ -177,7 +184,7 @@ def test_who_is_told_to_stop_is_not_waited_for(paths: Paths) -> None:
         assert process.stdout is not None
         assert process.stdin is not None
         assert process.stdout.readline() == "runs\n"
-        assert daemon_control.begin_to_stop(paths, AGENT)
+        assert daemon_control.stop_daemon(paths, AGENT, waits=False)
         assert process.stdout.readline() == "told\n"
         assert process.poll() is None
         process.stdin.close()
