@@ -131,6 +131,7 @@ class Worker:
         healths: of the nodes, by name.
         waits: why nothing is done about events, by their UUIDs, or by way of `BALANCING`.
         round_s: when the last round began; None before the first one.
+        lost: returns the nodes whose instances high availability starts elsewhere.
     """
 
     def __init__(
@@ -142,6 +143,7 @@ class Worker:
         self.waits: Mapping[str, Waits] = {}
         self.rounds = 0
         self.round_s: float | None = None
+        self.lost: Callable[[], Collection[str]] = tuple
         self._cluster = cluster
         self._now = now
         self._new_uuid = new_uuid
@@ -295,7 +297,14 @@ class Worker:
         balance = choose(found, state.balance_threshold)
         planned = plan_round(
             Situation(
-                state.incidents, self.nodes, instances, self.healths, jobs, balance, found.cares
+                state.incidents,
+                self.nodes,
+                instances,
+                self.healths,
+                jobs,
+                balance,
+                found.cares,
+                self.lost(),
             )
         )
         self._refusals = {
@@ -330,7 +339,7 @@ class Worker:
         if now_s - self._searched_s < state.round_delay:
             return self._remarks
         self._searched_s = now_s
-        situation = Situation(state.incidents, self.nodes, healths=self.healths)
+        situation = Situation(state.incidents, self.nodes, healths=self.healths, lost=self.lost())
         self._rests = {name: end_s for name, end_s in self._rests.items() if end_s > now_s}
         question = Question(
             balances=state.balance,

@@ -19,7 +19,7 @@ Source: seed document "Ganeti Maintenance Daemon", "Mode of operation".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -46,6 +46,7 @@ from ganeti.protocol.maintenance.stored import FAILED_TAG, Action, Incident, Rep
 
 TEXTS_MAX: Final = 20
 BALANCING: Final = "balancing"  # in the place of an event
+_LOST: Final = "the node is dead; high availability starts its instances elsewhere first"
 _EVACUATING: Final = frozenset({Action.EVACUATE, Action.EVACUATE_FAILOVER})
 
 
@@ -74,6 +75,7 @@ class Situation:
         jobs: of the incidents.
         balance: the moves that would balance the untouched nodes.
         cares: the next steps for instances.
+        lost: nodes whose instances high availability starts elsewhere.
     """
 
     incidents: Sequence[Incident]
@@ -83,12 +85,15 @@ class Situation:
     jobs: Mapping[JobId, JobFacts] = field(default_factory=dict)
     balance: Balance = Balance()  # noqa: RUF009 - frozen
     cares: Sequence[Care] = ()
+    lost: Collection[str] = ()
 
     @property
     def affected(self) -> frozenset[str]:
-        """Names of the nodes with an event that failed or is acted on."""
+        """Names of the nodes with an event that failed or is acted on, and of those lost."""
         over = (RepairStatus.CANCELED, RepairStatus.COMPLETED)
-        return frozenset(each.node for each in self.incidents if each.repair_status not in over)
+        return frozenset(
+            each.node for each in self.incidents if each.repair_status not in over
+        ).union(self.lost)
 
     @property
     def untouched(self) -> frozenset[str]:
@@ -197,6 +202,9 @@ def plan_events(situation: Situation) -> Iterator[Step | Waits]:
         of_node = [each for each in situation.incidents if each.node == name]
         yield from _failed_tags(situation, of_node)
         active = sorted(filter(is_active, of_node), key=_urgency)
+        if name in situation.lost:
+            yield from (Waits(each.uuid, _LOST) for each in active)
+            continue
         if active:
             yield from _act(situation, node, active[0], of_node)
         for other in active[1:]:

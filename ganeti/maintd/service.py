@@ -52,10 +52,15 @@ class StatusService:
     def __init__(self, paths: Paths, worker: Worker, first_serial: int) -> None:
         self._paths = paths
         self._worker = worker
+        worker.lost = self.lost_nodes
         self._serial = first_serial
         self._published = b""
         self._changed = asyncio.Event()
         self.losses: Callable[[], list[dict[str, object]]] = list  # of nodes that are dead
+
+    def lost_nodes(self) -> list[str]:
+        """Return the nodes that are dead, and whose loss is not dealt with yet."""
+        return [str(each["node"]) for each in self.losses()]
 
     def publish(self) -> None:
         """Wake who waits for news, if there are any."""

@@ -80,8 +80,8 @@ CODE_LINES_MAX = {
     # that are answered while these end
     # and with jobs that make room, and looks that a shortage of descriptors puts off
     "luxid": 3_680,
-    # with jobs that are refused, and losses that cannot end
-    "maintd": 2_000,
+    # with jobs that are refused, and losses that cannot end; and which nodes are left to high availability
+    "maintd": 2_020,
     "metad": 300,
     "mond": 560,
     # with taps that are connected only when a guest that arrives is to run

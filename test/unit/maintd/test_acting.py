@@ -740,6 +740,22 @@ def test_instances_on_nodes_with_an_event_are_left_to_it() -> None:
     assert "i1: of its nodes n2 has an event" in play.worker.waits["autorepair"].why
 
 
+def test_instances_of_a_lost_node_are_left_to_high_availability() -> None:
+    """It fails them over itself; a second job would fail, and forbid repairs by its tag."""
+    cluster = sick_cluster()
+    play = repaired(cluster)
+    play.turns(1, FINE | {"n2": "evacuate-failover"})
+    cluster.queue.clear()
+    play.worker.lost = lambda: ["n2"]
+    play.turns(10, SICK)
+    assert cluster.queue == {}
+    told = [each.why for each in play.worker.waits.values()]
+    assert any("i1: of its nodes n2 has an event" in why for why in told)
+    play.worker.lost = tuple
+    play.turns(20, SICK)
+    assert cluster.guests["i1"].primary == "n3"
+
+
 @pytest.mark.parametrize("broken", [set(), {OpInstanceFailover}])
 def test_killed_at_any_call_no_repair_is_made_twice(broken: set[type]) -> None:
     calls, expected = _repairing_life(None, broken)
