@@ -84,18 +84,28 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(line)
 
 
+@pytest.fixture(scope="session")
+def seconds_max() -> int:
+    """How long a test may take, or a round of one."""
+    return TEST_SECONDS_MAX
+
+
+@pytest.fixture(scope="session")
+def _terminal(pytestconfig: pytest.Config) -> Iterator[int]:
+    """Standard error as it is outside tests: what is captured of one would end with the run."""
+    with pytestconfig.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        descriptor = os.dup(2)
+    yield descriptor
+    os.close(descriptor)
+
+
 @pytest.fixture(autouse=True)
-def _hard_limit() -> Iterator[None]:
-    faulthandler.dump_traceback_later(TEST_SECONDS_MAX, exit=True, file=sys.__stderr__)
-    yield
-    faulthandler.cancel_dump_traceback_later()
-
-
-@pytest.fixture
-def limit_again(_hard_limit: None) -> Callable[[], None]:
-    """What gives each round of a long test the time of a test."""
+def limit_again(seconds_max: int, _terminal: int) -> Iterator[Callable[[], None]]:
+    """What gives a test, and each round of a long one, its time from now on."""
 
     def limit() -> None:
-        faulthandler.dump_traceback_later(TEST_SECONDS_MAX, exit=True, file=sys.__stderr__)
+        faulthandler.dump_traceback_later(seconds_max, exit=True, file=_terminal)
 
-    return limit
+    limit()
+    yield limit
+    faulthandler.cancel_dump_traceback_later()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import faulthandler
 import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +11,6 @@ from rig.cluster import cluster
 from rig.installed import layer
 from rig.virtual_machines import VirtualMachines
 from rig.writer import install_os
-
-TEST_SECONDS_MAX = 3600  # these machines are slow
 
 if not os.environ.get("GANETI_TEST_REAL"):
     collect_ignore_glob = ["test_*.py"]
@@ -28,16 +24,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.real)
 
 
-@pytest.fixture(autouse=True)
-def limit_again(_hard_limit: None) -> Callable[[], None]:
-    """What gives a test, or a round of one, its time from now on."""
-
-    def limit() -> None:
-        faulthandler.cancel_dump_traceback_later()
-        faulthandler.dump_traceback_later(TEST_SECONDS_MAX, exit=True, file=sys.__stderr__)
-
-    limit()
-    return limit
+@pytest.fixture(scope="session")
+def seconds_max() -> int:
+    """These machines are slow."""
+    return 3600
 
 
 @pytest.fixture(scope="session")
