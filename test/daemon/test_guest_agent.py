@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import tempfile
@@ -15,6 +16,7 @@ from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.kvm import agent
 from ganeti.hypervisor.kvm.files import MachineFiles
+from ganeti.system import clock
 
 Answer = Callable[[str], bytes | None]
 
@@ -87,6 +89,52 @@ def test_addresses_that_mean_nothing_elsewhere_are_left_out(files: MachineFiles)
     with agent.GuestAgent(files.socket_path("agent")) as connection:
         assert connection.addresses() == ["192.0.2.5", "2001:db8::5"]
     guest.close()
+
+
+@pytest.mark.parametrize(
+    "said", [[1], 7, None, [{"ip-addresses": 7}], [{"ip-addresses": [5, None, {"ip-address": []}]}]]
+)
+def test_a_guest_that_says_nonsense_has_no_addresses(files: MachineFiles, said: object) -> None:
+    guest = Guest(files, lambda _: json.dumps({"return": said}).encode())
+    with agent.GuestAgent(files.socket_path("agent")) as connection:
+        assert connection.addresses() == []
+    guest.close()
+
+
+@pytest.mark.parametrize("text", ["2001:db8::5%\x1b[2J -x", "0.0.0.0", "::", "224.0.0.1", "a b"])
+def test_texts_of_a_guest_that_lead_nowhere_are_no_addresses(
+    files: MachineFiles, text: str
+) -> None:
+    rows = [{"ip-address": text}, {"ip-address": "192.0.2.5"}]
+    guest = Guest(files, lambda _: json.dumps({"return": [{"ip-addresses": rows}]}).encode())
+    with agent.GuestAgent(files.socket_path("agent")) as connection:
+        assert connection.addresses() == ["192.0.2.5"]
+    guest.close()
+
+
+def test_a_guest_that_talks_without_end_holds_nobody(
+    files: MachineFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent, "_GREETING_S", 0.2)
+    files.make_directories()
+    listener: socket.socket = files.listen("agent")
+    talks_s = 5.0
+
+    def talk() -> None:
+        connection, _ = listener.accept()
+        with connection, contextlib.suppress(OSError):
+            until = clock.monotonic() + talks_s
+            while clock.monotonic() < until:
+                connection.sendall(b"{}\n" * 40_000)
+
+    thread = threading.Thread(target=talk)
+    thread.start()
+    begun = clock.monotonic()
+    with pytest.raises(agent.AgentError, match="no guest agent answers"):
+        agent.GuestAgent(files.socket_path("agent"))
+    assert clock.monotonic() - begun < talks_s / 2
+    thread.join(10)
+    listener.close()
 
 
 def test_an_agent_that_refuses_is_thawed_and_told(files: MachineFiles) -> None:

@@ -103,9 +103,8 @@ class GuestAgent:
         Raises:
             AgentError: as of `execute`.
         """
-        found = self.execute("guest-network-get-interfaces", timeout_s=_GREETING_S)
-        cards = found if isinstance(found, list) else []
-        rows = [row for card in cards for row in card.get("ip-addresses") or ()]
+        cards = _tables(self.execute("guest-network-get-interfaces", timeout_s=_GREETING_S))
+        rows = [row for card in cards for row in _tables(card.get("ip-addresses"))]
         texts = [str(row.get("ip-address", "")) for row in rows]
         return [text for text in texts if not _is_only_near(text)]
 
@@ -131,16 +130,33 @@ class GuestAgent:
         return found if isinstance(found, dict) else {}
 
     def _set_timeout(self, deadline: float) -> None:
-        self._socket.settimeout(max(deadline - clock.monotonic(), 0.001))
+        """Wait until then at most, whatever comes: a guest may talk without end.
+
+        Raises:
+            TimeoutError: it is over.
+        """
+        left_s = deadline - clock.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("no answer in time")
+        self._socket.settimeout(left_s)
+
+
+def _tables(found: object) -> list[dict[str, Any]]:
+    """Return the objects of a list; whatever else a guest says instead is left out."""
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
 def _is_only_near(text: str) -> bool:
-    """Tell whether a text is no address, or one that means nothing elsewhere."""
+    """Tell whether a text is no address, or one that means nothing elsewhere.
+
+    The zone of an address ("%eth0") is a text of the guest's choice, and of its links alone.
+    """
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
         return True
-    return address.is_loopback or address.is_link_local
+    nowhere = address.is_unspecified or address.is_multicast
+    return nowhere or address.is_loopback or address.is_link_local or "%" in text
 
 
 _STOPS: Final = b"stops\n"  # in a note: QEMU stops the guest, too
