@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import shlex
 from collections.abc import Mapping
 from typing import Final
@@ -19,6 +20,7 @@ from ganeti.system.daemon_control import environment_of
 from ganeti.system.ssh import SSH_PORT, SSH_USER
 
 _KEY_BYTES_MAX: Final = 1 << 16
+_USER_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*")
 _REASONS: Final[Mapping[str, str]] = {
     InstanceStatus.ERROR_NODEOFFLINE: ": its node {0} is marked offline; when it is well,"
     " 'gnt-node modify --offline=no {0}' takes that back",
@@ -110,10 +112,13 @@ def ssh_command(found: Found, words: list[str], *, user: str = "", identity: str
     """Return the command that logs in to a guest.
 
     A host key is kept under the UUID of the instance: names and addresses are used again.
+
+    Raises:
+        OpPrereqError: the instance names a user that is no user's name.
     """
     host, port = found.address
     identity = identity or _identity_for(str(found.osparams.get("ssh_key", "")))
-    user = user or str(found.osparams.get("user") or SSH_USER)
+    user = user or _user_of(found)
     return [
         "ssh",
         *("-o", f"HostKeyAlias={found.uuid}", "-o", "StrictHostKeyChecking=accept-new"),
@@ -122,6 +127,17 @@ def ssh_command(found: Found, words: list[str], *, user: str = "", identity: str
         f"{user}@{host}",
         *(("--", *words) if words else ()),
     ]
+
+
+def _user_of(found: Found) -> str:
+    """Return the user that the instance names; whoever may change it must not give SSH options."""
+    user = str(found.osparams.get("user") or SSH_USER)
+    if not _USER_NAME.fullmatch(user):
+        raise OpPrereqError(
+            f"instance {found.name}: the parameter user of its operating system is {user!r}, which"
+            " is no name of a user; give one with --user"
+        )
+    return user
 
 
 def _identity_for(let_in: str) -> str:

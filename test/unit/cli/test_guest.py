@@ -93,6 +93,14 @@ def test_where_a_guest_is_and_who_logs_in(
     assert console.ssh_command(found, [], user="joe")[-1].startswith("joe@")
 
 
+@pytest.mark.parametrize("user", ["-oProxyCommand=touch /tmp/x;", "a b", "x;reboot", "$(x)"])
+def test_a_user_of_an_instance_that_would_be_an_option_of_ssh_is_refused(user: str) -> None:
+    found = guest.look(make_context(FakeClient(osparams={"user": user})), NAME)
+    with pytest.raises(OpPrereqError, match="is no name of a user; give one with --user"):
+        console.ssh_command(found, ["uptime"])
+    assert console.ssh_command(found, [], user="joe")[-1].startswith("joe@")
+
+
 def test_the_key_is_the_one_that_the_guest_was_given(tmp_path: Path) -> None:
     directory = tmp_path / ".ssh"
     directory.mkdir()
