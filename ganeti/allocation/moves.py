@@ -145,14 +145,18 @@ def _switch(without: ClusterState, instance: Instance, rules: Rules) -> Move:
 
 
 def _move_pair(without: ClusterState, instance: Instance, outcome: Outcome, rules: Rules) -> Move:
-    """Bring a mirrored instance from both of its nodes to two others."""
-    steps: list[Step] = []
-    if without.nodes[instance.primary].is_offline:
-        # The mirror is all that there is: it must run before it can be copied.
-        _check_can_run(without, instance, instance.nodes[1], replace(rules, ignores_soft=True))
-        steps.append(SwitchPrimary())
+    """Bring a mirrored instance to two nodes, none of them its primary node."""
+    kept = instance.nodes[1]  # it may stay, if it is in another group than the primary node
     first, second = outcome.nodes
-    steps += [ReplaceSecondary(first), SwitchPrimary(), ReplaceSecondary(second)]
+    is_switched = without.nodes[instance.primary].is_offline
+    if is_switched:
+        # The mirror is all that there is: it must run before it can be copied.
+        _check_can_run(without, instance, kept, replace(rules, ignores_soft=True))
+    steps: list[Step] = [SwitchPrimary()] if is_switched or kept == first else []
+    if kept != first:
+        steps += [ReplaceSecondary(first), SwitchPrimary()]
+    if not (is_switched and kept == second):  # then it is the secondary node by that switch
+        steps.append(ReplaceSecondary(second))
     return _arrive(without, instance, outcome, tuple(steps))
 
 

@@ -187,6 +187,28 @@ def test_a_change_of_the_group_goes_to_the_preferred_one() -> None:
     assert [steps(job) for job in jobs] == [[("mirror", "m1"), ("switch", None), ("mirror", "m2")]]
 
 
+@pytest.mark.parametrize(
+    ("mirror", "is_offline", "expected"),
+    [
+        ("m1", False, [("switch", None), ("mirror", "m2")]),
+        ("m2", False, [("mirror", "m1"), ("switch", None), ("mirror", "m2")]),
+        ("m1", True, [("switch", None), ("mirror", "m2")]),
+        ("m2", True, [("switch", None), ("mirror", "m1"), ("switch", None)]),
+    ],
+)
+def test_a_mirror_that_is_in_the_new_group_already_is_not_made_there_again(
+    mirror: str, is_offline: bool, expected: Json
+) -> None:
+    more = {"n1": node(offline=is_offline), "m2": node(group="g2", free_memory=9000)}
+    large = node(group="g2", free_memory=20000, total_memory=20000, free_disk=98872)
+    nodes = IN_GROUPS | more | {"m1": large}
+    instances = {"i": instance(["n1", mirror])}
+    wish = change("i", to=("g2",))
+    moved, _, jobs = result(question(wish, nodes, instances, TWO_GROUPS))
+    assert moved == [("i", "second", ["m1", "m2"])]
+    assert [steps(job) for job in jobs] == [expected]
+
+
 def test_a_change_of_the_group_goes_where_it_was_sent() -> None:
     moved, _, _ = result(question(change("i", to=("g3",)), IN_GROUPS, ONE, TWO_GROUPS))
     assert moved == [("i", "third", ["o1", "o2"])]
