@@ -8,7 +8,6 @@ Source: iallocator.json, "request", "nodegroup", "node", "instance".
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -107,11 +106,12 @@ def build_question(
     new = _new_names(wanted)
     instances = [each for each in snapshot.instances.values() if each.name not in new]
     by_primary: dict[str, list[Instance]] = {}
-    planned_mib: Counter[str] = Counter()
+    planned: dict[str, list[Disk]] = {}
     for instance in instances:
         by_primary.setdefault(instance.primary_node, []).append(instance)
-        for node in snapshot.nodes_of(instance):
-            planned_mib[node.uuid] += _planned_space_mib(snapshot.disks_of(instance))
+        disks = [disk for disk in snapshot.disks_of(instance) if disk.forthcoming]
+        for node in snapshot.nodes_of(instance) if disks else ():
+            planned.setdefault(node.uuid, []).extend(disks)
     return iallocator.AllocatorRequest(
         cluster_name=cluster.cluster_name,
         cluster_tags=list(cluster.tags),
@@ -120,7 +120,7 @@ def build_question(
         nodegroups={uuid: _group(cluster, group) for uuid, group in snapshot.groups.items()},
         nodes={
             node.name: _node(
-                snapshot, node, facts.get(uuid), by_primary.get(uuid, []), planned_mib[uuid]
+                snapshot, node, facts.get(uuid), by_primary.get(uuid, []), planned.get(uuid, [])
             )
             for uuid, node in snapshot.nodes.items()
         },
@@ -140,11 +140,6 @@ def _new_names(wanted: iallocator.Wanted) -> set[str]:
     return {wanted.name} if isinstance(wanted, iallocator.Allocate) else set()
 
 
-def _planned_space_mib(disks: Sequence[Disk]) -> int:
-    """Return the space that disks will take on a node which does not know of them yet."""
-    return space_on_node_mib((disk.dev_type, disk.size) for disk in disks if disk.forthcoming)
-
-
 def _group(cluster: Cluster, group: NodeGroup) -> iallocator.AllocatorGroup:
     return iallocator.AllocatorGroup(
         name=group.name,
@@ -160,10 +155,10 @@ def _node(
     node: Node,
     facts: NodeFacts | None,
     primaries: Sequence[Instance],
-    planned_mib: int,
+    planned: Sequence[Disk],
 ) -> iallocator.AllocatorNode:
     cluster, asked = snapshot.cluster, is_asked(node)
-    numbers = _numbers(cluster, facts, primaries, planned_mib) if facts and asked else {}
+    numbers = _numbers(cluster, facts, primaries, planned) if facts and asked else {}
     return iallocator.AllocatorNode(
         tags=list(node.tags),
         primary_ip=node.primary_ip,
@@ -180,9 +175,13 @@ def _node(
 
 
 def _numbers(
-    cluster: Cluster, facts: NodeFacts, primaries: Sequence[Instance], planned_mib: int
+    cluster: Cluster, facts: NodeFacts, primaries: Sequence[Instance], planned: Sequence[Disk]
 ) -> dict[str, int]:
-    """Return the resources of a node, and the free ones; planned disks count as made."""
+    """Return the resources of a node, and the free ones; planned disks count as made.
+
+    Args:
+        planned: disks that the node does not know of yet.
+    """
     seen = facts.info.hypervisors[0] if facts.info.hypervisors else None
     maxima_mib = {each.name: fill.fill_beparams(cluster, each)["maxmem"] for each in primaries}
     used_mib = {name: live.memory for name, live in facts.running.items()}
@@ -195,6 +194,8 @@ def _numbers(
     )
     free_mib = ((seen and seen.memory_free) or 0) - still_mib - facts.reserved_memory_mib
     space, spindles = (_storage(facts.info, is_spindles=each) for each in (False, True))
+    planned_mib = space_on_node_mib((disk.dev_type, disk.size) for disk in planned)
+    planned_spindles = sum(disk.spindles or 0 for disk in planned)
     return {
         "total_memory": (seen and seen.memory_total) or 0,
         "reserved_memory": (seen and seen.memory_dom0) or 0,
@@ -202,7 +203,7 @@ def _numbers(
         "total_disk": space[0],
         "free_disk": max(0, space[1] - facts.reserved_disk_mib - planned_mib),
         "total_spindles": spindles[0],
-        "free_spindles": spindles[1],
+        "free_spindles": max(0, spindles[1] - planned_spindles),
         "total_cpus": (seen and seen.cpu_total) or 0,
         "reserved_cpus": (seen and seen.cpu_dom0) or 0,
         "i_pri_memory": sum(maxima_mib.values()),
@@ -281,7 +282,7 @@ def like_existing(
         memory=known.memory,
         vcpus=known.vcpus,
         spindle_use=known.spindle_use,
-        disks=[plain_disk(disk.size, disk.mode.value, disk.dev_type) for disk in disks],
+        disks=[_like_disk(disk) for disk in disks],
         disk_space_total=_space_total([(disk.dev_type, disk.size) for disk in disks]),
         disk_template=known.disk_template,
         os=known.os,
@@ -300,6 +301,12 @@ def _place_of_nic(cluster: Cluster, nic: NIC) -> dict[str, str]:
         return {"network": nic.network}
     params = fill.fill_nicparams(cluster, nic)
     return {"mode": params["mode"], "link": params["link"]}
+
+
+def _like_disk(disk: Disk) -> dict[str, str | int]:
+    """Return a disk like one that is there: with exclusive storage its spindles are taken too."""
+    told = plain_disk(disk.size, disk.mode.value, disk.dev_type)
+    return told if disk.spindles is None else {**told, "spindles": disk.spindles}
 
 
 def plain_disk(size_mib: int, mode: str, template: str) -> dict[str, str | int]:

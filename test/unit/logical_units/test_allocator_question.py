@@ -121,6 +121,14 @@ def test_planned_disks_keep_their_room(template: str, free_mib: int) -> None:
     assert node_of(made, facts(storage=storage)).free_disk == free_mib
 
 
+def test_planned_disks_keep_their_spindles() -> None:
+    made = config(forthcoming=True, admin_state="down")
+    made.disks["d"] |= {"forthcoming": True, "dev_type": "plain", "spindles": 2}
+    storage = [StorageInfo(type="lvm-pv", name="xenvg", storage_free=3, storage_size=4)]
+    node = node_of(made, facts(storage=storage))
+    assert (node.total_spindles, node.free_spindles) == (4, 1)
+
+
 def test_spindles_are_those_of_nodes_with_exclusive_storage() -> None:
     units = [
         StorageInfo(type="lvm-vg", name="xenvg", storage_free=10, storage_size=20),
@@ -153,6 +161,14 @@ def test_an_instance_and_the_wish_for_one_like_it() -> None:
     assert (wish.required_nodes, wish.memory, wish.disk_template) == (2, 512, "drbd")
     assert wish.disks == [{"size": 1000, "mode": "rw", "dev_type": "drbd"}]
     assert wish.nics == [{"mac": "aa:00:00:00:00:01", "ip": None, "mode": "routed", "link": "br0"}]
+
+
+def test_a_disk_like_one_with_spindles_needs_as_many() -> None:
+    made = config()
+    made.disks["d"] |= {"dev_type": "plain", "nodes": [NODE], "spindles": 3}
+    snapshot = Snapshot(split_config(bytes(made.read_config())))
+    wish = like_existing(snapshot, snapshot.instance("a"))
+    assert wish.disks == [{"size": 1000, "mode": "rw", "dev_type": "plain", "spindles": 3}]
 
 
 def test_networks_that_a_place_must_have_are_told() -> None:
