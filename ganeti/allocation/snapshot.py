@@ -84,10 +84,12 @@ def make_snapshot(
     """Return the snapshot of these parts.
 
     Raises:
-        GenericError: an instance is on a node that there is not, or on one twice.
+        GenericError: an instance is on no node, on one that there is not, or on one twice.
     """
     for instance in instances.values():
         on = instance.nodes
+        if not on:
+            raise GenericError(f"instance {instance.name!r} is on no node")
         for name in on:
             if name not in nodes:
                 raise GenericError(f"instance {instance.name!r} is on unknown node {name!r}")

@@ -105,13 +105,13 @@ def from_listings(
     tags = _value("the cluster", cluster, "tags", list[str])
     meanings = meanings_of(tags, more_exclusion)
     made_groups = dict(_group(row) for row in groups)
-    made = dict(_instance(row, meanings) for row in instances)
+    told = [_instance(row, meanings) for row in instances]
+    made = {name: each for name, each in told if each.nodes}  # one that is planned may have none
     hypervisors = _value("the cluster", cluster, "enabled_hypervisors", _Names) or ()
     static = kvm_node_memory if _KVM in hypervisors else 0
     running: dict[str, int] = {}
     for each in made.values():
-        if each.nodes:
-            running[each.primary] = running.get(each.primary, 0) + each.running_memory
+        running[each.primary] = running.get(each.primary, 0) + each.running_memory
     marked = [{**row, "offline": True} if _is_named(row, offline) else row for row in nodes]
     made_nodes = dict(_node(row, made_groups, meanings, static, running) for row in marked)
     ipolicy = _value("the cluster", cluster, "ipolicy", dict)

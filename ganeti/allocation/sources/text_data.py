@@ -191,6 +191,8 @@ def _instance(columns: Sequence[str], meanings: TagMeanings) -> tuple[str, Insta
     size = _int("disk_space_total", disk)
     if status not in InstanceStatus.__members__.values():
         raise GenericError(f"status is {status!r}, which cannot be")
+    if not primary:
+        raise GenericError("it has no primary node")
     return name, make_instance(
         name,
         meanings,

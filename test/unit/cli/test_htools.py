@@ -182,6 +182,14 @@ def test_answers_of_the_cluster_are_the_same_as_a_text_about_it() -> None:
     assert make_state(found).load("b").reserved == 1000
 
 
+@pytest.mark.parametrize("place", [None, ""])
+def test_an_instance_that_is_nowhere_yet_is_left_out(place: str | None) -> None:
+    found = rows()
+    planned = {"name": "planned", "pnode": place, "snodes": [], "forthcoming": True}
+    found["instances"].append({**found["instances"][0], **planned})
+    assert list(make_state(from_listings(**found)).instances) == ["i"]
+
+
 @pytest.mark.parametrize(
     ("templates", "template"),
     [(["sharedfile", "drbd"], "drbd"), (["drbd", "plain"], "plain"), (None, "plain")],

@@ -81,6 +81,10 @@ def test_a_text_is_read() -> None:
         ),
         (TEXT.replace(";9999", ";9999,1;9"), "line 13: "),
         (
+            TEXT.replace("|Y|a||plain", "|Y||b|plain"),
+            "line 7: instance 'i': it has no primary node",
+        ),
+        (
             TEXT.replace("\ni|", "\ni|500|1|1|running|Y|a||plain|\ni|", 1),
             "line 8: instance 'i' is on an earlier line already",
         ),
