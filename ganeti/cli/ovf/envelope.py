@@ -25,6 +25,7 @@ _VSSD: Final = f"{_CIM}CIM_VirtualSystemSettingData"
 _PREFIXES: Final = {"ovf": _OVF, "rasd": _RASD, "vssd": _VSSD}
 _CPU, _MEMORY, _ETHERNET, _DISK, _CONTROLLER = "3", "4", "10", "17", "5"
 _DISK_RESOURCE: Final = "/disk/"
+_NORMAL: Final = "normal"  # a bound that is none
 _MIB: Final = 1 << 20
 _BYTES_MAX: Final = (1 << 63) - 1  # of a file, and so of a disk
 _DIGITS_MAX: Final = len(str(_BYTES_MAX))
@@ -84,7 +85,7 @@ def read_machine(data: bytes) -> OvfMachine:
     systems = root.findall(_q("ovf:VirtualSystem"))
     if len(systems) != 1 or root.find(_q("ovf:VirtualSystemCollection")) is not None:
         raise ProtocolError("it does not have exactly one virtual system")
-    items = [_values(item) for item in systems[0].iter(_q("ovf:Item"))]
+    items = _items_of(root, systems[0])
     name = systems[0].findtext(_q("ovf:Name")) or systems[0].get(_q("ovf:id")) or ""
     return OvfMachine(
         name=name.strip(),
@@ -105,6 +106,37 @@ class _WithoutDoctype(ET.TreeBuilder):
             ProtocolError: always.
         """
         raise ProtocolError("it has a document type with entities of its own, which is not taken")
+
+
+def _items_of(root: ET.Element, system: ET.Element) -> list[dict[str, str]]:
+    """Return the items of a machine's hardware in its default configuration.
+
+    Items that name configurations are of these alone, and there in place of an item without names
+    that has the same number.  Items with a bound are the limits of another one.  Of several
+    sections, each for another program, the first counts.
+
+    Source: DSP0243, "VirtualHardwareSection" and "DeploymentOptionSection".
+    """
+    hardware = system.find(_q("ovf:VirtualHardwareSection"))
+    chosen, found = _default_configuration(root), list[tuple[bool, dict[str, str]]]()
+    for item in hardware.iter(_q("ovf:Item")) if hardware is not None else ():
+        names = item.get(_q("ovf:configuration"), "").split()
+        is_limit = item.get(_q("ovf:bound"), _NORMAL) != _NORMAL
+        if not is_limit and (not names or chosen in names):
+            found.append((bool(names), _values(item)))
+    replaced = {values.get("InstanceID", "") for is_named, values in found if is_named} - {""}
+    return [
+        values
+        for is_named, values in found
+        if is_named or values.get("InstanceID", "") not in replaced
+    ]
+
+
+def _default_configuration(root: ET.Element) -> str:
+    """Return the configuration that counts if nobody chooses: so marked, or the first one."""
+    offered = list(root.iter(_q("ovf:Configuration")))
+    marked = [each for each in offered if each.get(_q("ovf:default")) in ("true", "1")]
+    return next((each.get(_q("ovf:id"), "") for each in [*marked, *offered]), "")
 
 
 def _values(item: ET.Element) -> dict[str, str]:

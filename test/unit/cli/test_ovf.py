@@ -405,6 +405,54 @@ def test_only_files_of_use_are_unpacked(
     assert unpacked == ["web1.ovf", "web1-0.vmdk", "web1.mf"]
 
 
+def of_hardware(*sections: str, options: str = "") -> envelope.OvfMachine:
+    """Read a machine with sections of hardware."""
+    head = FOREIGN.partition("<References>")[0].partition("?>")[2]
+    all_of_it = "".join(
+        f"<VirtualHardwareSection>{each}</VirtualHardwareSection>" for each in sections
+    )
+    text = f"{head}{options}<VirtualSystem o:id='a'>{all_of_it}</VirtualSystem></Envelope>"
+    return envelope.read_machine(text.encode())
+
+
+def item(kind: int, quantity: int, number: int, attributes: str = "") -> str:
+    values = {"InstanceID": number, "ResourceType": kind, "VirtualQuantity": quantity}
+    inside = "".join(f"<rasd:{key}>{value}</rasd:{key}>" for key, value in values.items())
+    return f"<Item {attributes}>{inside}</Item>"
+
+
+@pytest.mark.parametrize(
+    ("options", "size"),
+    [
+        ("", (1, 512)),
+        ('<Configuration o:id="small"/><Configuration o:id="big"/>', (1, 512)),
+        ('<Configuration o:id="small"/><Configuration o:id="big" o:default="true"/>', (8, 16384)),
+    ],
+)
+def test_a_machine_has_the_hardware_of_one_configuration(
+    options: str, size: tuple[int, int]
+) -> None:
+    section = "".join(
+        [
+            item(3, 1, 1),
+            item(4, 512, 2),
+            item(4, 256, 2, 'o:bound="min"'),
+            item(4, 1024, 2, 'o:bound="max"'),
+            item(3, 8, 1, 'o:configuration="big huge"'),
+            item(4, 16384, 2, 'o:configuration="big"'),
+            item(4, 65536, 2, 'o:configuration="huge"'),
+        ]
+    )
+    options = f"<DeploymentOptionSection>{options}</DeploymentOptionSection>"
+    machine = of_hardware(section, options=options)
+    assert (machine.vcpus, machine.memory_mib) == size
+
+
+def test_of_several_sections_of_hardware_the_first_counts() -> None:
+    machine = of_hardware(item(3, 2, 1) + item(4, 512, 2), item(3, 2, 1) + item(4, 640, 2))
+    assert (machine.vcpus, machine.memory_mib) == (2, 512)
+
+
 @pytest.mark.parametrize("declared", ["", envelope.FORMATS["raw"], f"{VMDK}#monolithicFlat"])
 def test_raw_disks_have_no_magic(
     tmp_path: Path, sample: dict[str, bytes], content: bytes, declared: str
