@@ -6,11 +6,12 @@ the export appears by one rename of its directory.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -94,7 +95,9 @@ def import_ovf(path: str, directory: str, wish: Wish, say: Callable[[str], None]
 def _open(path: str, work: str) -> Source:
     """Unpack an OVA, or take the files beside an OVF; all of use are there, and as they were."""
     _check_compression(path)
-    if tarfile.is_tarfile(path):
+    with _reading_archive():
+        is_archive = tarfile.is_tarfile(path)
+    if is_archive:
         directory = os.path.join(work, "archive")
         files.ensure_directory(directory, _DIRECTORY_MODE)
         document, machine = _unpack(path, directory)
@@ -131,27 +134,37 @@ def _unpack(path: str, directory: str) -> tuple[str, OvfMachine]:
     """
     document, machine = "", None
     seen, wanted = set[str](), set[str]()
-    try:
-        with tarfile.open(path, "r:") as archive:
-            for member in archive:
-                name = member.name.removeprefix("./")
-                if name in seen or not _is_plain(name) or not _is_whole(member):
-                    raise OpPrereqError(
-                        f"the archive has a member {member.name!r}, which is not a file of its own"
-                        " directory with all of its content; it is not taken"
-                    )
-                seen.add(name)
-                if machine is None:
-                    _unpack_member(archive, member, os.path.join(directory, name))
-                    document, machine = name, _first(name, directory)
-                    wanted = {_manifest_of(name), *(disk.file for disk in machine.disks)}
-                elif name in wanted:
-                    _unpack_member(archive, member, os.path.join(directory, name))
-    except (tarfile.TarError, EOFError) as err:
-        raise OpPrereqError(f"the archive is damaged: {err}") from err
+    with _reading_archive(), tarfile.open(path, "r:") as archive:
+        for member in archive:
+            name = member.name.removeprefix("./")
+            if name in seen or not _is_plain(name) or not _is_whole(member):
+                raise OpPrereqError(
+                    f"the archive has a member {member.name!r}, which is not a file of its own"
+                    " directory with all of its content; it is not taken"
+                )
+            seen.add(name)
+            if machine is None:
+                _unpack_member(archive, member, os.path.join(directory, name))
+                document, machine = name, _first(name, directory)
+                wanted = {_manifest_of(name), *(disk.file for disk in machine.disks)}
+            elif name in wanted:
+                _unpack_member(archive, member, os.path.join(directory, name))
     if machine is None:
         raise OpPrereqError("the archive is empty")
     return document, machine
+
+
+@contextlib.contextmanager
+def _reading_archive() -> Iterator[None]:
+    """Refuse a damaged archive: of wrong numbers in extended headers, tarfile has no words.
+
+    Raises:
+        OpPrereqError: it is damaged.
+    """
+    try:
+        yield
+    except (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError) as err:
+        raise OpPrereqError(f"the archive is damaged: {err}") from err
 
 
 def _is_whole(member: tarfile.TarInfo) -> bool:

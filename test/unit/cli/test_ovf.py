@@ -19,7 +19,7 @@ from types import ModuleType
 
 import pytest
 
-from ganeti.base.errors import GenericError
+from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.cli.declaration.parser import parse
 from ganeti.cli.ovf import envelope, images, importing
 from ganeti.cli.ovf.command import PROGRAM
@@ -361,6 +361,39 @@ def test_links_in_an_archive_are_refused(tmp_path: Path, sample: dict[str, bytes
         archive.addfile(link)
     with pytest.raises(GenericError, match="not a file of its own"):
         take(path, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"GNU.sparse.size": ""},
+        {"GNU.sparse.realsize": "7V"},
+        {"GNU.sparse.map": "1,x"},
+        {"size": "9" * 30},
+    ],
+)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_wrong_numbers_in_extended_headers_are_damage(
+    tmp_path: Path, sample: dict[str, bytes], headers: dict[str, str], is_first: bool
+) -> None:
+    path = tmp_path / "a.ova"
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
+        for name, data in sample.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            member.pax_headers = headers if is_first == name.endswith(".ovf") else {}
+            archive.addfile(member, io.BytesIO(data))
+    with pytest.raises(OpPrereqError, match="the archive "):
+        take(path, tmp_path / "out")
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_many_extended_headers_are_damage(tmp_path: Path) -> None:
+    one = tarfile.TarInfo("x")
+    one.type = tarfile.XHDTYPE
+    (tmp_path / "a.ova").write_bytes(one.tobuf() * 2000 + bytes(1024))
+    with pytest.raises(OpPrereqError, match="the archive is damaged"):
+        take(tmp_path / "a.ova", tmp_path / "out")
 
 
 def test_sparse_members_are_refused(tmp_path: Path, sample: dict[str, bytes]) -> None:
