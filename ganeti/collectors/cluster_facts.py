@@ -40,16 +40,17 @@ class DiskFacts(msgspec.Struct, frozen=True):
 
 
 class InstanceFacts(msgspec.Struct, frozen=True):
-    """An instance as the configuration has it."""
+    """An instance as the configuration has it; a forthcoming one may lack fields."""
 
-    name: str
-    uuid: str
-    admin_state: AdminState
+    name: str = ""
+    uuid: str = ""
+    admin_state: AdminState = AdminState.DOWN
     hypervisor: str = ""
     mtime: float = 0.0
     serial_no: int = 0
     primary_node: str = ""  # its UUID
     disks: tuple[DiskFacts | str, ...] = ()  # UUIDs in the answers of RConfD
+    disks_active: bool = False  # whether they are meant to be
 
 
 @dataclass(frozen=True, slots=True)

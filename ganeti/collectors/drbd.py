@@ -5,11 +5,12 @@ Source: mond.json, collector "drbd"; DRBD User's Guide 8.4, "Connection states" 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ganeti.base.metrics import Metric, Sample, metrics_of
 from ganeti.collectors import collector
+from ganeti.collectors.cluster_facts import NodeInstances
 from ganeti.collectors.collector import Collector, Data, NodeView, Timing
 from ganeti.collectors.report import FINE, Health, Kind, StatusCode, worst
 from ganeti.storage.drbd import drbdsetup
@@ -159,16 +160,31 @@ def _told(status: Health, parting: str | None) -> Health:
 
 
 def data_of(
-    status: Status, owners: Mapping[int, str], partings: Mapping[int, str]
+    status: Status,
+    owners: Mapping[int, str],
+    partings: Mapping[int, str],
+    idle: Collection[str] = (),
 ) -> dict[str, object]:
-    """Return the data of a report on all devices."""
+    """Return the data of a report on all devices.
+
+    Args:
+        idle: the instances whose disks are not meant to be active: nobody misses their devices.
+    """
     devices = [_device(device, owners) for device in status.devices.values()]
     health = judge(devices, partings)
-    missing = sorted(owners.keys() - status.devices.keys())
-    if missing and not health.message:
+    wanted = {minor for minor, name in owners.items() if name not in idle}
+    missing = sorted(wanted - status.devices.keys())
+    if missing:
         names = ", ".join(f"{minor} ({owners[minor]})" for minor in missing)
-        health = Health(_BAD, f"These devices are not there: {names}")
+        told = f"{health.message}\n" if health.message else ""
+        health = Health(_BAD, f"{told}These devices are not there: {names}")
     return {"status": health, "versionInfo": status.facts, "deviceInfos": devices}
+
+
+def _idle(known: NodeInstances | None) -> frozenset[str]:
+    """Return the instances of the node whose disks are not meant to be active."""
+    everyone = () if known is None else (*known.primary, *known.secondary)
+    return frozenset(one.name for one in everyone if not one.disks_active)
 
 
 def absent(owners: Mapping[int, str], source: str = PROC_DRBD) -> dict[str, object]:
@@ -239,7 +255,8 @@ class Drbd(Collector):
             return absent(owners, self._source)
         is_any_alone = any(device.is_alone for device in status.devices.values())
         log = drbdsetup.kernel_log(view.run) if is_any_alone else ""
-        return data_of(status, owners, drbdsetup.partings(log))
+        idle = _idle(view.cluster.instances)
+        return data_of(status, owners, drbdsetup.partings(log), idle)
 
     @classmethod
     def samples(cls, data: Data) -> Iterator[Sample]:

@@ -64,7 +64,8 @@ def drbd(context: Context, options: Options, _args: list[str]) -> int:
 
 
 async def _drbd_facts(lookup: NodeLookup, _ask: Ask) -> ClusterFacts:
-    return ClusterFacts(problem=None, drbd_owners=await lookup.drbd_owners())
+    owners, instances = await lookup.drbd_owners(), await lookup.instances()
+    return ClusterFacts(problem=None, drbd_owners=owners, instances=instances)
 
 
 def inst_status_xen(context: Context, options: Options, _args: list[str]) -> int:

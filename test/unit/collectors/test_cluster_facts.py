@@ -29,6 +29,15 @@ def test_instances_of_a_node() -> None:
     assert [one.name for one in found.secondary] == ["i2"]
 
 
+def test_a_forthcoming_instance_may_lack_what_is_not_decided() -> None:
+    planned = {"uuid": "u3", "primary_node": "n1", "forthcoming": True, "disks": []}
+    found = cluster_facts.decode_instances([[INSTANCE, planned], []])
+    assert [(one.uuid, one.admin_state) for one in found.primary] == [
+        ("u1", AdminState.UP),
+        ("u3", AdminState.DOWN),
+    ]
+
+
 def test_minors_of_a_node() -> None:
     answer = [["n1", 0, "i1", "disk/0", "primary", "n2"], ["n1", 3, "i2", "disk/1", "x", "n3"]]
     assert cluster_facts.decode_drbd_owners(answer) == {0: "i1", 3: "i2"}
