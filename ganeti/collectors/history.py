@@ -38,15 +38,20 @@ _MIB: Final = 1 << 20
 _KIB_IN_MIB: Final = 1 << 10
 
 
+Parts = Mapping[str, float]
+"""A counter of each processor, device or interface that a subject has."""
+WHOLE: Final = ""  # the part of a subject that is counted in one
+
+
 class Counters(NamedTuple):
     """The counters of a subject; only the memory is a state, in MiB."""
 
-    cpu_s: float = 0.0
+    cpu_s: Parts = {}
     memory_mib: float = 0.0
-    disk_read: float = 0.0  # bytes, as all that follow
-    disk_written: float = 0.0
-    net_in: float = 0.0
-    net_out: float = 0.0
+    disk_read: Parts = {}  # bytes, as all that follow
+    disk_written: Parts = {}
+    net_in: Parts = {}
+    net_out: Parts = {}
 
 
 Point = tuple[float, ...]
@@ -54,13 +59,28 @@ Point = tuple[float, ...]
 
 
 def difference(before: Counters, after: Counters, now: float, seconds: float) -> Point:
-    """Return the point between two looks; a counter that began anew counts from 0."""
-    rates = [
-        max(0.0, new - old if new >= old else new) / seconds
-        for old, new in zip(before, after, strict=True)
-    ]
-    rates[1] = after.memory_mib
-    return (now, *(round(each, 3) for each in rates))
+    """Return the point between two looks."""
+    cpu, *others = (
+        _growth(old, new) / seconds
+        for old, new in zip(_counted(before), _counted(after), strict=True)
+    )
+    return (now, *(round(each, 3) for each in (cpu, after.memory_mib, *others)))
+
+
+def _counted(found: Counters) -> tuple[Parts, ...]:
+    return (found.cpu_s, found.disk_read, found.disk_written, found.net_in, found.net_out)
+
+
+def _growth(before: Parts, after: Parts) -> float:
+    """Return by how much the counters grew; one that began anew counts from 0.
+
+    A part that came or went between the two looks counts for nothing: its counter is as old as it.
+    """
+    return sum(
+        new - before[name] if new >= before[name] else new
+        for name, new in after.items()
+        if name in before
+    )
 
 
 def average(points: Sequence[Point]) -> Point:
@@ -122,30 +142,34 @@ def look(paths: Paths) -> dict[str, Counters]:
     interfaces = dict(_interfaces(read_text("/proc/net/dev")))
     found = {NODE: _node(interfaces)}
     for files, process, facts in running_machines(paths):
-        read, written = _process_io(process.pid)
+        taps = [name for name in _taps(files) if name in interfaces]
         found[files.name] = Counters(
-            facts.cpu_s,
+            {WHOLE: facts.cpu_s},
             facts.resident_bytes / _MIB,
-            read,
-            written,
-            *_sum(interfaces, _taps(files), swapped=True),
+            *_process_io(process.pid),
+            # A tap received what its guest has sent.
+            net_in={name: interfaces[name][1] for name in taps},
+            net_out={name: interfaces[name][0] for name in taps},
         )
     return found
 
 
 def _node(interfaces: Mapping[str, tuple[float, float]]) -> Counters:
     ticks = cpu_load.parse(read_text(cpu_load.STAT))
-    devices = [
-        each
+    devices = {
+        name: each
         for each in diskstats.parse(read_text(diskstats.DISKSTATS), diskstats.DISKSTATS)
-        if not _MADE.match(str(each["name"])) and os.path.exists(f"/sys/block/{each['name']}")
-    ]
+        for name in [str(each["name"])]
+        if not _MADE.match(name) and os.path.exists(f"/sys/block/{name}")
+    }
+    cards = _cards(interfaces)
     return Counters(
-        sum(ticks.values()) / _TICKS_PER_SECOND,
+        {name: busy / _TICKS_PER_SECOND for name, busy in ticks.items()},
         memory_used_mib(read_text("/proc/meminfo")),
-        sum(float(str(each["secRead"])) for each in devices) * _SECTOR_BYTES,
-        sum(float(str(each["secWritten"])) for each in devices) * _SECTOR_BYTES,
-        *_sum(interfaces, _cards(interfaces)),
+        {name: float(str(each["secRead"])) * _SECTOR_BYTES for name, each in devices.items()},
+        {name: float(str(each["secWritten"])) * _SECTOR_BYTES for name, each in devices.items()},
+        {name: interfaces[name][0] for name in cards},
+        {name: interfaces[name][1] for name in cards},
     )
 
 
@@ -171,15 +195,6 @@ def _cards(interfaces: Iterable[str]) -> list[str]:
     return [name for name in names if os.path.exists(f"/sys/class/net/{name}/device")] or names
 
 
-def _sum(
-    interfaces: Mapping[str, tuple[float, float]], names: Iterable[str], *, swapped: bool = False
-) -> tuple[float, float]:
-    """Return the bytes in and out; what a tap received, its guest has sent."""
-    some = [interfaces[name] for name in names if name in interfaces]
-    found = sum(each[0] for each in some), sum(each[1] for each in some)
-    return (found[1], found[0]) if swapped else found
-
-
 def _taps(files: MachineFiles) -> Sequence[str]:
     with contextlib.suppress(GenericError):
         runtime = load_runtime(files)
@@ -188,11 +203,11 @@ def _taps(files: MachineFiles) -> Sequence[str]:
     return ()
 
 
-def _process_io(pid: int) -> tuple[float, float]:
-    """Return the bytes that a process had read from and written to disks; 0 if we may not look."""
+def _process_io(pid: int) -> tuple[Parts, Parts]:
+    """Return the bytes that a process had read from and written to disks; none if not for us."""
     try:
         text = read_text(f"/proc/{pid}/io")
     except GenericError:
-        return 0.0, 0.0
+        return {}, {}
     rows = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
-    return float(rows.get("read_bytes", 0)), float(rows.get("write_bytes", 0))
+    return ({WHOLE: float(rows.get("read_bytes", 0))}, {WHOLE: float(rows.get("write_bytes", 0))})

@@ -7,6 +7,7 @@ from ganeti.collectors.history import (
     HOUR_LENGTH,
     NODE,
     TEN_MINUTES,
+    WHOLE,
     Counters,
     History,
     average,
@@ -15,18 +16,32 @@ from ganeti.collectors.history import (
 )
 
 
+def counters(cpu_s: float = 0.0, memory_mib: float = 0.0, *bytes_each: float) -> Counters:
+    """Return the counters of a subject that has one of each thing."""
+    return Counters({WHOLE: cpu_s}, memory_mib, *({WHOLE: each} for each in bytes_each))
+
+
 def test_the_difference_of_counters_is_a_rate_and_memory_a_state() -> None:
-    before = Counters(10.0, 100.0, 0.0, 1000.0, 50.0, 0.0)
-    after = Counters(40.0, 300.0, 6000.0, 400.0, 50.0, 60.0)
+    before = counters(10.0, 100.0, 0.0, 1000.0, 50.0, 0.0)
+    after = counters(40.0, 300.0, 6000.0, 400.0, 50.0, 60.0)
     assert difference(before, after, 7.0, 60.0) == (7.0, 0.5, 300.0, 100.0, 6.667, 0.0, 1.0)
+
+
+def test_a_part_that_comes_or_goes_is_no_traffic() -> None:
+    one, both = {"tap0": 6000.0}, {"tap0": 6000.0, "tap1": 9e9}
+    first, second = ((7.0, 0.0, 0.0, 0.0, 0.0, rate, 0.0) for rate in (0.0, 100.0))
+    assert difference(Counters(net_in=both), Counters(net_in=one), 7.0, 60.0) == first
+    assert difference(Counters(net_in=one), Counters(net_in=both), 7.0, 60.0) == first
+    more = {"tap0": 12000.0, "tap2": 9e9}
+    assert difference(Counters(net_in=both), Counters(net_in=more), 7.0, 60.0) == second
 
 
 def test_rings_are_bounded_and_the_day_has_means() -> None:
     history = History()
     minutes = TEN_MINUTES * DAY_LENGTH + 5 * TEN_MINUTES
     for minute in range(minutes + 1):
-        counters = Counters(cpu_s=30.0 * minute, memory_mib=float(minute))
-        history.add(60.0 * minute, {NODE: counters, "web1": counters})
+        found_now = counters(30.0 * minute, float(minute))
+        history.add(60.0 * minute, {NODE: found_now, "web1": found_now})
     found = history.of("web1")
     assert found is not None
     hour, day = found["hour"], found["day"]
@@ -42,8 +57,8 @@ def test_a_subject_that_is_gone_is_forgotten() -> None:
     history.add(1.0, {NODE: Counters(), "web1": Counters()})
     history.add(2.0, {NODE: Counters()})
     assert history.of("web1") is None
-    history.add(3.0, {NODE: Counters(), "web1": Counters(5.0)})
-    history.add(4.0, {NODE: Counters(), "web1": Counters(6.0)})
+    history.add(3.0, {NODE: Counters(), "web1": counters(5.0)})
+    history.add(4.0, {NODE: Counters(), "web1": counters(6.0)})
     found = history.of("web1")
     assert found is not None
     assert found["hour"] == [(4.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0)]
