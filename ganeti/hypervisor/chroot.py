@@ -13,6 +13,7 @@ Source: constants.json, "hvparams" of chroot; config.json, "well_known_paths".
 from __future__ import annotations
 
 import os
+import re
 import signal
 from contextlib import suppress
 from typing import Final
@@ -36,7 +37,9 @@ _MOUNT_TIMEOUT_S: Final = 60.0
 _KILL_WAIT_S: Final = 5.0
 _KILL_ROUNDS_MAX: Final = 20  # processes may fork while they are being killed
 _FILE_BYTES_MAX: Final = 1 << 16
+_ESCAPED: Final = re.compile(r"\\([0-7]{3})")  # as the kernel writes blanks and such
 _ENVIRONMENT: Final = {"PATH": "/sbin:/bin:/usr/sbin:/usr/bin"}
+_DIRECTORY_MODE: Final = 0o700  # programs of guests that run as root are not for the node's users
 _TREE_MODE: Final = 0o755
 
 
@@ -55,8 +58,9 @@ def mounted_below(directory: str, mountinfo: str) -> set[str]:
     Args:
         mountinfo: the text of /proc/self/mountinfo.
     """
-    paths = (line.split()[4] for line in mountinfo.splitlines())
-    plain = (path.encode().decode("unicode_escape") if "\\" in path else path for path in paths)
+    # By the kernel's own separators: names of others may have any other one of Unicode.
+    paths = (line.split(" ")[4] for line in mountinfo.split("\n") if line)
+    plain = (_ESCAPED.sub(lambda found: chr(int(found[1], 8)), path) for path in paths)
     return {path for path in plain if os.path.dirname(path) == directory}
 
 
@@ -92,7 +96,7 @@ class ChrootHypervisor(Hypervisor):
         return None if data is None else loads_as(Book, data)
 
     def _mounted(self) -> set[str]:
-        with open("/proc/self/mountinfo", encoding="utf-8") as file:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
             return mounted_below(self._directory, file.read())
 
     def list_instances(self) -> list[str]:
@@ -129,6 +133,7 @@ class ChrootHypervisor(Hypervisor):
             )
         script = str(instance.hvparams["init_script"])
         tree = self._tree(name)
+        ensure_directory(self._directory, _DIRECTORY_MODE)
         ensure_directory(tree, _TREE_MODE)
         self._mount(name, disks[0], tree)
         book = Book(

@@ -113,6 +113,14 @@ def test_a_partition_is_found_and_mounted(
     assert os.path.exists(f"/proc/{pid(lxc)}/root/sbin/init")
 
 
+def test_the_file_system_is_not_for_the_users_of_the_node(
+    lxc: LxcHypervisor, disk: AssembledDisk
+) -> None:
+    lxc.start(instance(), [disk])
+    wait_for(lambda: "hello from /sbin/init" in said(lxc))
+    assert os.stat(f"{lxc.env.paths.lxc_dir}/{NAME}").st_mode & 0o777 == 0o700
+
+
 def test_a_paused_one_stands_still(lxc: LxcHypervisor, disk: AssembledDisk) -> None:
     lxc.start(instance(), [disk], paused=True)
     assert lxc._lxc.info(NAME).state == "FROZEN"

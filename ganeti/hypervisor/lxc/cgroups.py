@@ -90,10 +90,10 @@ def parse_mounts(mountinfo: str) -> Hierarchies:
     """Find the hierarchies in the content of /proc/self/mountinfo; not yet their controllers."""
     legacy: dict[str, Mount] = {}
     unified = None
-    for line in mountinfo.splitlines():
+    for line in filter(None, mountinfo.split("\n")):  # other separators may be in a name
         left, _, right = line.partition(" - ")
-        kind, *rest = right.split()
-        _number, _parent, _device, root, point, *_options = left.split()
+        kind, *rest = right.split(" ")
+        _number, _parent, _device, root, point, *_options = left.split(" ")
         if kind == "cgroup2" and unified is None:
             unified = Mount(point, root)
         elif kind == "cgroup":
@@ -111,7 +111,7 @@ def payload_groups(text: str, name: str) -> dict[str, str]:
         below its own are left off; a hierarchy in which it has none is left out.
     """
     found = {}
-    for line in text.splitlines():
+    for line in filter(None, text.split("\n")):  # the guest's own groups may have any other name
         _number, controllers, path = line.split(":", 2)
         match = re.match(rf"(.*/{re.escape(_PAYLOAD + name)}(?:-\d+)?)(/|$)", path)
         if match:

@@ -25,6 +25,7 @@ _LINE: Final = re.compile(r"lxc\.[a-z0-9_.]+ *=.*")
 _PROFILE: Final = "lxc.apparmor.profile"
 DEFAULT_PROFILE: Final = "lxc-container-default-cgns"  # of LXC, if nothing else is said
 _PROFILES_OF_LXC: Final = ("unconfined", "unchanged", "generated")  # these it needs not have loaded
+_MAPPINGS: Final = ("lxc.idmap", "lxc.include")  # the latter may bring the former
 _COMMA: Final = re.compile(r"(?<!\\),")  # one behind a backslash belongs to its value
 
 
@@ -42,6 +43,12 @@ def device_rules(params: HvParams) -> list[str]:
 def extra_controllers(params: HvParams) -> list[str]:
     """Return the further controllers that a container is put under."""
     return listed(params.text("extra_cgroups"))
+
+
+def maps_user_ids(params: HvParams) -> bool:
+    """Tell whether the users of a container may be others on the node, root included."""
+    keys = {line.partition("=")[0].strip() for line in listed(params.text("extra_config"))}
+    return not keys.isdisjoint(_MAPPINGS)
 
 
 def missing_profile(params: HvParams, enabled: str, loaded: str | None) -> str:

@@ -54,7 +54,10 @@ _BOOK_BYTES_MAX: Final = 1 << 16
 _LOG_TAIL_BYTES: Final = 4096
 _MESSAGES_MAX: Final = 3
 _CONSOLE_TAIL_BYTES: Final = 2048
-_DIRECTORY_MODE: Final = 0o755  # the user ids of a container look through it
+# Root of a container can make programs that run as root, and the node's users must not get there.
+_DIRECTORY_MODE: Final = 0o700
+_MAPPED_MODE: Final = 0o711  # root of the container is another user here, and goes through it
+_ROOT_MODE: Final = 0o755
 _SCRIPT_MODE: Final = 0o755
 _APPARMOR_ON: Final = "/sys/module/apparmor/parameters/enabled"
 _APPARMOR_PROFILES: Final = "/sys/kernel/security/apparmor/profiles"
@@ -230,7 +233,9 @@ class LxcHypervisor(Hypervisor):
         here = hierarchies()
         backends = self._backends(instance)
         with ExitStack() as undo:
-            ensure_directory(files.root, _DIRECTORY_MODE)
+            is_mapped = config.maps_user_ids(HvParams(instance.hvparams))
+            ensure_directory(files.directory, _MAPPED_MODE if is_mapped else _DIRECTORY_MODE)
+            ensure_directory(files.root, _ROOT_MODE)
             ensure_directory(self.env.paths.log_lxc_dir, 0o750)
             undo.callback(self._clean_up, name)
             self._write(instance, disks, backends, here)

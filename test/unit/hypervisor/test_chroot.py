@@ -30,6 +30,12 @@ def test_what_is_mounted() -> None:
     assert found == {"/run/chroot/a.example.com", "/run/chroot/with space"}
 
 
+@pytest.mark.parametrize("name", ["a\x0cb", "a\x85b", "a\u2028b", "\udcff", "\\134x", "\xa0"])
+def test_mounts_of_others_may_have_any_name(name: str) -> None:
+    found = mounted_below("/run/chroot", f"{MOUNTS}33 22 0:8 / /mnt/{name} rw - tmpfs x rw\n")
+    assert found == {"/run/chroot/a.example.com", "/run/chroot/with space"}
+
+
 def driver(root: Path) -> ChrootHypervisor:
     return ChrootHypervisor(
         "chroot", NodeEnv(Paths(str(root)), "node1.example.com", "127.0.0.1"), {}
@@ -73,6 +79,24 @@ def disk(tmp_path: Path) -> Iterator[AssembledDisk]:
     yield tree_disk(tmp_path)
     for found in driver(tmp_path).list_instances():
         driver(tmp_path).stop(found, force=True)
+
+
+@pytest.mark.root
+def test_a_mount_whose_name_is_no_text_is_no_hindrance(tmp_path: Path, disk: AssembledDisk) -> None:
+    chroot = driver(tmp_path)
+    chroot.start(instance(), [disk])
+    inner = f"{chroot.env.paths.chroot_dir}/{NAME}/mnt".encode() + b"/\xff\x0c"
+    os.mkdir(inner)
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", inner], check=True)
+    assert chroot.list_instances() == [NAME]
+    chroot.stop(NAME, force=True)
+    assert chroot.list_instances() == []
+
+
+@pytest.mark.root
+def test_trees_are_not_for_the_users_of_the_node(tmp_path: Path, disk: AssembledDisk) -> None:
+    driver(tmp_path).start(instance(), [disk])
+    assert os.stat(driver(tmp_path).env.paths.chroot_dir).st_mode & 0o777 == 0o700
 
 
 @pytest.mark.root

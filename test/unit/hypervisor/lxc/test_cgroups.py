@@ -59,6 +59,21 @@ def test_version_2_alone() -> None:
     assert here.mount_of("blkio") is None
 
 
+ODD_NAMES = ["a\x0cb", "a\x1cb", "a\x85b", "a\u2028b"]  # one line to the kernel, two to Python
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_mounts_of_others_may_have_any_name(name: str) -> None:
+    others = f"50 1 0:9 / /mnt/{name} rw - tmpfs tmpfs rw\n"
+    assert parse_mounts(others + BOTH + others) == parse_mounts(BOTH)
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_groups_that_a_guest_makes_may_have_any_name(name: str) -> None:
+    text = f"0::/lxc.payload.{NAME}/{name}\n"
+    assert payload_groups(text, NAME) == {"": f"/lxc.payload.{NAME}"}
+
+
 def test_groups_of_a_container_are_found_below_those_of_whoever_started_it() -> None:
     groups = payload_groups(GROUPS_1, NAME)
     assert groups == {

@@ -11,6 +11,7 @@ from ganeti.hypervisor.lxc.config import (
     Place,
     config_text,
     listed,
+    maps_user_ids,
     memory_settings,
     missing_profile,
     problems,
@@ -90,6 +91,19 @@ def test_further_lines_come_last() -> None:
     lines = made(make_instance(hypervisor="lxc", num_ttys=2, extra_config=extra))
     assert lines[-2:] == ["lxc.environ=A=1,2", "lxc.apparmor.profile = unconfined"]
     assert "lxc.tty.max = 2" in lines
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_mapped"),
+    [
+        ("", False),
+        ("lxc.environ=lxc.idmap=1", False),
+        ("lxc.idmap=u 0 100000 65536,lxc.idmap=g 0 100000 65536", True),
+        ("lxc.environ=A=1,lxc.include = /usr/share/lxc/config/userns.conf", True),
+    ],
+)
+def test_whether_users_of_a_container_are_others_on_the_node(lines: str, is_mapped: bool) -> None:
+    assert maps_user_ids(HvParams({"extra_config": lines})) is is_mapped
 
 
 def test_lists() -> None:
