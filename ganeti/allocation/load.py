@@ -36,13 +36,13 @@ class Promised(Struct, frozen=True):
     spindles: int = 0
     unmeasured: int = 0
 
-    def with_more(self, instance: Instance, sign: int, *, is_primary: bool) -> Promised:
+    def with_more(self, node: Node, instance: Instance, sign: int, *, is_primary: bool) -> Promised:
         """Return the sum with one instance more (1) or less (-1)."""
         return Promised(
             self.disk + sign * instance.disk,
             self.vcpus + sign * instance.vcpus * is_primary,
             self.spindle_use + sign * instance.spindle_use,
-            self.spindles + sign * instance.spindles,
+            self.spindles + sign * dedicated_spindles(node, instance),
             self.unmeasured + sign * instance.has_unknown_spindles,
         )
 
@@ -137,7 +137,7 @@ class NodeLoad(Struct, frozen=True):
             self.node,
             self.free_memory - sign * instance.memory,
             self.free_disk - sign * instance.disk,
-            self.free_spindles - sign * instance.spindles,
+            self.free_spindles - sign * dedicated_spindles(self.node, instance),
             self.vcpus + sign * instance.vcpus,
             self.spindle_use + sign * instance.spindle_use,
             self.primaries + sign,
@@ -173,7 +173,7 @@ class NodeLoad(Struct, frozen=True):
         return replace(
             self,
             free_disk=self.free_disk - sign * instance.disk,
-            free_spindles=self.free_spindles - sign * instance.spindles,
+            free_spindles=self.free_spindles - sign * dedicated_spindles(self.node, instance),
             spindle_use=self.spindle_use + sign * instance.spindle_use,
             secondaries=self.secondaries + sign,
             guarded=guarded,
@@ -192,13 +192,18 @@ class NodeLoad(Struct, frozen=True):
             free_memory=self.free_memory - memory,
             idle_memory=self.idle_memory + memory,
             free_disk=self.free_disk - sign * instance.disk,
-            free_spindles=self.free_spindles - sign * instance.spindles,
+            free_spindles=self.free_spindles - sign * dedicated_spindles(self.node, instance),
             vcpus=self.vcpus + sign * instance.vcpus * is_primary,
             spindle_use=self.spindle_use + sign * instance.spindle_use,
             exclusion=exclusion,
-            promised=self.promised.with_more(instance, sign, is_primary=is_primary),
+            promised=self.promised.with_more(self.node, instance, sign, is_primary=is_primary),
             file_disk=self.file_disk + sign * instance.file_disk * is_primary,
         )
+
+
+def dedicated_spindles(node: Node, instance: Instance) -> int:
+    """Return how many spindles of a node an instance has for itself."""
+    return instance.spindles if node.exclusive_storage else 0
 
 
 def shared_domains(node: Node, other: Node | None) -> int:
@@ -255,7 +260,7 @@ def load_of(
         for tag in each.exclusion_tags:
             exclusion[tag] = exclusion.get(tag, 0) + 1
         if each.is_forthcoming:
-            promised = promised.with_more(each, 1, is_primary=True)
+            promised = promised.with_more(node, each, 1, is_primary=True)
             file_disk += each.file_disk
             continue
         count += 1
@@ -281,7 +286,7 @@ def load_of(
     for each in secondaries:
         spindle_use += each.spindle_use
         if each.is_forthcoming:
-            promised = promised.with_more(each, 1, is_primary=False)
+            promised = promised.with_more(node, each, 1, is_primary=False)
             continue
         mirrors += 1
         disk_load += each.load.disk

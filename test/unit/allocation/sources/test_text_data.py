@@ -12,6 +12,7 @@ from fakes.text_clusters import Shape
 from fakes.text_clusters import made_up as cluster_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ganeti.allocation.answers import Question, answer
 from ganeti.allocation.model import Rules
@@ -148,6 +149,19 @@ def test_other_groups_keep_their_names() -> None:
     )
     snapshot = snapshot_of(request)
     assert from_text(to_text(snapshot)).groups == snapshot.groups
+
+
+@pytest.mark.parametrize("is_forthcoming", ["N", "Y"])
+def test_without_exclusive_storage_a_move_takes_no_spindles(is_forthcoming: str) -> None:
+    text = TEXT.replace("|Y|3|2|2.0", "|N|0|2|2.0").replace("i|500", "spare|500")
+    text = text.replace("plain|t:2|1|-|N", f"plain|t:2|1|4|{is_forthcoming}")
+    before = from_text(text)
+    state = make_state(before)
+    moved = replace(state.instances["spare"], nodes=("b",))
+    after = state.without_instance(state.instances["spare"]).with_instance(moved)
+    again = from_text(to_text(snapshot_after(before, after)))
+    assert again.instances["spare"].nodes == ("b",)
+    assert [free.spindles for free in again.free.values()] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("name", ["p|q", "x\ny", "x\u2028y", "x\r"])
