@@ -117,7 +117,8 @@ def _template_problems(value: object) -> Iterator[str]:
     if not _is_list(value) or not value:
         yield f"{TEMPLATES} must be a list of disk templates, not empty"
         return
-    unknown = [str(name) for name in value if name not in set(DiskTemplate)]
+    known = [str(template) for template in DiskTemplate]
+    unknown = [str(name) for name in value if name not in known]
     if unknown:
         yield f"unknown disk template(s) {', '.join(sorted(unknown))}"
 

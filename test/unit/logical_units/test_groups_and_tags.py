@@ -176,6 +176,7 @@ def spec(value: int) -> dict[str, int]:
         ({"minmax": [{"min": spec(-1), "max": spec(1)}]}, "integer from 0"),
         ({"disk-templates": []}, "not empty"),
         ({"disk-templates": ["nix"]}, "unknown disk template"),
+        ({"disk-templates": ["file", ["plain"], {}]}, "unknown disk template"),
         ({"vcpu-ratio": 0}, "greater than 0"),
         ({"vcpu-ratio": "x"}, "greater than 0"),
         ({"std": spec(1)}, "only be set for the whole cluster"),
