@@ -127,6 +127,7 @@ def test_a_network_gives_its_parameters() -> None:
         ({"network": "net1", "ip": "192.0.3.1"}, "does not lie in network 'net1'"),
         ({"network": "net1", "ip": "2001:db9::1"}, "does not lie in network 'net1'"),
         ({"link": "br7", "ip": "192.0.2.8"}, "lies in network 'net1'"),
+        ({"ip": "fe80::1%br0"}, "nic/0: 'fe80::1%br0' names an interface"),
         ({"mode": "nix"}, "unknown mode 'nix'"),
         ({"vlan": "5000"}, "between 1 and 4094"),
         ({"link": "a\n  evil: yes"}, "nic/0: link: .* is not a name without blanks"),

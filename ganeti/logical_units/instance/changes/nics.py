@@ -208,9 +208,12 @@ def _ip(what: str, ip: str, resolved_ip: str | None, network: Network | None) ->
             )
         return resolved_ip
     try:
-        return str(ipaddress.ip_address(ip))
+        address = ipaddress.ip_address(ip)
     except ValueError as err:
         raise OpPrereqError(f"{what}: {ip!r} is not an IP address") from err
+    if isinstance(address, ipaddress.IPv6Address) and address.scope_id:
+        raise OpPrereqError(f"{what}: {ip!r} names an interface; leave out what is behind '%'")
+    return str(address)
 
 
 def _check_address(around: Connections, what: str, nic: NIC, network: Network | None) -> None:
