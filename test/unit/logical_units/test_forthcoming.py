@@ -108,6 +108,12 @@ def test_a_commit_may_wish_otherwise(cluster: FakeCluster) -> None:
     assert not cluster.rpc.node("node2").disks
 
 
+def test_a_commit_may_do_without_the_planned_interfaces(cluster: FakeCluster) -> None:
+    plan(cluster)
+    commit(cluster, no_nics=True)
+    assert stored(cluster)["nics"] == []
+
+
 @pytest.mark.parametrize("step", ["blockdev_create", "instance_os_add", "instance_start"])
 def test_a_commit_that_fails_leaves_the_plan(cluster: FakeCluster, step: str) -> None:
     planned = plan(cluster)

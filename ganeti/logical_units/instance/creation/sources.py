@@ -295,7 +295,7 @@ def filled_from_planned(op: OpInstanceCreate, planned: InstanceView) -> OpInstan
     second = op.snode_uuid
     if not (has_place or op.snode or second) and planned.needs_own_nodes:
         second = next((node.uuid for node in planned.nodes[1:]), None)
-    nics = op.nics or [_nic_settings(nic) for nic in old.nics]
+    nics = op.nics or ([] if op.no_nics else [_nic_settings(nic) for nic in old.nics])
     return _filled(
         op, old, hypervisor, template, pnode_uuid=node_uuid, snode_uuid=second, nics=nics
     )
