@@ -219,6 +219,16 @@ def test_secret_parameters_reach_the_script_and_nothing_else(cluster: FakeCluste
     assert "hush" not in str(cluster.rpc.called("instance_start"))
 
 
+def test_a_parameter_that_is_to_be_the_default_is_not_set(cluster: FakeCluster) -> None:
+    cluster.config.cluster["osparams"] = {"debian": {"a": "1"}}
+    private = {"p": "default", "q": "hush"}
+    create(cluster, osparams={"a": "default", "b": "2"}, osparams_private=private)
+    made = cluster.config.instance("web1.example.com")
+    assert (made["osparams"], made["osparams_private"]) == ({"b": "2"}, {"q": "hush"})
+    (_, args) = cluster.rpc.called("instance_os_add")[0]
+    assert args[0]["osparams"] == {"a": "1", "b": "2", "q": "hush"}
+
+
 CHANGING = ("file_storage_dir_create", "blockdev_create", "instance_os_add", "instance_start")
 
 

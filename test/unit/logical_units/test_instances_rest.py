@@ -170,6 +170,24 @@ def test_offline_and_back(cluster: FakeCluster) -> None:
         assert instance(cluster)["admin_state"] == "down"
 
 
+def test_a_guest_that_runs_all_the_same_is_not_marked_offline(cluster: FakeCluster) -> None:
+    cluster.add_instance()
+    instance(cluster)["admin_state"] = "down"
+    with pytest.raises(OpPrereqError, match=r"is running on node 'node1.* before marking it"):
+        run(cluster, "SET_PARAMS", offline=True)
+    assert instance(cluster)["admin_state"] == "down"
+    cluster.config.node(1).update(offline=True)  # what runs there is not asked
+    run(cluster, "SET_PARAMS", offline=True)
+    assert instance(cluster)["admin_state"] == "offline"
+
+
+def test_an_instance_without_operating_system_has_its_parameters(cluster: FakeCluster) -> None:
+    cluster.add_instance(start=False, os_type=None, no_install=True)
+    run(cluster, "SET_PARAMS", osparams={"a": "b"}, osparams_private={"p": "hush"})
+    assert instance(cluster)["osparams"] == {"a": "b"}
+    assert "os_validate" not in cluster.rpc.names()
+
+
 @pytest.mark.parametrize(
     ("params", "text"),
     [
@@ -395,6 +413,17 @@ def test_reinstall_with_another_os_forgets_the_old_parameters(cluster: FakeClust
     assert args[0]["osparams"] == {"new": "2", "s": "3"}
     assert args[1] is True
     assert instance(cluster)["osparams"] == {"new": "2"}
+
+
+def test_reinstall_takes_parameters_back_to_the_default(cluster: FakeCluster) -> None:
+    private = {"p": "hush", "q": "r"}
+    cluster.add_instance(start=False, osparams={"a": "1", "b": "2"}, osparams_private=private)
+    back = {"osparams": {"a": "default"}, "osparams_private": {"p": "default"}}
+    run(cluster, "REINSTALL", **back)
+    ((_, args),) = cluster.rpc.called("instance_os_add")
+    assert args[0]["osparams"] == {"b": "2", "q": "r"}
+    assert instance(cluster)["osparams"] == {"b": "2"}
+    assert instance(cluster)["osparams_private"] == {"q": "r"}
 
 
 @pytest.mark.parametrize(

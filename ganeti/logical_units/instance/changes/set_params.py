@@ -265,7 +265,7 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
         results: Results = []
         new = self._with_parameters(view.instance, results)
         new = self._with_os(new, results)
-        new = self._with_offline(new, results)
+        new = self._with_offline(view, new, results)
         parts = self._parts(found, new)
         if self.op.disk_template:
             results.append(("disk_template", str(self.op.disk_template)))
@@ -343,15 +343,15 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
             osparams_private=private,
         )
 
-    def _with_offline(self, instance: Instance, results: Results) -> Instance:
+    def _with_offline(self, view: InstanceView, instance: Instance, results: Results) -> Instance:
         if self.op.offline is None:
             return instance
-        name = instance.name
+        name, hint = instance.name, "shut it down before marking it offline"
         state = AdminState.OFFLINE if self.op.offline else AdminState.DOWN
         if self.op.offline and instance.admin_state is AdminState.UP:
-            raise wrong_state(
-                f"instance {name!r} is meant to run; shut it down before marking it offline"
-            )
+            raise wrong_state(f"instance {name!r} is meant to run; {hint}")
+        if self.op.offline and not view.primary.offline:
+            guest.check_not_running(self.context, view, hint)
         if not self.op.offline and instance.admin_state is not AdminState.OFFLINE:
             self.context.info(f"instance {name} is not marked offline, nothing to change")
             return instance
@@ -369,7 +369,7 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
             return
         if changed & {"hvparams", "os"}:
             guest.check_hvparams_on(context, view.primary, new.hypervisor, hvparams)
-        if changed & {"os", "osparams", "osparams_private"}:
+        if new.os and changed & {"os", "osparams", "osparams_private"}:
             osparams = fill_osparams_all(view.cluster, new.os, new.osparams, new.osparams_private)
             variant = self.op.force_variant
             guest.check_os(context, view.primary, new.os, osparams, force_variant=variant)

@@ -331,6 +331,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
             tags = add_tags([], op.tags)
         hvparams = parameters.check_hvparams(hypervisor, op.hvparams)
         beparams = parameters.check_beparams(op.beparams)
+        private = op.osparams_private or PrivateParams()
         instance = Instance(
             name=found.name,
             uuid=found.planned.instance.uuid if found.planned else new_uuid,
@@ -339,8 +340,8 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
             hypervisor=hypervisor,
             hvparams=parameters.without_defaults(hvparams),
             beparams=parameters.without_defaults(beparams),
-            osparams=dict(op.osparams),
-            osparams_private=op.osparams_private or PrivateParams(),
+            osparams=parameters.without_defaults(op.osparams),
+            osparams_private=PrivateParams(parameters.without_defaults(private.reveal())),
             admin_state=AdminState.UP if start else AdminState.DOWN,
             nics=planned_nics,
             disks=[disk.uuid for disk in disks],

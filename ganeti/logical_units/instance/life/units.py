@@ -39,6 +39,7 @@ from ganeti.logical_units.locks import LockLevel, LockNeed, shared
 from ganeti.objects.fill import fill_beparams, fill_osparams_all
 from ganeti.objects.hypervisors import RebootType
 from ganeti.objects.model import AdminState, AdminStateSource, Node
+from ganeti.objects.parameters import apply_changes
 from ganeti.objects.record import PrivateParams
 from ganeti.opcodes.instance import (
     OpInstanceConsole,
@@ -374,9 +375,10 @@ class LUInstanceReinstall(InstanceUnit[OpInstanceReinstall, Reinstallation]):
         instance = view.instance
         # Parameters of the old operating system mean nothing to another one.
         same = os_name == instance.os
-        osparams = {**(instance.osparams if same else {}), **(self.op.osparams or {})}
-        own_private = instance.osparams_private if same else PrivateParams()
-        private = own_private.merged(self.op.osparams_private or {})
+        osparams = apply_changes(instance.osparams if same else {}, self.op.osparams or {})
+        old = instance.osparams_private if same else PrivateParams()
+        new = self.op.osparams_private or PrivateParams()
+        private = PrivateParams(apply_changes(old.reveal(), new.reveal()))
         filled = fill_osparams_all(
             view.cluster, os_name, osparams, private, self.op.osparams_secret
         )
