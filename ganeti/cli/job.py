@@ -22,6 +22,7 @@ from ganeti.cli.command import (
 from ganeti.cli.lists import PENDING, as_list, state
 from ganeti.cli.run.failures import explain
 from ganeti.cli.run.jobs import changes, follow, results_of
+from ganeti.cli.run.listing import is_job_number
 from ganeti.cli.run.report import Facts, format_report
 from ganeti.cli.run.table import format_time
 from ganeti.opcodes.registry import decode_opcode, encode_opcode
@@ -161,8 +162,8 @@ def parse_job_id(text: str) -> JobId:
     Raises:
         OpPrereqError: not one.
     """
-    if not text.isascii() or not text.isdigit():
-        raise OpPrereqError(f"{text!r} is not a job number")
+    if not is_job_number(text):
+        raise OpPrereqError(f"{text[:50]!r} is not a job number")
     return JobId(int(text))
 
 

@@ -16,6 +16,7 @@ import pyparsing as pp
 from ganeti.base.errors import QueryFilterParseError
 
 TEXT_LENGTH_MAX: Final = 100_000
+_DIGITS_MAX: Final = 19  # times in nanoseconds have as many
 _DELIMITERS: Final = "/#^|"
 _KEYWORDS: Final = frozenset({"and", "or", "not", "in"})
 
@@ -60,7 +61,7 @@ def _delimited(delimiter: str) -> pp.ParserElement:
 def _grammar() -> pp.ParserElement:
     field = pp.Word(pp.alphas, pp.alphanums + "_/.").set_name("field")
     field = ~pp.MatchFirst([pp.Keyword(word) for word in _KEYWORDS]) + field
-    integer = pp.Combine(pp.Optional(pp.one_of("+ -")) + pp.Word(pp.nums))
+    integer = pp.Regex(rf"[+-]?[0-9]{{1,{_DIGITS_MAX}}}(?![0-9])")
     integer.set_parse_action(lambda tokens: int(tokens[0]))
     quoted = pp.QuotedString('"', esc_char="\\") | pp.QuotedString("'", esc_char="\\")
     value = (quoted | integer).set_name("value")
@@ -109,7 +110,7 @@ def _perhaps_not(operator: str, condition: list[object]) -> list[object]:
     return ["!", condition] if operator.startswith("!") else condition
 
 
-_GRAMMAR: Final = _grammar()
+_GRAMMAR: Final = _grammar().parse_with_tabs()  # a tab in quotes is meant as such
 
 
 def parse_filter(text: str) -> list[object]:

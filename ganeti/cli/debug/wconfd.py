@@ -12,6 +12,7 @@ from ganeti.base import json
 from ganeti.base.errors import NotMasterError, OpPrereqError, ProtocolError
 from ganeti.base.paths import Paths
 from ganeti.cli.command import Context, Options, command
+from ganeti.cli.run.listing import is_job_number
 from ganeti.transport.unix_client import UnixClient
 
 CONNECT_TIMEOUT_S: Final = 5.0
@@ -79,7 +80,7 @@ def _decode(words: Sequence[str]) -> list[object]:
 
 
 def _list_locks(connection: UnixClient, words: Sequence[str]) -> list[str]:
-    if len(words) != 1 or not words[0].isdigit():
+    if len(words) != 1 or not is_job_number(words[0]):
         raise OpPrereqError("whose locks? for example: gnt-debug wconfd listlocks 12")
     client = client_of_job(_status(connection), int(words[0]))
     if client is None:

@@ -21,6 +21,7 @@ Rows: TypeAlias = Sequence[Sequence[object]]
 
 _FILTER_CHARACTERS = frozenset("\t\n\x0b\f\r !\"'()/<=>\\~")
 _GLOB_CHARACTERS = frozenset("*?")
+_JOB_DIGITS_MAX: Final = 18  # luxi.json: a job's number as text
 
 
 class Listing(Struct, frozen=True):
@@ -75,10 +76,15 @@ def _names_filter(args: Sequence[str], name_field: str, names_are_numbers: bool)
     return conditions[0] if len(conditions) == 1 else ["|", *conditions]
 
 
+def is_job_number(text: str) -> bool:
+    """Tell whether a text is the number of a job."""
+    return text.isascii() and text.isdigit() and len(text) <= _JOB_DIGITS_MAX
+
+
 def _name_filter(arg: str, name_field: str, names_are_numbers: bool) -> list[object]:
     if names_are_numbers:
-        if not arg.isdigit():
-            raise ParameterError(f"{arg!r} is not a number")
+        if not is_job_number(arg):
+            raise ParameterError(f"{arg[:50]!r} is not a number")
         return ["==", name_field, int(arg)]
     if not _GLOB_CHARACTERS.isdisjoint(arg):
         from ganeti.query.filter_text import glob_to_regex

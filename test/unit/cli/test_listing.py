@@ -52,8 +52,9 @@ def test_forced_filter() -> None:
 
 def test_numbers_as_names() -> None:
     assert make_filter(["7"], name_field="id", names_are_numbers=True) == ["==", "id", 7]
-    with pytest.raises(ParameterError, match="'x'"):
-        make_filter(["x"], name_field="id", names_are_numbers=True)
+    for wrong in ("x", "²", "-1", "9" * 5000):
+        with pytest.raises(ParameterError, match=f"'{wrong[:50]}' is not a number"):
+            make_filter([wrong], name_field="id", names_are_numbers=True)
 
 
 def test_both_filters() -> None:

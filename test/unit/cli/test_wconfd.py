@@ -72,7 +72,9 @@ def test_locks_of_a_job_are_asked_for_by_its_whole_identity() -> None:
     assert connection.calls[-1] == ("listLocks", [TWO])
 
 
-@pytest.mark.parametrize("words", [["listlocks"], ["listlocks", "x"], ["flushconfig", "x"]])
+@pytest.mark.parametrize(
+    "words", [["listlocks"], ["listlocks", "x"], ["listlocks", "²"], ["flushconfig", "x"]]
+)
 def test_wrong_words_are_refused(words: list[str]) -> None:
     with pytest.raises(OpPrereqError):
         say(*words)

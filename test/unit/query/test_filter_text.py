@@ -41,6 +41,8 @@ def test_globs_of_the_specification(glob: str, regex: str) -> None:
         (r"a == 'it\'s'", ["==", "a", "it's"]),
         ("nota or inb or andy", ["|", ["?", "nota"], ["?", "inb"], ["?", "andy"]]),
         ("3 in a", ["=[]", "a", 3]),
+        ("a > 1796068021006357426", [">", "a", 1796068021006357426]),
+        ("a == 'x\ty' or\ta =~ /\t/", ["|", ["==", "a", "x\ty"], ["=~", "a", "\t"]]),
     ],
 )  # fmt: skip
 def test_text_to_prefix(text: str, prefix: object) -> None:
@@ -48,7 +50,21 @@ def test_text_to_prefix(text: str, prefix: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "and", "a ==", "a b", '"x" in', "(a", "a =~ x", "a == b", "not", "in", "a ==* 3"]
+    "text",
+    [
+        "",
+        "and",
+        "a ==",
+        "a b",
+        '"x" in',
+        "(a",
+        "a =~ x",
+        "a == b",
+        "not",
+        "in",
+        "a ==* 3",
+        f"a == {'9' * 5000}",
+    ],
 )
 def test_errors_point_to_the_place(text: str) -> None:
     with pytest.raises(QueryFilterParseError, match="at character"):
