@@ -29,7 +29,8 @@ PAUSE_S = 0.2
 # Ten times the usual ones, as an emulated machine is that much slower.
 TIMES = "lease=40,beat=4,answer=25,watchdog=45"
 WRITES = 20
-SLOW = "[Service]\nExecStartPre=/bin/sleep 120\n"
+# Longer than a proof by the watchdog takes after the reset, which comes early: lease + watchdog.
+SLOW = "[Service]\nExecStartPre=/bin/sleep 180\n"
 PATIENT = "[Service]\nWatchdogSec=600\n"
 LEASE_DISK = shared_disk(0)
 WITHOUT_NETWORK_S = 150.0  # a watchdog that nobody feeds has reset its node by then
