@@ -6,6 +6,7 @@ Source: luxi.json, "methods".
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -34,6 +35,7 @@ from ganeti.system import clock, environment
 T = TypeVar("T")
 
 _WITH_TAGS: Final = frozenset({NODES, GROUPS, INSTANCES, NETWORKS})
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 @dataclass(eq=False, slots=True)
@@ -101,6 +103,10 @@ class ClusterMethods:
         if uuid is not None and uuid in self._view.filters:
             await self._ask(lambda client: client.modify(ObjectKind.FILTER, uuid, rule))
             return uuid
+        if uuid is not None and not _UUID.fullmatch(uuid):  # the start of one, or mistyped
+            raise OpPrereqError(
+                f"{uuid!r} is not the UUID of a job filter; 'gnt-filter list' shows them"
+            )
         new_uuid = uuid or clock.new_uuid()
         await self._ask(lambda client: client.create(ObjectKind.FILTER, {**rule, "uuid": new_uuid}))
         return new_uuid

@@ -121,3 +121,10 @@ def test_wrong_rules_are_refused(
         client.replace_filter(None, priority=0, predicates=predicates, action=action, reason=[])
     with pytest.raises(OpPrereqError, match="not found"):
         client.delete_filter("nonsense")
+
+
+@pytest.mark.parametrize("uuid", ["", "0d32d3ea", "rate-limit:hello"])
+def test_a_rule_is_replaced_by_its_whole_uuid(client: LuxiClient, uuid: str) -> None:
+    with pytest.raises(OpPrereqError, match="is not the UUID of a job filter"):
+        client.replace_filter(uuid, priority=0, predicates=[], action="PAUSE", reason=[])
+    assert client.query_filters(None, ["uuid"]) == []
