@@ -63,7 +63,7 @@ def new_network(op: opcodes.OpNetworkAdd, uuid: str, own_addresses: Iterable[str
     for address in edges(pool) if bare.ipv4 else map(pool.address_at, range(pool.size)):
         pool.reserve(address, external=True)
     if op.gateway is not None:
-        _keep_away(pool, op.gateway, "gateway")
+        _set_gateway(pool, op.gateway)
     for address in added4:
         _keep_away(pool, address, "reserved address")
     own = list(own_addresses)
@@ -177,6 +177,19 @@ def mac_prefix(name: str, text: str) -> str:
     return text.lower()
 
 
+def _set_gateway(pool: AddressPool, address: str) -> None:
+    """Keep the address of a gateway away from instances.
+
+    Raises:
+        OpPrereqError: outside of the network, not for a machine, or an instance has it.
+    """
+    if address in edges(pool):
+        raise _wrong(
+            pool.name, f"gateway: {address} is the address of the network or for broadcast"
+        )
+    _keep_away(pool, address, "gateway")
+
+
 def _keep_away(pool: AddressPool, address: str, what: str) -> None:
     """Mark an address as not for instances; one that is marked already stays so.
 
@@ -221,7 +234,7 @@ def network_changes(
         changes |= _changes6(network, after, added6, removed6, used6)
     pool = AddressPool(network)
     if op.gateway is not None and op.gateway != network.gateway:
-        _keep_away(pool, op.gateway, "gateway")
+        _set_gateway(pool, op.gateway)
         if network.gateway is not None and network.gateway not in edges(pool):
             pool.release(network.gateway, external=True)
         changes["gateway"] = op.gateway

@@ -15,9 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from ganeti.base import errors
 from ganeti.base.errors import OpPrereqError, refusing, wrong_state
-from ganeti.base.text import natural_sorted
+from ganeti.base.text import natural_sorted, shown
 from ganeti.config.addresses.pool6 import is_ipv6
 from ganeti.logical_units import lookup
 from ganeti.logical_units.base import LogicalUnit
@@ -208,9 +210,17 @@ class LUNetworkSetParams(_NetworkUnit[opcodes.OpNetworkSetParams, NetworkChange]
             op.add_reserved_ips or op.remove_reserved_ips
         ):
             raise OpPrereqError("please give at least one change")
-        has6 = op.gateway6 or any(map(is_ipv6, op.add_reserved_ips or ()))
-        instances = lookup.all_instances(self.config) if has6 else ()
-        return NetworkChange(found, network_changes(found, op, addresses6(instances, found)))
+        has6 = op.network6 or op.gateway6 or any(map(is_ipv6, op.add_reserved_ips or ()))
+        used6 = addresses6(lookup.all_instances(self.config), found) if has6 else []
+        changes = network_changes(found, op, used6)
+        after = replace(found, network6=op.network6 or found.network6)
+        outside = [address for address in used6 if not contains(after, address)]
+        if op.network6 and outside:
+            self.context.warn(
+                f"addresses of instances do not lie in network {found.name!r} any more:"
+                f" {shown(outside)}; give these interfaces others"
+            )
+        return NetworkChange(found, changes)
 
     def hook_values(self, plan: NetworkChange) -> Mapping[str, object]:
         return hook_values_of(plan.network)

@@ -89,6 +89,7 @@ def test_hooks_are_told_all_but_the_uuid(cluster: FakeCluster) -> None:
         ({"network": "10.0.0.0/8"}, "10.0.0.0/8 is not supported"),
         ({"network": "192.0.2.0/31"}, "is not supported"),
         ({"gateway": "192.0.3.1"}, "gateway: 192.0.3.1 is not in network"),
+        ({"gateway": "192.0.2.0"}, "gateway: 192.0.2.0 is the address of the network or for"),
         ({"gateway6": "2001:db8::1"}, "needs an IPv6 network"),
         ({"network6": "2001:db8::/64", "gateway6": "2001:db9::1"}, "does not lie in"),
         ({"network6": "2001:db8::1/64"}, "has host bits set"),
@@ -140,6 +141,7 @@ def test_addresses_are_kept_away_and_given_back(cluster: FakeCluster) -> None:
         ({"remove_reserved_ips": ["192.0.2.9"]}, "192.0.2.9 is not reserved"),
         ({"add_reserved_ips": ["192.0.2.7"]}, "in use by an instance"),
         ({"gateway": "192.0.2.7"}, "in use by an instance"),
+        ({"gateway": "192.0.2.15"}, "gateway: 192.0.2.15 is the address of the network or for"),
         ({"gateway6": "2001:db8::1"}, "needs an IPv6 network"),
     ],
 )
@@ -266,6 +268,18 @@ def test_a_gateway_is_not_that_of_an_instance(cluster: FakeCluster) -> None:
     instance(cluster, nic(ip="2001:db8::9", network=uuid))
     with pytest.raises(OpPrereqError, match="gateway 2001:db8::9 is in use by an instance"):
         change(cluster, gateway6="2001:db8::9")
+
+
+def test_addresses_that_fall_out_of_a_network_are_named(cluster: FakeCluster) -> None:
+    uuid = add(cluster, network6="2001:db8::/64")["uuid"]
+    instance(cluster, nic(ip="2001:db8::9", network=uuid))
+    change(cluster, network6="2001:db8::/56")
+    assert not cluster.said("any more")
+    change(cluster, network6="2001:db8:1::/64")
+    assert cluster.said("do not lie in network 'net1' any more: 2001:db8::9;")
+    cluster.messages.clear()
+    change(cluster, gateway6="2001:db8:1::1")
+    assert not cluster.said("any more")
 
 
 ADDRESSES = st.lists(st.integers(1, 14).map(lambda n: f"192.0.2.{n}"), unique=True)

@@ -160,6 +160,13 @@ def test_only_what_is_given_changes() -> None:
         change(nic, mode="routed", ip="none")
 
 
+def test_an_address_that_its_network_does_not_have_any_more_may_stay() -> None:
+    nic = NIC(mac="aa:00:00:00:00:01", uuid="u", network="n1", ip="2001:db9::1")
+    assert change(nic, name="x").ip == "2001:db9::1"
+    with pytest.raises(OpPrereqError, match="does not lie in network 'net1'"):
+        change(nic, ip="2001:db9::2")
+
+
 def test_a_network_is_joined_and_left() -> None:
     nic = NIC(mac="aa:00:00:00:00:01", uuid="u", ip="203.0.113.1", nicparams={"link": "br3"})
     with pytest.raises(OpPrereqError, match="give ip=pool or an address of it"):

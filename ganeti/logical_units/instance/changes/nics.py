@@ -130,7 +130,8 @@ def changed_nic(around: Connections, what: str, nic: NIC, given: NicSettings) ->
         mac=normal_mac(what, settings["mac"]) if "mac" in settings else nic.mac,
         name=device_name(what, settings["name"]) if "name" in settings else nic.name,
     )
-    _check_address(around, what, changed, network)
+    has_new_place = changed.ip != nic.ip or changed.network != nic.network
+    _check_address(around, what, changed, network, has_new_place=has_new_place)
     return changed
 
 
@@ -216,8 +217,14 @@ def _ip(what: str, ip: str, resolved_ip: str | None, network: Network | None) ->
     return str(address)
 
 
-def _check_address(around: Connections, what: str, nic: NIC, network: Network | None) -> None:
-    """Refuse an address that does not go together with mode, network or other networks."""
+def _check_address(
+    around: Connections, what: str, nic: NIC, network: Network | None, *, has_new_place: bool
+) -> None:
+    """Refuse an address that does not go together with mode, network or other networks.
+
+    Args:
+        has_new_place: address or network are new; if not, the network may have got others since.
+    """
     filled = fill_nicparams(around.cluster, nic)
     if filled["mode"] == NicMode.ROUTED and nic.ip is None:
         raise OpPrereqError(f"{what}: mode routed needs an IP address (ip=...)")
@@ -231,7 +238,7 @@ def _check_address(around: Connections, what: str, nic: NIC, network: Network | 
                 f"{what}: network {network.name!r} has no IPv6 addresses; give it some by"
                 f" 'gnt-network modify --network6=PREFIX {network.name}', or use ip=pool"
             )
-        if nic.ip not in (None, *FROM_POOLS) and not contains(network, nic.ip):
+        if nic.ip not in (None, *FROM_POOLS) and has_new_place and not contains(network, nic.ip):
             has = ", ".join(filter(None, (network.ipv4, network.network6)))
             raise OpPrereqError(
                 f"{what}: address {nic.ip} does not lie in network {network.name!r}"
