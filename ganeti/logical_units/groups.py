@@ -254,6 +254,7 @@ class LUGroupAssignNodes(SimpleUnit[opcodes.OpGroupAssignNodes, Assignment]):
         before = {str(node.uuid): str(node.group) for node in objects.nodes}
         moved = {str(node.uuid): str(found.group.uuid) for node in found.nodes}
         self._warn_of_violators(found.group, objects, moved)
+        self._warn_of_networks(found, objects)
         already = set(split_instances(objects.instances, objects.disks, before))
         after = split_instances(objects.instances, objects.disks, before | moved)
         if newly := [name for name in after if name not in already]:
@@ -273,6 +274,22 @@ class LUGroupAssignNodes(SimpleUnit[opcodes.OpGroupAssignNodes, Assignment]):
         if newly := [name for name in then if name not in now]:
             self.context.warn(
                 f"these instances violate the policy of group {group.name}: {shown(newly)}"
+            )
+
+    def _warn_of_networks(self, found: Assignment, objects: ClusterObjects) -> None:
+        """Name the networks that instances are in, and that the new group is not connected to."""
+        moved = {node.uuid for node in found.nodes if node.group != found.group.uuid}
+        used = {
+            nic.network
+            for instance in objects.instances
+            for nic in instance.nics
+            if instance.primary_node in moved and nic.network not in (None, *found.group.networks)
+        }
+        networks = lookup.all_networks(self.config) if used else []
+        if missing := shown(network.name for network in networks if network.uuid in used):
+            self.context.warn(
+                f"node group {found.group.name} is not connected to network(s) {missing} of"
+                f" instances there; connect it: gnt-network connect NETWORK {found.group.name}"
             )
 
     def execute(self, plan: Assignment) -> None:

@@ -146,6 +146,22 @@ def test_a_move_of_nodes_names_the_instances_that_do_not_fit_there(cluster: Fake
     assert cluster.said(f"these instances violate the policy of group other: {NAME}")
 
 
+def test_a_move_of_nodes_names_the_networks_that_are_not_there(cluster: FakeCluster) -> None:
+    net = {"network_name": "net1"}
+    cluster.execute("OP_NETWORK_ADD", **net, network="198.51.100.0/28")
+    link = {"network_mode": "bridged", "network_link": "br0"}
+    cluster.execute("OP_NETWORK_CONNECT", **net, group_name="default", **link)
+    cluster.add_instance(nics=[{"network": "net1"}, {}])
+    cluster.config.nodegroups["g2"] = make_group("other", "g2")
+    for node, is_told in (("node2", False), ("node1", True)):
+        cluster.execute("OP_GROUP_ASSIGN_NODES", group_name="other", nodes=[node])
+        assert cluster.said("other is not connected to network(s) net1 of") is is_told
+    cluster.messages.clear()
+    cluster.execute("OP_GROUP_ASSIGN_NODES", group_name="other", nodes=["node1", "node3"])
+    cluster.execute("OP_GROUP_ASSIGN_NODES", group_name="default", nodes=["node1"])
+    assert not cluster.said("is not connected")
+
+
 def test_instances_are_split_only_by_force(cluster: FakeCluster) -> None:
     cluster.add_instance(disk_template="file")
     (disk,) = cluster.config.disks.values()
