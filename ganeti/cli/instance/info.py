@@ -10,7 +10,7 @@ from ganeti.base.text import natural_sort_key
 from ganeti.base.units import format_unit
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, command, opt
 from ganeti.cli.run.binding import submit
-from ganeti.cli.run.report import Facts, format_report, parameters
+from ganeti.cli.run.report import Facts, format_report, parameters, with_roman_numbers
 from ganeti.cli.run.table import format_time
 from ganeti.objects.disk_templates import LocalDiskStatus
 from ganeti.objects.parameters import OWN_DISKPARAMS
@@ -31,12 +31,17 @@ def info(context: Context, options: Options, args: list[str]) -> int:
         context.terminal.error("No instances.")
         return EXIT_FAILURE
     names = sorted(found, key=natural_sort_key)
-    context.terminal.write_lines(format_report([describe(found[name]) for name in names]))
+    facts = [describe(found[name], is_roman=options.roman) for name in names]
+    context.terminal.write_lines(format_report(facts))
     return EXIT_SUCCESS
 
 
-def describe(instance: Values) -> Facts:
-    """Return the facts about an instance."""
+def describe(instance: Values, *, is_roman: bool = False) -> Facts:
+    """Return the facts about an instance.
+
+    Args:
+        is_roman: write numbers the Roman way.
+    """
     facts = Facts(
         [
             ("Instance name", instance.get("name")),
@@ -61,7 +66,9 @@ def describe(instance: Values) -> Facts:
         ("Disk template", instance.get("disk_template")),
         ("Disks", [_disk("disk", index, disk) for index, disk in _numbered(instance, "disks")]),
     ]
-    return facts
+    return (
+        Facts((title, with_roman_numbers(value)) for title, value in facts) if is_roman else facts
+    )
 
 
 def _numbered(values: Values, key: str) -> Sequence[tuple[int, Values]]:

@@ -409,6 +409,13 @@ def test_an_instance_is_shown_as_by_3_0() -> None:
     assert shown_instance(**static) == recorded("gnt-instance info --static inst2")
 
 
+def test_numbers_of_an_instance_may_be_roman() -> None:
+    values = {**INSTANCE, "serial_no": 7, "network_port": 11004}
+    [tree] = tree_of(format_report([describe_instance(values, is_roman=True)]))
+    assert (tree["Serial number"], tree["Allocated network port"]) == ("VII", 11004)
+    assert tree["Back-end parameters"]["maxmem"] == "LXIV"
+
+
 def test_a_disk_that_is_lost_is_shown() -> None:
     disk = {**INSTANCE["disks"][0], "pstatus": None, "pstatus_error": "disk/0 does not exist"}
     [tree] = tree_of(shown_instance(disks=[disk]))
