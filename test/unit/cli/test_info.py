@@ -412,7 +412,7 @@ def test_an_instance_is_shown_as_by_3_0() -> None:
 def test_numbers_of_an_instance_may_be_roman() -> None:
     values = {**INSTANCE, "serial_no": 7, "network_port": 11004}
     [tree] = tree_of(format_report([describe_instance(values, is_roman=True)]))
-    assert (tree["Serial number"], tree["Allocated network port"]) == ("VII", 11004)
+    assert (tree["Serial number"], tree["Allocated network port"]) == ("VII", "11004")
     assert tree["Back-end parameters"]["maxmem"] == "LXIV"
 
 
