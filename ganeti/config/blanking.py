@@ -37,7 +37,8 @@ _DRBD_TYPES: Final = frozenset({"drbd", "drbd8"})
 def blank_secrets(value: Any) -> Any:
     """Return the value, a configuration or a part of one, with every secret blanked."""
     if isinstance(value, Mapping):
-        is_drbd = value.get("dev_type") in _DRBD_TYPES
+        kind = value.get("dev_type")  # one that is no text could be anything
+        is_drbd = kind in _DRBD_TYPES if isinstance(kind, str) else kind is not None
         return {key: _member(key, item, is_drbd=is_drbd) for key, item in value.items()}
     if isinstance(value, list):
         return [blank_secrets(item) for item in value]

@@ -60,14 +60,14 @@ class Content:
         for owner, instance in tables["instances"].items():
             for index, disk in enumerate(_disks_of(instance)):
                 if isinstance(disk, Mapping):
-                    tables["disks"][disk.get("uuid") or f"{owner}/{index}"] = disk
+                    tables["disks"][_uuid_of(disk) or f"{owner}/{index}"] = disk
         return tables
 
     @cached_property
     def owners(self) -> Mapping[object, object]:
         """Names of instances by UUID, or if it has none by `id`, of each of their disks."""
         return {
-            (disk.get("uuid") or id(disk)) if isinstance(disk, Mapping) else disk: one.get("name")
+            _uuid_of(disk) or id(disk): one.get("name")
             for one in self.tables["instances"].values()
             for disk in _disks_of(one)
         }
@@ -77,6 +77,12 @@ def _objects(table: object) -> dict[str, Fields]:
     if not isinstance(table, Mapping):
         return {}
     return {key: item for key, item in table.items() if isinstance(item, Mapping)}
+
+
+def _uuid_of(disk: object) -> str:
+    """Return the UUID of a disk, which may be all that there is of it; "" if it has none."""
+    uuid = disk.get("uuid") if isinstance(disk, Mapping) else disk
+    return uuid if isinstance(uuid, str) else ""
 
 
 def _disks_of(instance: Fields) -> list[Any]:
@@ -112,7 +118,7 @@ def _name_in(table: str, key: str) -> Getter:
 
 
 def _owner(disk: Fields, content: Content) -> Any:
-    return content.owners.get(disk.get("uuid") or id(disk))
+    return content.owners.get(_uuid_of(disk) or id(disk))
 
 
 def _disk_count(instance: Fields, _content: Content) -> int:

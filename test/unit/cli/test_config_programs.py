@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
-from fakes.old_configs import config_bytes
+from fakes.old_configs import CURRENT_VERSION, config_bytes
 
 from ganeti.base.paths import Paths
 from ganeti.cli.declaration.help import command_help, program_help
@@ -86,6 +87,19 @@ def test_what_happens_while_it_asks_is_not_written_over(
 
 def test_every_kind_of_object_can_be_listed() -> None:
     assert set(query_config.KINDS) == set(TABLES) == set(COLUMNS)
+
+
+@pytest.mark.parametrize("uuid", [[], {"a": []}, 5])
+def test_disks_whose_uuid_is_no_text_are_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], uuid: object
+) -> None:
+    config = json.loads(config_bytes(CURRENT_VERSION))
+    disk = {"dev_type": "plain", "size": 777, "uuid": uuid}
+    config["disks"]["d1"] = disk
+    next(iter(config["instances"].values()))["disks"] = [uuid, disk]
+    (tmp_path / "config.data").write_text(json.dumps(config))
+    assert run(query_config.PROGRAM, ["list", f"--path={tmp_path}/config.data", "disks"]) == 0
+    assert "777" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", query_config.PROGRAM.commands, ids=lambda one: one.name)

@@ -102,6 +102,12 @@ def test_what_is_not_set_is_seen_to_be_not_set() -> None:
     assert blank_secrets(config) == config
 
 
+@pytest.mark.parametrize("kind", [["drbd"], {}, 1, [], True])
+def test_a_disk_of_no_kind_that_is_a_text_may_have_a_secret(kind: object) -> None:
+    disk = {"dev_type": kind, "logical_id": ["a", "b", WORD]}
+    assert blank_secrets(disk) == {**disk, "logical_id": ["a", "b", REDACTED]}
+
+
 @given(value=json_values)
 def test_private_parameters_go_whatever_they_are(value: object) -> None:
     config = {"osparams_private": {"a": value, "b": WORD}, "logical_id": [WORD]}
