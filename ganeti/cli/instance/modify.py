@@ -45,11 +45,14 @@ def modify(context: Context, options: Options, args: list[str]) -> None:
 
 
 _GROWS: Final = ("be/maxmem", "be/minmem", "be/vcpus")
+_NAMES: Final = ("disk.name/", "nic.name/")  # the guest knows none
 _AT_ONCE: Final = ("be/always_failover", "be/auto_balance", "be/spindle_use")
 
 
 def waits_for_start(name: str, *, has_hotplug: bool) -> bool:
     """Tell whether a change of that name means nothing to a guest that runs already."""
+    if name.startswith(_NAMES):
+        return False
     if name.startswith(("disk", "nic")):
         return not has_hotplug
     if has_hotplug and name in _GROWS:

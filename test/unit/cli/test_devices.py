@@ -118,6 +118,8 @@ def test_pairs_of_nodes(text: str | None, nodes: tuple[str | None, str | None]) 
         ("nic/1", False, True),
         ("nic/1", True, False),
         ("disk.mode/0", False, True),
+        ("disk.name/0", False, False),
+        ("nic.name/0", False, False),
         ("runtime_memory", False, False),
         ("admin_state", False, False),
     ],
