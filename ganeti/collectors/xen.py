@@ -12,7 +12,8 @@ from typing import Final
 from ganeti.base.errors import GenericError
 from ganeti.collectors.collector import NodeView
 from ganeti.collectors.instance_status import ActualState, Found, InstanceLoad, InstanceStatus
-from ganeti.hypervisor.xen.output import DOMAIN_0, PROGRAM, parse_list, rows
+from ganeti.hypervisor.xen.output import DOMAIN_0, PROGRAM, guests, parse_list, rows
+from ganeti.hypervisor.xen.tool import DomainFiles
 from ganeti.objects.hypervisors import Hypervisor
 
 _XEN: Final = frozenset({Hypervisor.XEN_PVM, Hypervisor.XEN_HVM})
@@ -41,21 +42,24 @@ _FLAGS: Final = (
 
 
 def states(text: str, uptimes: Mapping[str, str]) -> dict[str, Found]:
-    """Return the domains that ``xl list`` printed, without the node's own.
+    """Return the instances among the domains that ``xl list`` printed.
 
     Raises:
         GenericError: a line cannot be understood; the text shows it.
     """
     return {
         domain.name: Found(_state(domain.flags), uptimes.get(domain.name))
-        for domain in parse_list(text)
-        if domain.name != DOMAIN_0
+        for domain in guests(parse_list(text))
     }
 
 
 def _state(flags: str) -> ActualState:
     # A domain without any flag waits for a processor: it runs.
     return next((state for flag, state in _FLAGS if flag in flags), ActualState.RUNNING)
+
+
+def _is_received(view: NodeView, name: str, one: Found) -> bool:
+    return one.state is ActualState.PAUSED and DomainFiles(view.paths, name).is_incoming
 
 
 def parse_uptime(text: str) -> dict[str, str]:
@@ -94,9 +98,10 @@ class XenInstanceStatus(InstanceStatus):
     hypervisors = _XEN
 
     def find(self, view: NodeView) -> Mapping[str, Found]:
-        """Return the domains but the node's own."""
+        """Return the instances, but not those still being received."""
         uptimes = parse_uptime(run(view, PROGRAM, "uptime"))
-        return states(run(view, PROGRAM, "list"), uptimes)
+        found = states(run(view, PROGRAM, "list"), uptimes)
+        return {name: one for name, one in found.items() if not _is_received(view, name, one)}
 
 
 class XenInstanceLoad(InstanceLoad):

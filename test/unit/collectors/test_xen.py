@@ -16,6 +16,7 @@ from ganeti.collectors.cluster_facts import ClusterFacts, InstanceFacts, NodeIns
 from ganeti.collectors.collector import NodeView
 from ganeti.collectors.instance_status import ActualState, Found
 from ganeti.collectors.xen import XenInstanceLoad, XenInstanceStatus
+from ganeti.hypervisor.xen.tool import DomainFiles
 from ganeti.objects.model import AdminState
 from ganeti.system.process import CommandResult
 
@@ -104,6 +105,24 @@ def test_the_report_on_instances(tmp_path: Path) -> None:
     assert codes == {"inst1": 0, "inst2": 4, "inst4": 4, "gone": 4}
     assert found["status"]["code"] == 4
     assert "inst3.example.com: The instance runs on its secondary" in found["status"]["message"]
+
+
+def test_what_moves_or_is_being_received_does_not_count(tmp_path: Path) -> None:
+    moving = """\
+arrives--incoming                            7   512     1     --p---       0.0
+leaves--migratedaway                         8   512     1     ---ss-      99.0
+(null)                                       9     0     1     --ps-d      99.0
+received                                    10   512     1     --p---       0.0
+stranger                                    11   512     1     --p---       0.0
+"""
+    paths = Paths(str(tmp_path))
+    files = DomainFiles(paths, "received")
+    files.make_directories()
+    Path(files.incoming).touch()
+    facts = ClusterFacts(instances=NodeInstances((), ()))
+    view = NodeView(paths, "n", facts, Tools(list=LIST.partition("inst1")[0] + moving, uptime=""))
+    found: Any = msgspec.to_builtins(XenInstanceStatus().collect(view))
+    assert found["status"]["message"] == "stranger: This runs here, but is no instance of this node"
 
 
 def test_the_load_of_domains(monkeypatch: pytest.MonkeyPatch) -> None:
