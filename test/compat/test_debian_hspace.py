@@ -23,7 +23,7 @@ def _keys(text: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("template", ["plain", "drbd"])
-@pytest.mark.parametrize("size", ["20g,4g,1", "10g,1g,2", "30g,9g,8"])
+@pytest.mark.parametrize("size", ["20g,4g,1", "10g,1g,2", "30g,9g,8", "5g,500,1,50"])
 def test_keys_are_theirs(
     template: str, size: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -61,6 +61,7 @@ def pace_of(weeks: Sequence[Week], usual: Size) -> Pace | None:
         ceil(memory / more) if memory > 0 else usual.memory,
         ceil(disk / more) if disk > 0 else usual.disk,
         usual.vcpus,
+        usual.spindles,
         usual.spindle_use,
         usual.is_exclusive,
     )

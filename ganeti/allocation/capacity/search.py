@@ -28,12 +28,15 @@ class Filled(Struct, frozen=True):
         refused: how many nodes, or pairs of nodes, were refused in the end for each reason; empty
             if as many instances were placed as were wanted.
         text: the same for people.
+        tiers: how many of each size, where there are several: memory and disk in MiB, virtual CPUs
+            and spindles.
     """
 
     placed: list[Instance]
     after: ClusterState
     refused: Mapping[Obstacle, int] = Counter()
     text: str = ""
+    tiers: Mapping[tuple[int, int, int, int], int] = {}
 
 
 class Search(Struct, frozen=True):

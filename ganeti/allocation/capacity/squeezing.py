@@ -162,4 +162,6 @@ def _has_room(snapshot: Snapshot, state: ClusterState, factor: float) -> bool:
 def _scaled(policy: Mapping[str, Any], factor: float) -> Instance:
     usual = size_of(policy["std"])
     memory, disk, vcpus = (int(each * factor) for each in (usual.memory, usual.disk, usual.vcpus))
-    return Size(memory, disk, vcpus, spindle_use=0).instance(policy["disk-templates"][0])
+    return Size(memory, disk, vcpus, spindles=0, spindle_use=0).instance(
+        policy["disk-templates"][0]
+    )

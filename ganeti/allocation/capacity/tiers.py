@@ -23,13 +23,13 @@ from ganeti.allocation.snapshot import Snapshot, make_instance
 from ganeti.allocation.state import ClusterState
 from ganeti.allocation.tags import TagMeanings
 
-_STEPS: Final = {"memory": 64, "disk": 256, "vcpus": 1, "spindle_use": 1}
+_STEPS: Final = {"memory": 64, "disk": 256, "vcpus": 1, "spindles": 1}
 _LACKING: Final = {
     Obstacle.MEMORY: "memory",
     Obstacle.REDUNDANCY: "memory",
     Obstacle.DISK: "disk",
     Obstacle.CPUS: "vcpus",
-    Obstacle.SPINDLES: "spindle_use",
+    Obstacle.SPINDLES: "spindles",
 }
 
 
@@ -37,13 +37,15 @@ class Size(Struct, frozen=True):
     """The size of instances to be placed; memory and disk in MiB.
 
     Attributes:
-        is_exclusive: the spindles that it uses are its own, where storage is exclusive.
+        spindles: those that it has for itself, where storage is exclusive.
+        spindle_use: its load on spindles, where they are shared; this gets no smaller.
     """
 
     memory: int
     disk: int
     vcpus: int
-    spindle_use: int
+    spindles: int
+    spindle_use: int = 1
     is_exclusive: bool = False
 
     def instance(self, template: str) -> Instance:
@@ -59,22 +61,27 @@ class Size(Struct, frozen=True):
             disk_sizes=(self.disk,),
             nic_count=1,
         )
-        return replace(made, spindles=made.spindle_use) if self.is_exclusive else made
+        if not self.is_exclusive:
+            return made
+        spec = replace(made.spec, spindles=self.spindles)
+        return replace(
+            made, spec=spec, spindles=self.spindles if made.template.traits.is_lvm else 0
+        )
 
     def smaller(self, name: str, steps: int) -> Size:
         """Return the size with less of something."""
         return replace(self, **{name: getattr(self, name) - steps * _STEPS[name]})
 
     def steps_to(self, least: Size, name: str) -> int:
-        """Return how many steps lead down to the least size."""
-        difference: int = getattr(self, name) - getattr(least, name)
+        """Return how many steps lead down to the least size; nothing gets as small as nothing."""
+        difference: int = getattr(self, name) - max(1, getattr(least, name))
         return max(0, difference // _STEPS[name])
 
 
-def size_of(spec: Mapping[str, int], *, is_exclusive: bool = False) -> Size:
+def size_of(spec: Mapping[str, int], *, spindle_use: int = 1, is_exclusive: bool = False) -> Size:
     """Return the size that a policy tells."""
     memory, disk, vcpus = spec["memory-size"], spec["disk-size"], spec["cpu-count"]
-    return Size(memory, disk, vcpus, spec["spindle-use"], is_exclusive)
+    return Size(memory, disk, vcpus, spec["spindle-use"], spindle_use, is_exclusive)
 
 
 def has_exclusive_storage(snapshot: Snapshot) -> bool:
@@ -100,15 +107,18 @@ def fill_tiered(
     """Place instances of the largest size of each range, then smaller ones, down to the least."""
     placed: list[Instance] = []
     refused: Counter[Obstacle] = Counter()
+    tiers: Counter[tuple[int, int, int, int]] = Counter()
     for each in ranges:
         size: Size | None = each.largest
         while size is not None and len(placed) < count_max:
             instance = size.instance(template)
             filled = fill(cluster, search, instance, names, count_max - len(placed))
             placed += filled.placed
+            if filled.placed:
+                tiers[size.memory, size.disk, size.vcpus, size.spindles] += len(filled.placed)
             cluster, refused = filled.after, Counter(filled.refused)
             size = _next(search, cluster, size, each.least, template, refused)
-    return Filled(placed, cluster, refused)
+    return Filled(placed, cluster, refused, tiers=tiers)
 
 
 def _next(

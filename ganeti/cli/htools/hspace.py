@@ -6,11 +6,8 @@ Source: cli.json, "htools"; manual page hspace(1).
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
-
-from msgspec.structs import replace
 
 from ganeti.allocation.capacity.filling import fill
 from ganeti.allocation.capacity.forecast import Forecast, forecast
@@ -125,11 +122,13 @@ def measure(context: Context, options: Options, _args: list[str]) -> None:
     policy = run.snapshot.ipolicy
     template = options.disk_template or policy["disk-templates"][0]
     own = has_exclusive_storage(run.snapshot)
+    use = policy["std"]["spindle-use"] if options.spindle_use is None else int(options.spindle_use)
     limits = [
-        Range(*(size_of(each[name], is_exclusive=own) for name in ("max", "min")))
+        Range(*(size_of(each[name], spindle_use=use, is_exclusive=own) for name in ("max", "min")))
         for each in policy["minmax"]
     ]
-    standard = _size(options, "standard_alloc", size_of(policy["std"], is_exclusive=own))
+    usual = size_of(policy["std"], spindle_use=use, is_exclusive=own)
+    standard = _size(options, "standard_alloc", usual)
     ranges = [Range(_size(options, "tiered_alloc", each.largest), each.least) for each in limits]
     if options.tiered_alloc is not None:
         ranges = ranges[:1]
@@ -182,15 +181,13 @@ def _forecast(run: Run, search: Search, usual: Size, template: str) -> Forecast 
 
 def _size(options: Options, option: str, usual: Size) -> Size:
     words = options.get(option)
-    use = None if options.spindle_use is None else int(options.spindle_use)
     if words is None:
-        use = usual.spindle_use if use is None else use
-        return replace(usual, spindle_use=use)
+        return usual
     try:
         disk, memory, vcpus, *more = words.split(",")
         (spindles,) = map(int, more) if more else (1,)
         size = parse_unit(memory), parse_unit(disk), int(vcpus)
-        return Size(*size, spindles if use is None else use, usual.is_exclusive)
+        return Size(*size, spindles, usual.spindle_use, usual.is_exclusive)
     except (ValueError, GenericError) as err:
         flag = f"--{option.replace('_', '-')}"
         raise GenericError(
@@ -244,13 +241,6 @@ def _reasons(run: Run, filled: Filled) -> list[tuple[str, int]]:
 _Result = tuple[Size, Filled]
 
 
-def _tiers(filled: Filled) -> Counter[tuple[int, int, int, int]]:
-    return Counter(
-        (each.memory, each.spec.disk_sizes_mib[0], each.vcpus, each.spec.spindles)
-        for each in filled.placed
-    )
-
-
 def _keys(
     run: Run, template: str, tiered: _Result, standard: _Result, future: Forecast | None
 ) -> Iterator[str]:
@@ -270,7 +260,7 @@ def _keys(
     yield from (_pair(f"INI_{key}", value) for key, value in before.items())
     yield from _spec_keys("TSPEC_INI", tiered[0], template)
     yield from (_pair(f"TRL_{key}", value) for key, value in middle.items())
-    tiers = _tiers(tiered[1]).items()
+    tiers = tiered[1].tiers.items()
     yield _pair("TSPEC", " ".join(f"{m},{d},{c},{s}={n}" for (m, d, c, s), n in tiers))
     used: dict[str, tuple[float, float, float]] = {
         key: (before[f"{key}_INST"], middle[f"{key}_INST"], totals[key])
@@ -323,7 +313,7 @@ def _spec_keys(prefix: str, size: Size, template: str) -> Iterator[str]:
         "MEM": size.memory,
         "DSK": size.disk,
         "CPU": size.vcpus,
-        "SPN": size.spindle_use,
+        "SPN": size.spindles,
         "RQN": DiskTemplate(template).traits.node_count,
         "DISK_TEMPLATE": template,
     }
@@ -346,7 +336,7 @@ def _text(
     tiers = [
         f"{number:3} instances of spec MEM {memory}, DSK {disk}, CPU {vcpus}"
         f"{_spindles(own, spindles)}"
-        for (memory, disk, vcpus, spindles), number in _tiers(tiered[1]).items()
+        for (memory, disk, vcpus, spindles), number in tiered[1].tiers.items()
     ]
     tiers = tiers or ["no instances allocated"]
     titles = "Tiered (initial size)", "Tiered allocation results:"
@@ -364,7 +354,7 @@ def _result_text(
     size, filled = result
     stats = _stats(run.snapshot, filled.after)
     yield f"{titles[0]} instance spec is:"
-    own = _spindles(size.is_exclusive, size.spindle_use)
+    own = _spindles(size.is_exclusive, size.spindles)
     what = f"MEM {size.memory}, DSK {size.disk}, CPU {size.vcpus}{own}"
     yield f"  {what}, using disk template '{template}'."
     yield titles[1]

@@ -1,7 +1,9 @@
-"""hspace --forecast: what it prints of the growth that the master daemon tells."""
+"""hspace: its forecast from the growth that the master daemon tells, and the use of spindles."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -94,3 +96,61 @@ def test_a_forecast_needs_weeks_and_the_master_daemon(
     monkeypatch.setattr(snapshots, "from_luxi", lambda *_args, **_more: made_up(["p,2,9g,9g,8,4"]))
     status, _, err = run_tool(monkeypatch, capsys, "hspace", *words)
     assert (status, message in err) == (1, True)
+
+
+POLICY = "1,1,0,0,0,1;32768,8,1048576,16,8,12|drbd,plain|4.0|32.0"
+CLUSTER = f"""g|uuid|preferred||
+
+a|32000|100|31900|100000|100000|8|M|uuid|6||{{exclusive}}|6
+b|32000|100|31900|100000|100000|8|N|uuid|6||{{exclusive}}|6
+
+
+
+|128,1,1024,1,1,4|{POLICY}
+g|128,1,1024,1,1,4|{POLICY}
+"""
+Keys = Callable[..., dict[str, str]]
+
+
+@pytest.fixture
+def keys(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Keys:
+    def run(text: str, *words: str) -> dict[str, str]:
+        (tmp_path / "cluster").write_text(text)
+        words = ("-t", str(tmp_path / "cluster"), "--machine-readable", *words)
+        status, out, _ = run_tool(monkeypatch, capsys, "hspace", *words)
+        assert status == 0
+        return dict(line.split("=", 1) for line in out.splitlines())
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("words", "spindles", "count"),
+    [
+        ((), "4", "48"),  # the 6 spindles of a node allow a use of 192
+        (("--spindle-use=8",), "4", "24"),
+        (("--standard-alloc=1g,128,1,12",), "12", "48"),
+    ],
+)
+def test_spindles_of_a_size_are_no_load_on_shared_ones(
+    words: tuple[str, ...], spindles: str, count: str, keys: Keys
+) -> None:
+    large = CLUSTER.replace("|100000|100000|8|", "|9999999|9999999|99|").format(exclusive="N")
+    found = keys(large, "--disk-template=drbd", *words)
+    assert (found["HTS_SPEC_SPN"], found["HTS_ALLOC_INSTANCES"]) == (spindles, count)
+
+
+def test_the_largest_spindle_use_that_is_allowed_is_not_that_of_every_tier(keys: Keys) -> None:
+    one = CLUSTER.replace("|uuid|6|", "|uuid|1|").format(exclusive="N")
+    found = keys(one, "--disk-template=drbd", "--tiered-alloc=9g,1000,1,12", "--spindle-use=2")
+    # None has a disk of nothing in the end, either, though the policy allows that.
+    assert found["HTS_TSPEC"] == "'1000,9216,1,12=10 1000,7680,1,12=1'"
+
+
+def test_the_use_of_shared_spindles_is_nothing_to_exclusive_ones(keys: Keys) -> None:
+    words = ("--disk-template=plain", "--standard-alloc=1g,1g,1,2", "--spindle-use=12")
+    found = keys(CLUSTER.format(exclusive="Y"), *words)
+    assert [found[f"HTS_{key}"] for key in ("SPEC_SPN", "ALLOC_INSTANCES")] == ["2", "6"]
+    assert found["HTS_ALLOC_FAIL_REASON"] == "FAILSPINDLES"
