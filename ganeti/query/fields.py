@@ -74,7 +74,7 @@ class Comparison(StrEnum):
 
     PLAIN = "plain"
     HOST_NAME = "host name"  # equal to a short name as well
-    TIMESTAMP = "timestamp"  # [seconds, microseconds], compared by seconds
+    TIMESTAMP = "timestamp"  # seconds, or [seconds, microseconds], compared by seconds
 
 
 class FieldSpec(msgspec.Struct, Generic[Item], frozen=True):
@@ -184,7 +184,7 @@ host_name: Final = _of_kind(FieldKind.TEXT, Comparison.HOST_NAME)
 number: Final = _of_kind(FieldKind.NUMBER)
 other: Final = _of_kind(FieldKind.OTHER)
 text: Final = _of_kind(FieldKind.TEXT)
-timestamp: Final = _of_kind(FieldKind.TIMESTAMP)
+timestamp: Final = _of_kind(FieldKind.TIMESTAMP, Comparison.TIMESTAMP)
 unit: Final = _of_kind(FieldKind.UNIT)
 
 

@@ -365,6 +365,9 @@ def test_chains_of_exports() -> None:
         [[0, "e1"], [0, [3, 4]], [0, [5, 1]], [0, 6], [0, [2000, 0]]],
         [[0, "e2"], *[[2, None]] * 4],
     ]
+    for least, names in ((1999, ["e1", "e2"]), (2001, ["e2"])):  # no data passes
+        node1 = ["&", ["==", "node", "node1"], [">", "newest", least]]
+        assert values("export", ["export"], view, node1) == [[[0, name]] for name in names]
 
 
 def test_locks_and_exports() -> None:
