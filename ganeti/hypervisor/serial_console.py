@@ -17,7 +17,7 @@ import sys
 import termios
 import tty
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import IO, Final
 
 from ganeti.hypervisor.kvm.files import console_lock
 
@@ -77,7 +77,7 @@ def _exchange(name: str, console: socket.socket, keyboard: int, screen: int) -> 
     while True:
         for descriptor, _events in poller.poll():
             if descriptor == console.fileno():
-                data = console.recv(_CHUNK_BYTES)
+                data = _received(console)
                 if not data:
                     _say(f"\r\nThe console of {name} has ended")
                     return 0
@@ -85,12 +85,21 @@ def _exchange(name: str, console: socket.socket, keyboard: int, screen: int) -> 
                 continue
             data = os.read(keyboard, _CHUNK_BYTES)
             typed, leave, _rest = data.partition(LEAVE_KEY)
-            console.sendall(typed)
+            with contextlib.suppress(ConnectionError):  # it has ended, which it tells next
+                console.sendall(typed)
             if leave:
                 _say("")
                 return 0
             if not data:
                 poller.unregister(keyboard)  # input from a file is over; the output goes on
+
+
+def _received(console: socket.socket) -> bytes:
+    """Return what the guest shows; nothing at the end, even if keys were not read by then."""
+    try:
+        return console.recv(_CHUNK_BYTES)
+    except ConnectionResetError:
+        return b""
 
 
 def follow(
@@ -110,9 +119,11 @@ def follow(
         _say(f"Cannot read {log}: {err.strerror}")
         return 1
     with file, _raw_terminal(keyboard):
-        file.seek(max(0, os.path.getsize(log) - _LOG_TAIL_BYTES))
+        _seek_near_end(file)
         while True:
             goes_on = running is None or os.path.exists(running)
+            if file.tell() > os.fstat(file.fileno()).st_size:  # it was shortened
+                _seek_near_end(file)
             while data := file.read(_CHUNK_BYTES):
                 _write(screen, data)
             if not goes_on:
@@ -123,6 +134,10 @@ def follow(
                     return 0
                 if not typed:
                     poller.unregister(keyboard)
+
+
+def _seek_near_end(file: IO[bytes]) -> None:
+    file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_TAIL_BYTES))
 
 
 def _write(descriptor: int, data: bytes) -> None:

@@ -75,6 +75,27 @@ def test_console_that_ends(tmp_path: Path, terminal: Terminal) -> None:
         thread.join()
 
 
+def test_a_console_that_ends_with_keys_unread(
+    tmp_path: Path, terminal: Terminal, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen(1)
+
+        def end() -> None:
+            guest, _ = listener.accept()
+            guest.recv(1, socket.MSG_PEEK)
+            guest.close()
+
+        thread = threading.Thread(target=end)
+        thread.start()
+        terminal.type(b"keys")
+        path = str(tmp_path / "s")
+        assert connect("i", path, keyboard=terminal.keyboard, screen=terminal.screen) == 0
+        thread.join()
+    assert "The console of i has ended" in capfd.readouterr().err
+
+
 def test_instance_that_does_not_run_is_said(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -98,6 +119,10 @@ def test_log_is_followed_until_the_instance_ends(tmp_path: Path, terminal: Termi
     with log.open("ab") as file:
         file.write(b"more\n")
     assert os.read(terminal.shown, 100) == b"more\n"
+    os.truncate(log, 0)  # it was shortened, as such logs are
+    with log.open("ab") as file:
+        file.write(b"rest\n")
+    assert os.read(terminal.shown, 100) == b"rest\n"
     mark.unlink()
     thread.join(60)
     assert not thread.is_alive()

@@ -17,6 +17,7 @@ from guests.trees import container_disk, remove_groups
 from ganeti.base.errors import HypervisorError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.interface import AssembledDisk, InstanceState, NodeEnv
+from ganeti.hypervisor.lxc import config
 from ganeti.hypervisor.lxc.driver import LxcHypervisor
 from ganeti.objects.hypervisors import RebootType
 
@@ -119,6 +120,20 @@ def test_the_file_system_is_not_for_the_users_of_the_node(
     lxc.start(instance(), [disk])
     wait_for(lambda: "hello from /sbin/init" in said(lxc))
     assert os.stat(f"{lxc.env.paths.lxc_dir}/{NAME}").st_mode & 0o777 == 0o700
+
+
+def test_the_log_of_a_console_cannot_fill_the_disk(
+    lxc: LxcHypervisor, disk: AssembledDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config, "_LOG_MIB", 1)
+    lxc.start(instance(), [disk])
+    log = lxc._files(NAME).console_log
+    with open(f"/proc/{pid(lxc)}/root/dev/console", "wb", buffering=0) as console:
+        for _ in range(3 << 4):
+            console.write(b"x" * (1 << 16) + b"\n")
+            assert os.path.getsize(log) <= 2 << 20
+        console.write(b"at last\n")
+    wait_for(lambda: "at last" in said(lxc))
 
 
 def test_a_paused_one_stands_still(lxc: LxcHypervisor, disk: AssembledDisk) -> None:

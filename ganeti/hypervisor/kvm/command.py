@@ -312,7 +312,7 @@ def _serial(place: Placement, params: KvmParams) -> Iterator[str]:
         yield "-chardev"
         yield (
             f"socket,id=serial,fd={place.sockets['serial']},server=on,wait=off"
-            f",logfile={devices.option_value(place.serial_log)},logappend={devices.on_off(place.incoming)}"
+            f",logfile={devices.option_value(place.serial_log)},logappend=on"
         )
         yield from ("-device", "isa-serial,chardev=serial,id=serial0")
     uses_agent = params.flag("use_guest_agent")

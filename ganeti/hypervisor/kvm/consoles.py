@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import ipaddress
+import logging
 import os
 import socket
 import sys
@@ -29,6 +30,8 @@ from ganeti.objects.model import Guest, InstanceConsole
 from ganeti.objects.rpc_instance import RpcInstance
 from ganeti.store import ssconf
 from ganeti.transport.addresses import addresses_of
+
+logger = logging.getLogger(__name__)
 
 _ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared with, not bound to
 _VERSIONS: Final = {str(int(socket.AF_INET)): 4, str(int(socket.AF_INET6)): 6}
@@ -141,6 +144,9 @@ def vnc_socket(instance: RpcInstance, env: NodeEnv) -> str:
 
 
 _TAIL_BYTES: Final = 2048
+LOG_BYTES_MAX: Final = 16 << 20  # a guest that prints without end must not fill its node's disk
+_LOG_KEPT_BYTES: Final = 1 << 16
+_BLOCK_BYTES: Final = 512  # of st_blocks, on any file system
 _FORWARD_TRIAL_S: Final = 1.0
 
 
@@ -178,6 +184,25 @@ def _end_of(path: str) -> str:
             return file.read(_TAIL_BYTES).decode("utf-8", "replace")
     except FileNotFoundError:  # it has no serial console
         return ""
+
+
+def shorten_log(path: str) -> None:
+    """Keep only the end of a serial console's log that is too large; QEMU goes on behind it.
+
+    A QEMU that does not append, as before this version, leaves a hole: what counts is the room that
+    the log takes.
+    """
+    with contextlib.suppress(OSError):  # none yet; the next look tries again
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        with open(descriptor, "r+b", buffering=0) as log:
+            status = os.fstat(descriptor)
+            if status.st_blocks * _BLOCK_BYTES <= LOG_BYTES_MAX:
+                return
+            log.seek(max(0, status.st_size - _LOG_KEPT_BYTES))
+            end = log.read(_LOG_KEPT_BYTES)
+            log.truncate(0)
+            log.write(end)
+            logger.info("%s was too large, and has only its end now", path)
 
 
 def _message(name: str, text: str) -> InstanceConsole:

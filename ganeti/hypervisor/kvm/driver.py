@@ -19,7 +19,7 @@ from ganeti.base.paths import Paths
 from ganeti.hypervisor import interface, node, pci, shared_dirs
 from ganeti.hypervisor.interface import ConsoleNode, Disks, Hypervisor, InstanceInfo, NodeEnv
 from ganeti.hypervisor.kvm import launch, params, state
-from ganeti.hypervisor.kvm.consoles import check_on_node, consoles, guest, vnc_socket
+from ganeti.hypervisor.kvm.consoles import check_on_node, consoles, guest, shorten_log, vnc_socket
 from ganeti.hypervisor.kvm.files import (
     DIRECTORY_PARAMETERS,
     FILE_PARAMETERS,
@@ -82,8 +82,11 @@ class KvmHypervisor(Hypervisor):
         return state.look(self._machines.files(name))
 
     def all_instances_info(self) -> list[InstanceInfo]:
-        """Look at all instances here."""
-        return state.look_at_all(self.env)
+        """Look at all instances here; logs of their consoles that are too large are shortened."""
+        found = state.look_at_all(self.env)
+        for info in found:
+            shorten_log(self._machines.files(info.name).serial_log)
+        return found
 
     def node_info(self) -> dict[str, object]:
         """Return the node's memory and processors; QEMU's memory counts as instances'."""

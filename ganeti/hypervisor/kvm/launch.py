@@ -100,6 +100,9 @@ def bring_up(
     with contextlib.ExitStack() as undo, contextlib.ExitStack() as listeners:
         files.make_directories()
         undo.callback(files.remove)
+        if not incoming:  # QEMU only appends to it, so that it can be shortened meanwhile
+            with contextlib.suppress(FileNotFoundError):
+                os.truncate(files.serial_log, 0)
         locked = _lock_uid(machine.params, env.paths, undo)
         runtime = replace_fields(runtime, uid=locked.uid if locked is not None else None)
         state.save_runtime(files, state.with_taps(runtime, backends))

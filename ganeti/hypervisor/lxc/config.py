@@ -19,6 +19,7 @@ from ganeti.objects.rpc_instance import RpcInstance
 
 _MIB: Final = 1 << 20
 _PTYS: Final = 1024
+_LOG_MIB: Final = 16  # of the console's log, which begins anew then
 _DEVICE_RULE: Final = re.compile(r"[abc] (\d+|\*):(\d+|\*) [rwm]{1,3}|a")
 _CAPABILITY: Final = re.compile(r"[a-z_0-9]+")
 _LINE: Final = re.compile(r"lxc\.[a-z0-9_.]+ *=.*")
@@ -124,6 +125,7 @@ def config_text(
         ("lxc.pty.max", str(_PTYS)),
         ("lxc.tty.max", str(params.number("num_ttys"))),
         ("lxc.console.logfile", place.console_log),
+        ("lxc.console.size", f"{_LOG_MIB}MB"),
         ("lxc.mount.auto", "cgroup:mixed proc:mixed sys:mixed"),
         *(("lxc.cap.drop", each) for each in listed(params.text("drop_capabilities"))),
         *_limits(instance, here, place),

@@ -18,6 +18,7 @@ from ganeti.hypervisor.kvm.consoles import (
     guest,
     listen_address,
     reached_at,
+    shorten_log,
 )
 from ganeti.hypervisor.kvm.files import MachineFiles
 from ganeti.hypervisor.kvm.params import KvmParams
@@ -154,3 +155,25 @@ def test_signs_of_life_of_a_guest(tmp_path: Path) -> None:
         there = make_instance(network_port=port - 10_000)
         assert guest(there, env).forward == ["127.0.0.1", port]
         assert guest(there, NodeEnv(Paths(""), "n", "127.0.0.1")).forward == []
+
+
+@pytest.mark.parametrize("appends", [True, False])
+def test_a_log_that_is_too_large_keeps_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, appends: bool
+) -> None:
+    monkeypatch.setattr(consoles_module, "LOG_BYTES_MAX", 1 << 20)
+    path = tmp_path / "web1.serial.log"
+    shorten_log(str(path))
+    with open(path, "ab" if appends else "wb", buffering=0) as qemu:
+        qemu.write(b"early\n" + b"x" * (1 << 19))
+        shorten_log(str(path))
+        assert path.read_bytes().startswith(b"early\n")
+        qemu.write(b"y" * (1 << 20) + b"login: ")
+        shorten_log(str(path))
+        assert path.stat().st_blocks * 512 < 1 << 18
+        assert path.read_bytes().endswith(b"yy" + b"login: ")
+        qemu.write(b"root\n")
+        assert path.read_bytes().endswith(b"root\n")
+        assert path.stat().st_blocks * 512 < 1 << 18
+        shorten_log(str(path))
+    assert b"early" not in path.read_bytes()
