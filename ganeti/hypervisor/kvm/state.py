@@ -436,12 +436,13 @@ def _look_within(files: MachineFiles, timeout_s: float) -> InstanceInfo | None:
 
 def memory_mib(monitor: Monitor) -> int:
     """Return the memory that the guest may use now."""
-    try:
-        value = monitor.query("query-balloon").get("actual")
-    except MonitorError:  # no balloon, or no driver for it in the guest
-        sizes = monitor.query("query-memory-size-summary")
-        value = int(str(sizes["base-memory"])) + int(str(sizes.get("plugged-memory", 0)))
-    return int(str(value)) // _MIB
+    with contextlib.suppress(MonitorError):  # no balloon, or no driver for it in the guest
+        actual_mib = int(str(monitor.query("query-balloon").get("actual"))) // _MIB
+        if actual_mib > 0:  # the guest tells how much it has given back, which may be a lie
+            return actual_mib
+    sizes = monitor.query("query-memory-size-summary")
+    value = int(str(sizes["base-memory"])) + int(str(sizes.get("plugged-memory", 0)))
+    return value // _MIB
 
 
 def _from_command_line(name: str, process: QemuProcess) -> InstanceInfo:

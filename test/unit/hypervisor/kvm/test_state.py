@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import cast
+
 import pytest
 
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.interface import NodeEnv
 from ganeti.hypervisor.kvm import state
 from ganeti.hypervisor.kvm.files import MachineFiles
+from ganeti.hypervisor.kvm.monitor import Monitor
 
 
 def test_many_that_hang_cost_no_more_time_than_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,3 +28,20 @@ def test_many_that_hang_cost_no_more_time_than_a_few(monkeypatch: pytest.MonkeyP
     assert len(waits) == 100
     assert waits[0] == state.INFO_TIMEOUT_S
     assert sum(waits) < 35
+
+
+class Answers:
+    """A monitor that answers as it is told."""
+
+    def __init__(self, balloon_bytes: int) -> None:
+        self._balloon_bytes = balloon_bytes
+
+    def query(self, command: str) -> Mapping[str, object]:
+        sizes = {"base-memory": 512 << 20, "plugged-memory": 256 << 20}
+        return {"actual": self._balloon_bytes} if command == "query-balloon" else sizes
+
+
+@pytest.mark.parametrize(("balloon_mib", "size_mib"), [(512, 512), (-16_000_000, 768), (0, 768)])
+def test_a_guest_cannot_have_given_back_more_than_it_has(balloon_mib: int, size_mib: int) -> None:
+    monitor = cast("Monitor", Answers(balloon_mib << 20))
+    assert state.memory_mib(monitor) == size_mib
