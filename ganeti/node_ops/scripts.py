@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from ganeti.base.errors import GenericError
+from ganeti.base.errors import CommandError, GenericError
 from ganeti.base.text import is_plugin_name
 from ganeti.system import clock, process
 from ganeti.system.programs import find_plugin, is_runnable
@@ -25,6 +25,7 @@ _OUTPUT_TAIL_BYTES: Final = 16 << 10
 # A script that prints without end must not fill the disk: from here on its output is dropped.
 _LOG_BYTES_MAX: Final = 16 << 20
 _CHUNK_BYTES: Final = 1 << 16
+_NOT_STARTED: Final = 127  # exit status, as a shell has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,18 @@ class LoggedRun:
             if self.status is None
             else f"failed with exit status {self.status}"
             if self.status >= 0
-            else f"was killed by {signal.Signals(-self.status).name}"
+            else f"was killed by {_signal_name(-self.status)}"
         )
         said = f"; its last output:\n{self.tail}" if self.tail else "; it printed nothing"
         return f"{what} {how} (log file {self.log_path}){said}"
+
+
+def _signal_name(number: int) -> str:
+    """Return the name of a signal; those for programs' own use have none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def find_executable(name: str, directories: Iterable[str], what: str) -> str:
@@ -66,7 +75,8 @@ def run_parts(
 ) -> Iterator[tuple[str, process.CommandResult | None]]:
     """Run the scripts of a directory in order, yielding (name, result); None for one passed over.
 
-    A directory that is not there has no scripts.  All together have ``timeout_s`` seconds.
+    A directory that is not there has no scripts.  All together have ``timeout_s`` seconds.  One
+    that cannot be started has failed, and those behind it run all the same.
 
     Source: hooks_os_ext.json, hooks "order".
     """
@@ -81,7 +91,14 @@ def run_parts(
             yield name, None
             continue
         left_s = max(0.0, deadline_s - clock.monotonic())
-        yield name, process.run([path], timeout_s=left_s, env=env, cwd="/")
+        yield name, _run_part(path, env, left_s)
+
+
+def _run_part(path: str, env: Mapping[str, str], timeout_s: float) -> process.CommandResult:
+    try:
+        return process.run([path], timeout_s=timeout_s, env=env, cwd="/")
+    except (CommandError, ValueError) as err:  # no interpreter, or a null byte in a variable
+        return process.CommandResult((path,), _NOT_STARTED, b"", str(err).encode())
 
 
 def is_without_parts(directory: str) -> bool:

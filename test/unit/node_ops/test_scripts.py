@@ -92,6 +92,33 @@ def test_parts_run_in_order_and_others_are_passed_over(tmp_path: Path) -> None:
     assert results[1][1].stdout == b"two 42\n"
 
 
+def test_a_part_that_cannot_be_started_has_failed_and_others_run(tmp_path: Path) -> None:
+    """A hook without an interpreter kept those behind it from running, which could forbid the job."""
+    script = write_script(tmp_path / "10-a", "")
+    Path(script).write_text("echo no interpreter\n")
+    write_script(tmp_path / "20-b", "exit 1")
+    (_, first), (_, second) = scripts.run_parts(str(tmp_path), env=ENV, timeout_s=20)
+    assert first is not None
+    assert second is not None
+    assert (first.status, second.status) == (127, 1)
+    assert "Exec format error" in first.output
+    (_, first), _second = scripts.run_parts(str(tmp_path), env={**ENV, "A": "x\0"}, timeout_s=20)
+    assert first is not None
+    assert "null byte" in first.output
+
+
+@pytest.mark.parametrize(("number", "words"), [(9, "SIGKILL"), (36, "signal 36")])
+def test_a_script_that_a_signal_ends(tmp_path: Path, number: int, words: str) -> None:
+    outcome = scripts.run_logged(
+        ["/bin/sh", "-c", f"kill -{number} $$"],
+        str(tmp_path / "log"),
+        env=ENV,
+        cwd="/",
+        timeout_s=20,
+    )
+    assert f"it was killed by {words} (log" in outcome.failure("it")
+
+
 def test_no_directory_no_parts(tmp_path: Path) -> None:
     assert list(scripts.run_parts(str(tmp_path / "none"), env=ENV, timeout_s=1)) == []
 
