@@ -25,9 +25,10 @@ _EXIT_STATUS: Final = (
     ("13", "The operation was not confirmed."),
     ("14", "A field was asked for that nobody knows."),
 )
-_COMMON: Final = """Changes are jobs: they are checked, put into a queue, and the command follows
+_JOBS: Final = """Changes are jobs: they are checked, put into a queue, and the command follows
 them until they have ended, printing their messages.  With \\fB--submit\\fR it prints only the
-number of the job; \\fBgnt-job watch\\fR follows it later.  Options come before arguments; one with
+number of the job; \\fBgnt-job watch\\fR follows it later.  """
+_COMMON: Final = """Options come before arguments; one with
 dots behind its value may be given several times.  \\fBganeti\\fR(7) explains concepts, kinds of
 values, and the parameters of instances, disks, networks and nodes."""
 
@@ -56,7 +57,8 @@ def manual_page(program: Program, see_also: Sequence[str], sections: Sequence[Se
         escape(_one_line(program.description)),
     ]
     if program.name.startswith("gnt-"):
-        lines += [".PP", *_COMMON.splitlines()]
+        common = (_JOBS if _makes_jobs(program) else "") + _COMMON
+        lines += [".PP", *common.splitlines()]
     lines.append(".SH COMMANDS")
     for command in program.commands:
         lines += _command(program, command)
@@ -69,6 +71,10 @@ def manual_page(program: Program, see_also: Sequence[str], sections: Sequence[Se
         lines += _section(section)
     lines += _see_also([name for name in see_also if name != program.name])
     return "\n".join(lines) + "\n"
+
+
+def _makes_jobs(program: Program) -> bool:
+    return any(opt.long == "--submit" for each in program.commands for opt in each.options)
 
 
 def _command(program: Program, command: Command) -> list[str]:

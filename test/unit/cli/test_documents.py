@@ -35,6 +35,13 @@ def test_the_page_has_the_text_of_the_program(program) -> None:  # type: ignore[
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
+def test_only_pages_of_programs_that_make_jobs_speak_of_submit(program) -> None:  # type: ignore[no-untyped-def]
+    options = {opt.long for command in program.commands for opt in command.options}
+    page = manual_page(program, []).replace("\\-", "-")
+    assert ("--submit" in page) == ("--submit" in options)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
 def test_no_line_is_taken_for_an_unknown_request(program) -> None:  # type: ignore[no-untyped-def]
     for line in manual_page(program, []).splitlines():
         if line.startswith((".", "'")):
