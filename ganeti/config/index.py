@@ -28,6 +28,12 @@ NETWORKS: Final = "networks"
 DISKS: Final = "disks"
 FILTERS: Final = "filters"
 
+TAKES_SHORT_NAMES: Final = frozenset({NODES, INSTANCES, DISKS})
+"""Tables whose objects are also found by a short name, in any case; others by the full name alone.
+
+As in 3.0: groups and networks are not called like hosts, and ``net`` is not ``net.old``.
+"""
+
 CLUSTER_ID: Final[ObjectId] = (CLUSTER, "")
 MAINTENANCE: Final = "maintenance"  # there only while it is switched on
 MAINTENANCE_ID: Final[ObjectId] = (MAINTENANCE, "")

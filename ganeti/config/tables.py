@@ -30,6 +30,7 @@ from ganeti.config.index import (
     MAINTENANCE,
     NETWORKS,
     NODES,
+    TAKES_SHORT_NAMES,
     WHAT,
     By,
     Index,
@@ -233,7 +234,7 @@ class Table(Mapping[K, R], Generic[K, R]):
         return [uuid for uuid in near if name_matches(name, self.name_of(uuid))]
 
     def find(self, key: str) -> K | None:
-        """Return the UUID of the object meant by a UUID, a full name or a short name.
+        """Return the UUID of the object meant by a UUID, a full name or, for some, a short one.
 
         Raises:
             OpPrereqError: the short name fits several (wrong_input).
@@ -245,7 +246,7 @@ class Table(Mapping[K, R], Generic[K, R]):
         near = {
             self.name_of(uuid): uuid for uuid in self.find_all(By.SHORT_NAME, first_component(key))
         }
-        return meant_by(key, near)
+        return meant_by(key, near) if self._name in TAKES_SHORT_NAMES else near.get(key)
 
 
 # Kinds of keys that lists of queries need.

@@ -79,7 +79,7 @@ class View(ABC):
         return getattr(record, "name", None) or identity[1]
 
     def resolve(self, table: str, key: str) -> str | None:
-        """Return the UUID of the object meant by a UUID, a full name or a short name.
+        """Return the UUID of the object meant by a UUID, a full name or, for some, a short one.
 
         Raises:
             OpPrereqError: the short name fits several (wrong_input).
@@ -88,6 +88,8 @@ class View(ABC):
             return key
         found = self.find(index.By.NAME, (table, key))
         if not found:
+            if table not in index.TAKES_SHORT_NAMES:
+                return None
             short = key.lower() if table == index.DISKS else index.first_component(key)
             near = self.find(index.By.SHORT_NAME, (table, short))
             return meant_by(key, {self.name_of(identity): identity[1] for identity in near})

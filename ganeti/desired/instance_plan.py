@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from ganeti.base.text import match_name_component
 from ganeti.desired.changes import Draft, Facts, differing, holds, tag_changes
 from ganeti.desired.living import LivingDisk, LivingInstance, LivingNic
 from ganeti.desired.spec import InstanceSpec, NicSpec, State, type_hvparams
@@ -41,15 +40,13 @@ def plan_instance(
     spec: InstanceSpec,
     living: LivingInstance | None,
     facts: Facts,
-    network_names: Iterable[str],
+    network_names: Collection[str],
 ) -> None:
     """Add the opcodes of one instance to a draft."""
     if spec.nics is not UNSET:
         for number, nic in enumerate(spec.nics):
             network = nic.network
-            if network not in (UNSET, None, _NONE) and not match_name_component(
-                str(network), network_names
-            ):
+            if network not in (UNSET, None, _NONE) and network not in network_names:
                 draft.wrong(f"network {network!r} is not known", "nics", number, "network")
     if living is None:
         _make(draft, spec)

@@ -9,7 +9,7 @@ Jobs are in phases: those of a phase may run at the same time, and each phase ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, TypeVar
@@ -115,7 +115,7 @@ class _Section:
         for key, spec in (specs or {}).items():
             path: Path = (self.section, key)
             try:
-                name = match_name_component(key, self.living) or key
+                name = _meant(self.kind, key, self.living)
             except OpPrereqError as err:
                 self.made.problems.append(Problem(path, err.message))
                 continue
@@ -202,7 +202,7 @@ def _plan_network(
     spec: NetworkSpec,
     living: LivingNetwork | None,
     facts: Facts,
-    group_names: Iterable[str],
+    group_names: Collection[str],
 ) -> None:
     if living is None:
         if spec.network is UNSET and not spec.network6:
@@ -257,15 +257,14 @@ def _connect(
     wanted: Mapping[str, Connection],
     have: Mapping[str, tuple[str, str, str]],
     facts: Facts,
-    group_names: Iterable[str],
+    group_names: Collection[str],
 ) -> None:
     names: dict[str, Connection] = {}
     for key, connection in wanted.items():
-        group = match_name_component(key, group_names)
-        if group is None:
+        if key not in group_names:
             draft.wrong(f"node group {key!r} is not known", "groups", key)
         else:
-            names[group] = connection
+            names[key] = connection
     for group in sorted({*have} - {*names}):
         if facts.removes:
             _disconnect(draft, group)
@@ -320,7 +319,7 @@ def _plan_removals(made: Plan, spec: Spec, living: Living, *, removes: bool) -> 
     ):
         if specs is None:
             continue
-        listed = {_name(key, objects) for key in specs}
+        listed = {_name(kind, key, objects) for key in specs}
         for name in natural_sorted(set(objects) - listed):
             if not removes:
                 made.held.append(f"{kind} {name} stays, though the file does not have it")
@@ -335,9 +334,18 @@ def _plan_removals(made: Plan, spec: Spec, living: Living, *, removes: bool) -> 
             )
 
 
-def _name(key: str, objects: Mapping[str, object]) -> str:
+def _meant(kind: str, key: str, objects: Mapping[str, object]) -> str:
+    """Return the name of the object that a key means; only those of instances may be short.
+
+    Raises:
+        OpPrereqError: it means several.
+    """
+    return match_name_component(key, objects) or key if kind == "instance" else key
+
+
+def _name(kind: str, key: str, objects: Mapping[str, object]) -> str:
     try:
-        return match_name_component(key, objects) or key
+        return _meant(kind, key, objects)
     except OpPrereqError:
         return key  # told already
 

@@ -26,7 +26,6 @@ from ganeti.rapid.luxi_pool import LuxiPool
 from ganeti.rapid.planning import Target, instances_in, jobs_in
 
 _PAGE: Final = 500  # jobs that are looked at together; some 20 ms of work
-_KNOWN_BY_SHORT_NAME: Final = frozenset({"instance", "node"})  # to LuxiD; jobs find all by it
 _OTHERS: Final = "Your rights are for some instances only, this is about others"
 
 Grants = Sequence[Grant]
@@ -94,9 +93,8 @@ class Visibility:
 
         Where the name is a short one of several, no job finds any of them.
         """
-        names = [name] if kind in _KNOWN_BY_SHORT_NAME else []
         try:
-            return _meant(name, await self._query(kind, names)) or _unknown(name)
+            return _meant(name, await self._query(kind, [name])) or _unknown(name)
         except GenericError as err:
             if as_problem(err).status != 404:
                 raise

@@ -277,6 +277,13 @@ def test_names_are_found_in_every_form() -> None:
     assert view.resolve(GROUPS, "default") == uuid_of("group", 0)
 
 
+def test_a_group_has_no_short_name() -> None:
+    state, uuid = make(), uuid_of("group", 0)
+    change(state, lambda txn: changes.modify(txn, GROUPS, uuid, {"name": "rack.old"}))
+    found = [state.head.resolve(GROUPS, key) for key in ("rack", "Rack", "RACK.OLD", "rack.old")]
+    assert found == [None, None, None, uuid]
+
+
 def test_an_ambiguous_short_name_is_refused() -> None:
     state = make()
     change(state, lambda txn: changes.modify(txn, INSTANCES, "inst1", {"name": "inst0.other.com"}))

@@ -123,6 +123,15 @@ def test_planned_and_dangling_things_do_not_matter() -> None:
     assert tables.instances.find(WEB) == WEB
 
 
+def test_nodes_have_short_names_and_groups_have_none() -> None:
+    config = confd_config()
+    (uuid,) = config["nodegroups"]
+    config["nodegroups"][uuid]["name"] = "rack.old"
+    tables = tables_of(config)
+    assert tables.nodes.find("NODE1") == NODES[0]
+    assert [tables.groups.find(key) for key in ("rack", "rack.old", uuid)] == [None, uuid, uuid]
+
+
 def test_mirrors_inside_of_other_disks_are_seen() -> None:
     config = confd_config()
     inner = copy.deepcopy(config["disks"][DB_DISK])

@@ -518,3 +518,15 @@ def test_names_that_mean_the_same_object_are_refused() -> None:
     text = WEB + WEB.replace("\ninstances:\n", "").replace("web1.example.com", "web1")
     [found] = problems_of(text, applied(WEB).now)
     assert "'web1.example.com' is the same object" in found
+
+
+def test_only_instances_and_nodes_have_short_names() -> None:
+    """As everywhere: a network that begins like another one is not that one."""
+    before = "\nnetworks:\n  lan.old: {network: 192.0.2.0/28}\n"
+    both = before + "  lan: {network: 198.51.100.0/28}\n"
+    cluster = applied(before)
+    found = plan(spec_of(both), cluster.now, removes=False)
+    assert (found.problems, [step.name for step in found.steps]) == ([], ["lan"])
+    lan = "\nnetworks:\n  lan.old:\n    groups: {DEFAULT: {mode: bridged, link: br0}}\n"
+    [told] = problems_of(lan, cluster.now)
+    assert "node group 'DEFAULT' is not known" in told

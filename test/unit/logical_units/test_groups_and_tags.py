@@ -109,6 +109,14 @@ def test_only_an_empty_group_that_is_not_the_last_goes(cluster: FakeCluster) -> 
         cluster.execute("OP_GROUP_REMOVE", group_name="default")
 
 
+def test_a_group_is_not_removed_under_the_beginning_of_its_name(cluster: FakeCluster) -> None:
+    cluster.execute("OP_GROUP_ADD", group_name="rack.old")
+    for name in ("rack", "RACK.OLD"):
+        with pytest.raises(OpPrereqError, match=f"node group '{name}' is not known"):
+            cluster.execute("OP_GROUP_REMOVE", group_name=name)
+    cluster.execute("OP_GROUP_REMOVE", group_name="rack.old")
+
+
 def test_nodes_move_to_another_group(cluster: FakeCluster) -> None:
     cluster.config.nodegroups["g2"] = make_group("other", "g2")
     cluster.execute("OP_GROUP_ASSIGN_NODES", group_name="other", nodes=["node2", "node3"])

@@ -116,6 +116,14 @@ def test_a_name_is_given_once(cluster: FakeCluster) -> None:
     assert caught.value.ecode == "already_exists"
 
 
+def test_a_network_is_not_removed_under_the_beginning_of_its_name(cluster: FakeCluster) -> None:
+    add(cluster, network_name="lan.old")
+    for name in ("lan", "LAN.OLD"):
+        with pytest.raises(OpPrereqError, match=f"network '{name}' is not known"):
+            cluster.execute("OP_NETWORK_REMOVE", network_name=name)
+    cluster.execute("OP_NETWORK_REMOVE", network_name="lan.old")
+
+
 def test_the_gateway_moves_and_frees_its_old_address(cluster: FakeCluster) -> None:
     add(cluster, gateway="192.0.2.14", conflicts_check=False)
     cluster.execute("OP_NETWORK_SET_PARAMS", network_name="net1", gateway="192.0.2.5")

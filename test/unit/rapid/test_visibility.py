@@ -87,8 +87,12 @@ class Luxi:
         ]
 
     def QueryGroups(self, names: list[str], fields: list[str], _lock: bool) -> object:
-        assert (names, fields) == ([], ["name", "uuid", "tags"])
-        return [["default", "0group", []], ["lab.example.com", "1group", []]]
+        assert fields == ["name", "uuid", "tags"]
+        rows = [["default", "0group", []], ["lab.example.com", "1group", []]]
+        found = [row for row in rows if not {*names}.isdisjoint(row[:2])]
+        if not found:
+            raise OpPrereqError("no such group", ErrorCode.NOENT)
+        return found
 
     def QueryJobs(
         self, ids: list[str] | None, fields: list[str], limit: int = 99, before: int | None = None
@@ -176,7 +180,8 @@ def test_one_job_is_seen_if_the_list_has_it() -> None:
         ("/2/instances/web/migrate", "/2/instances/web/migrate"),  # of several
         ("/2/instances/gone.example.com/migrate", "/2/instances/gone.example.com/migrate"),
         ("/2/instances/0db/disk/1/grow", "/2/instances/db1.example.com/disk/1/grow"),
-        ("/2/groups/lab/modify", "/2/groups/lab.example.com/modify"),
+        ("/2/groups/lab/modify", "/2/groups/lab/modify"),
+        ("/2/groups/lab.example.com/modify", "/2/groups/lab.example.com/modify"),
         ("/2/groups/0group/modify", "/2/groups/default/modify"),
         ("/2/modify", "/2/modify"),
     ],
