@@ -235,7 +235,7 @@ def make_instance(
     tags: Sequence[str] = (),
     disk_sizes: tuple[int, ...] = (),
     spindles: int | None = 0,
-    nic_count: int = 0,
+    nic_count: int | None = 0,
     networks: frozenset[str] = frozenset(),
     is_forthcoming: bool = False,
     is_auto_balanced: bool = True,

@@ -25,11 +25,14 @@ Policy = Mapping[str, object]
 
 
 class InstanceSpec(Struct, frozen=True):
-    """The values that a policy limits: sizes in MiB, counts, and the disk templates."""
+    """The values that a policy limits: sizes in MiB, counts, and the disk templates.
+
+    ``nics`` is None where nobody knows how many there will be.
+    """
 
     memory_mib: int
     vcpus: int
-    nics: int
+    nics: int | None
     spindles: int
     disk_sizes_mib: tuple[int, ...]
     templates: tuple[str, ...]
@@ -38,7 +41,8 @@ class InstanceSpec(Struct, frozen=True):
         """Yield (name in the policy, which one, value) for everything that has limits."""
         yield "memory-size", "", self.memory_mib
         yield "cpu-count", "", self.vcpus
-        yield "nic-count", "", self.nics
+        if self.nics is not None:
+            yield "nic-count", "", self.nics
         yield "spindle-use", "", self.spindles
         if traits_of_all(self.templates).has_disks:
             yield "disk-count", "", len(self.disk_sizes_mib)
@@ -52,11 +56,21 @@ def violations(policy: Policy, spec: InstanceSpec) -> list[str]:
     It fits the limits if it fits one of their pairs; if it fits none, the pair that it misses by
     the fewest values is explained.
     """
+    return [text for _, text in _violations(policy, spec)]
+
+
+def violated(policy: Policy, spec: InstanceSpec) -> list[str]:
+    """Return the keys of a policy behind its `violations`, in the same order."""
+    return [key for key, _ in _violations(policy, spec)]
+
+
+def _violations(policy: Policy, spec: InstanceSpec) -> list[tuple[str, str]]:
+    """Return the violations, each with its key in the policy."""
     found = []
     templates = policy.get(TEMPLATES)
     if isinstance(templates, Sequence):
         refused = [each for each in spec.templates if each not in templates]
-        found += [f"disk template {each} is not allowed" for each in refused]
+        found += [(TEMPLATES, f"disk template {each} is not allowed") for each in refused]
     pairs = policy.get(MINMAX)
     misses = [
         _outside(pair, spec)
@@ -66,10 +80,13 @@ def violations(policy: Policy, spec: InstanceSpec) -> list[str]:
     return found + min(misses, key=len, default=[])
 
 
-def _outside(pair: Mapping[str, object], spec: InstanceSpec) -> list[str]:
+def _outside(pair: Mapping[str, object], spec: InstanceSpec) -> list[tuple[str, str]]:
     low, high = _limits(pair, "min"), _limits(pair, "max")
     return [
-        f"{name}{which}: {value} is not between {low.get(name, 0)} and {high.get(name, 'any')}"
+        (
+            name,
+            f"{name}{which}: {value} is not between {low.get(name, 0)} and {high.get(name, 'any')}",
+        )
         for name, which, value in spec.values()
         if value < low.get(name, value) or value > high.get(name, value)
     ]

@@ -233,3 +233,73 @@ def test_every_line_is_theirs(
     theirs = debian_htools.run("hspace", *words)
     status, out, err = run_tool(monkeypatch, capsys, "hspace", *words)
     assert (status, out, err) == (theirs.returncode, theirs.stdout, theirs.stderr)
+
+
+LIMITED = """g|uuid|{state}||
+
+a|32000|100|31900|100000|100000|8|M|uuid|1
+b|32000|100|31900|100000|100000|8|N|uuid|1
+c|32000|100|31900|100000|100000|8|N|uuid|1
+
+
+
+|128,1,1024,1,1,1|{limits}|drbd,plain|4.0|32.0
+g|128,1,1024,1,1,1|{limits}|drbd,plain|4.0|32.0
+"""
+WIDE = "1,1,0,0,0,1;32768,8,1048576,16,8,12"
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        (WIDE, ()),
+        ("1,1,0,0,2,1;32768,8,1048576,16,8,12", ()),
+        ("1,1,0,2,0,1;32768,8,1048576,16,8,12", ()),
+        ("1,1,2048,0,0,1;32768,8,1048576,16,8,12", ()),
+        ("256,1,0,0,0,1;32768,8,1048576,16,8,12", ()),
+        ("1,1,0,0,0,1;64,8,1048576,16,8,12", ()),
+        ("1,2,0,0,0,1;32768,8,1048576,16,8,12", ()),
+        ("1,1,0,0,0,2;32768,8,1048576,16,8,12", ()),
+        (WIDE, ("--disk-template=rbd",)),
+        (WIDE, ("--standard-alloc=1g,1g,9",)),
+        (WIDE, ("--spindle-use=13",)),
+    ],
+)
+def test_what_a_policy_forbids_is_told_as_theirs(
+    limits: str,
+    words: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "cluster"
+    path.write_text(LIMITED.format(state="preferred", limits=limits))
+    words = ("-t", str(path), "--machine-readable", *words)
+    theirs = debian_htools.run("hspace", *words)
+    status, out, _ = run_tool(monkeypatch, capsys, "hspace", *words)
+    assert status == theirs.returncode
+    ours, others = _keys(out), _keys(theirs.stdout)
+    for key in (*COUNTS, "HTS_TSPEC", "HTS_ALLOC_FAIL_REASON"):
+        assert ours[key] == others[key], key
+    counts = [key for key in others if key.startswith("HTS_ALLOC_FAIL")]
+    assert {key: ours[key] for key in counts} == {key: others[key] for key in counts}
+
+
+@pytest.mark.parametrize(
+    ("state", "words"), [("unallocable", ()), ("preferred", ("-O", "a", "-O", "b"))]
+)
+@pytest.mark.parametrize("form", ["yes", "no"])
+def test_where_no_group_has_enough_nodes_it_ends_as_theirs(
+    state: str,
+    words: tuple[str, ...],
+    form: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "cluster"
+    path.write_text(LIMITED.format(state=state, limits=WIDE))
+    words = ("-t", str(path), f"--machine-readable={form}", *words)
+    theirs = debian_htools.run("hspace", *words)
+    status, out, _ = run_tool(monkeypatch, capsys, "hspace", *words)
+    assert (status, out) == (theirs.returncode, theirs.stdout)

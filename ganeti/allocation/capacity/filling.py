@@ -38,6 +38,7 @@ from ganeti.allocation.score import (
 )
 from ganeti.allocation.state import ClusterState, GroupState
 from ganeti.objects.disk_templates import Mirroring
+from ganeti.objects.instance_policy import violated
 
 Floats = NDArray[np.float64]
 _PAIRS_AT_ONCE: Final = 4096
@@ -330,10 +331,12 @@ def fill(
     groups = groups_for(cluster, search, instance)
     placed: list[Instance] = []
     refused: Counter[Obstacle] = Counter()
+    forbidden: Counter[str] = Counter()
     while len(placed) < count_max:
         found = [(group, place) for group in groups if (place := group.best()) is not None]
         if not found:
             refused = sum((group.refused() for group in groups), Counter())
+            forbidden = _forbidden(cluster, search, instance)
             break
         group, place = min(found, key=lambda row: preference(row[0].state.group, row[1].score))
         name = next(each for each in names if each not in cluster.instances)
@@ -345,4 +348,16 @@ def fill(
         cluster.nodes,
         {**cluster.instances, **{each.name: each for each in placed}},
     )
-    return Filled(placed, after, refused)
+    return Filled(placed, after, refused, forbidden)
+
+
+def _forbidden(cluster: ClusterState, search: Search, instance: Instance) -> Counter[str]:
+    """Count the nodes, or pairs, of groups whose policies forbid an instance."""
+    found: Counter[str] = Counter()
+    for uuid in search.groups:
+        state = cluster.groups[uuid]
+        keys = violated(state.group.ipolicy, instance.spec)
+        count = len(candidates(state, search.rules))
+        if keys:
+            found[keys[0]] += count * (count - 1) if instance.node_count > 1 else count
+    return found

@@ -27,7 +27,9 @@ class Filled(Struct, frozen=True):
     Attributes:
         refused: how many nodes, or pairs of nodes, were refused in the end for each reason; empty
             if as many instances were placed as were wanted.
-        text: the same for people.
+        forbidden: the same of nodes of groups whose policies forbid such an instance, by the key of
+            what it violates.
+        text: why no more fit, for people.
         tiers: how many of each size, where there are several: memory and disk in MiB, virtual CPUs
             and spindles.
     """
@@ -35,6 +37,7 @@ class Filled(Struct, frozen=True):
     placed: list[Instance]
     after: ClusterState
     refused: Mapping[Obstacle, int] = Counter()
+    forbidden: Mapping[str, int] = Counter()
     text: str = ""
     tiers: Mapping[tuple[int, int, int, int], int] = {}
 

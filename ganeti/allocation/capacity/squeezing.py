@@ -23,7 +23,7 @@ from ganeti.allocation.limits import Obstacle, obstacle
 from ganeti.allocation.model import Instance, Rules
 from ganeti.allocation.snapshot import Snapshot
 from ganeti.allocation.state import ClusterState, make_state
-from ganeti.objects.disk_templates import Mirroring
+from ganeti.objects.disk_templates import DiskTemplate, Mirroring
 
 STANDBY: Final = "htools:standby:"
 """Beginning of the tags of nodes that may be switched on."""
@@ -162,6 +162,5 @@ def _has_room(snapshot: Snapshot, state: ClusterState, factor: float) -> bool:
 def _scaled(policy: Mapping[str, Any], factor: float) -> Instance:
     usual = size_of(policy["std"])
     memory, disk, vcpus = (int(each * factor) for each in (usual.memory, usual.disk, usual.vcpus))
-    return Size(memory, disk, vcpus, spindles=0, spindle_use=0).instance(
-        policy["disk-templates"][0]
-    )
+    template = next(iter(policy["disk-templates"]), DiskTemplate.DISKLESS)
+    return Size(memory, disk, vcpus, spindles=0, spindle_use=0).instance(template)

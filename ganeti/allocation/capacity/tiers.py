@@ -59,7 +59,7 @@ class Size(Struct, frozen=True):
             spindle_use=self.spindle_use,
             disk_template=template,
             disk_sizes=(self.disk,),
-            nic_count=1,
+            nic_count=None,
         )
         if not self.is_exclusive:
             return made
@@ -107,6 +107,7 @@ def fill_tiered(
     """Place instances of the largest size of each range, then smaller ones, down to the least."""
     placed: list[Instance] = []
     refused: Counter[Obstacle] = Counter()
+    forbidden: Mapping[str, int] = {}
     tiers: Counter[tuple[int, int, int, int]] = Counter()
     for each in ranges:
         size: Size | None = each.largest
@@ -116,9 +117,9 @@ def fill_tiered(
             placed += filled.placed
             if filled.placed:
                 tiers[size.memory, size.disk, size.vcpus, size.spindles] += len(filled.placed)
-            cluster, refused = filled.after, Counter(filled.refused)
+            cluster, refused, forbidden = filled.after, Counter(filled.refused), filled.forbidden
             size = _next(search, cluster, size, each.least, template, refused)
-    return Filled(placed, cluster, refused, tiers=tiers)
+    return Filled(placed, cluster, refused, forbidden, tiers=tiers)
 
 
 def _next(

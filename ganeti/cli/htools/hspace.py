@@ -34,6 +34,8 @@ from ganeti.cli.htools.options import SOURCES, shared
 from ganeti.cli.htools.printing import Column, component_table, shell_value, table
 from ganeti.cli.htools.sources import write_file
 from ganeti.objects.disk_templates import DiskTemplate
+from ganeti.objects.instance_policy import TEMPLATES
+from ganeti.objects.model import AllocPolicy
 
 _REASONS: Final = {
     "Mem": Obstacle.MEMORY,
@@ -45,6 +47,15 @@ _REASONS: Final = {
     "DiskCount": None,
     "Spindles": Obstacle.SPINDLES,
     "Internal": None,
+}
+# The same for what a policy forbids, by its key.
+_FORBIDDEN: Final = {
+    TEMPLATES: "Disk",
+    "memory-size": "Mem",
+    "cpu-count": "CPU",
+    "spindle-use": "Spindles",
+    "disk-count": "DiskCount",
+    "disk-size": "Disk",
 }
 
 
@@ -120,7 +131,9 @@ def measure(context: Context, options: Options, _args: list[str]) -> None:
     """
     run = start(context, options)
     policy = run.snapshot.ipolicy
-    template = options.disk_template or policy["disk-templates"][0]
+    template = options.disk_template or next(iter(policy[TEMPLATES]), None)
+    if template is None:
+        raise GenericError("the policy of the cluster has no disk template; use --disk-template")
     own = has_exclusive_storage(run.snapshot)
     use = policy["std"]["spindle-use"] if options.spindle_use is None else int(options.spindle_use)
     limits = [
@@ -140,7 +153,11 @@ def measure(context: Context, options: Options, _args: list[str]) -> None:
         components = run.state.components
         title = f"Initial coefficients: overall {score_of(components):.8f}"
         run.warn([title, *component_table(components)])
+    is_machine = options.machine_readable == "yes"
+    for line in _initial_keys(run) if is_machine else _initial_text(run):
+        run.say(line)
     search, state = _search(run), run.state
+    _check_nodes(run, search, template)
     instance = standard.instance(template)
     results = (
         ("tiered", fill_tiered(search, state, ranges, template, new_names(), count_max)),
@@ -159,7 +176,6 @@ def measure(context: Context, options: Options, _args: list[str]) -> None:
                 [f"The cluster state after {name} allocation has been written to file '{path}'"]
             )
     future = _forecast(run, search, standard, template)
-    is_machine = options.machine_readable == "yes"
     told = _keys if is_machine else _text
     tiers = ranges[0].largest, results[0][1]
     for line in told(run, template, tiers, (standard, results[1][1]), future):
@@ -199,13 +215,36 @@ def _search(run: Run) -> Search:
     """Return the search in the groups and on the nodes that the options leave."""
     options, groups = run.options, run.state.groups
     rules = Rules(checks_capacity=not options.no_capacity_checks)
-    bad = {load.node.name for load in run.state.loads if load.fails_n1}
+    bad = _bad_nodes(run)
     if options.accept_existing_errors:
         only = frozenset(run.snapshot.nodes) - bad
         return Search(Rules(checks_capacity=rules.checks_capacity, only=only), list(groups))
     if bad and not options.independent_groups:
         return Search(rules, [])
     return Search(rules, [uuid for uuid, group in groups.items() if bad.isdisjoint(group.loads)])
+
+
+def _bad_nodes(run: Run) -> set[str]:
+    return {load.node.name for load in run.state.loads if load.fails_n1}
+
+
+def _check_nodes(run: Run, search: Search, template: str) -> None:
+    """Refuse a search where no group has the nodes that one instance needs.
+
+    Raises:
+        GenericError: there are too few nodes.
+    """
+    if not search.groups and _bad_nodes(run):
+        return  # what is missing is told as N+1
+    needed = DiskTemplate(template).traits.node_count
+    for state in (run.state.groups[uuid] for uuid in search.groups):
+        is_open = state.group.alloc_policy is not AllocPolicy.UNALLOCABLE
+        if is_open and sum(load.node.is_usable for load in state.loads.values()) >= needed:
+            return
+    raise GenericError(
+        f"failure during allocation: no node group that is open has the {counted(needed, 'node')}"
+        " online that an instance needs"
+    )
 
 
 _MAPS_FROM: Final = 2  # the verbosity
@@ -229,35 +268,45 @@ def _map(filled: Filled) -> list[str]:
 def _reasons(run: Run, filled: Filled) -> list[tuple[str, int]]:
     """Return how often each reason was met, the commonest first."""
     refused = filled.refused
-    if not refused and any(load.fails_n1 for load in run.state.loads):
+    if not refused and not filled.forbidden and _bad_nodes(run):
         return [("N1", 1)]
     counts = {name: refused.get(why, 0) if why else 0 for name, why in _REASONS.items()}
     if not has_exclusive_storage(run.snapshot):
         counts["Disk"] += counts["Spindles"]  # 3.0 takes their use for a lack of disk
         counts["Spindles"] = 0
+    for key, number in filled.forbidden.items():
+        counts[_FORBIDDEN[key]] += number
     return sorted(counts.items(), key=lambda row: -row[1])
 
 
 _Result = tuple[Size, Filled]
 
 
-def _keys(
-    run: Run, template: str, tiered: _Result, standard: _Result, future: Forecast | None
-) -> Iterator[str]:
+def _totals(run: Run) -> Mapping[str, int]:
+    """Return sums over the nodes of the cluster; memory and disk in MiB."""
     nodes = list(run.snapshot.nodes.values())
-    vcpus_max = sum(int(node.vcpus_max) for node in nodes)
-    totals = {
+    return {
         "MEM": sum(node.total_memory for node in nodes),
         "DSK": sum(node.total_disk for node in nodes),
         "CPU": sum(node.cpus for node in nodes),
-        "VCPU": vcpus_max,
+        "VCPU": sum(int(node.vcpus_max) for node in nodes),
         "SPN": sum(node.spindle_count for node in nodes),
         "NODES": len(nodes),
     }
+
+
+def _initial_keys(run: Run) -> Iterator[str]:
+    yield from (_pair(f"CLUSTER_{key}", value) for key, value in _totals(run).items())
+    before = _stats(run.snapshot, run.state)
+    yield from (_pair(f"INI_{key}", value) for key, value in before.items())
+
+
+def _keys(
+    run: Run, template: str, tiered: _Result, standard: _Result, future: Forecast | None
+) -> Iterator[str]:
+    totals = _totals(run)
     states = run.state, tiered[1].after, standard[1].after
     before, middle, after = (_stats(run.snapshot, state) for state in states)
-    yield from (_pair(f"CLUSTER_{key}", value) for key, value in totals.items())
-    yield from (_pair(f"INI_{key}", value) for key, value in before.items())
     yield from _spec_keys("TSPEC_INI", tiered[0], template)
     yield from (_pair(f"TRL_{key}", value) for key, value in middle.items())
     tiers = tiered[1].tiers.items()
@@ -266,7 +315,7 @@ def _keys(
         key: (before[f"{key}_INST"], middle[f"{key}_INST"], totals[key])
         for key in ("CPU", "MEM", "DSK", "SPN")
     }
-    used["CPU"] = (*used["CPU"][:2], vcpus_max)
+    used["CPU"] = (*used["CPU"][:2], totals["VCPU"])
     normalised = _normalised(run.state), _normalised(tiered[1].after)
     used["NPU"] = (*normalised, float(totals["CPU"]))
     for place, kind in enumerate(("USED", "POOL", "UNAV")):
@@ -320,19 +369,21 @@ def _spec_keys(prefix: str, size: Size, template: str) -> Iterator[str]:
     return (_pair(f"{prefix}_{key}", value) for key, value in rows.items())
 
 
-def _text(
-    run: Run, template: str, tiered: _Result, standard: _Result, future: Forecast | None
-) -> Iterator[str]:
-    nodes = list(run.snapshot.nodes.values())
-    own = has_exclusive_storage(run.snapshot)
-    yield f"The cluster has {len(nodes)} nodes and the following resources:"
+def _initial_text(run: Run) -> Iterator[str]:
+    totals = _totals(run)
+    yield f"The cluster has {totals['NODES']} nodes and the following resources:"
     yield (
-        f"  MEM {sum(n.total_memory for n in nodes)}, DSK {sum(n.total_disk for n in nodes)},"
-        f" CPU {sum(n.cpus for n in nodes)}, VCPU {sum(int(n.vcpus_max) for n in nodes)}"
-        f"{_spindles(own, sum(n.spindle_count for n in nodes))}."
+        f"  MEM {totals['MEM']}, DSK {totals['DSK']}, CPU {totals['CPU']}, VCPU {totals['VCPU']}"
+        f"{_spindles(has_exclusive_storage(run.snapshot), totals['SPN'])}."
     )
     count = len(run.state.instances)
     yield f"There are {count or 'no'} initial instances on the cluster."
+
+
+def _text(
+    run: Run, template: str, tiered: _Result, standard: _Result, future: Forecast | None
+) -> Iterator[str]:
+    own = has_exclusive_storage(run.snapshot)
     tiers = [
         f"{number:3} instances of spec MEM {memory}, DSK {disk}, CPU {vcpus}"
         f"{_spindles(own, spindles)}"

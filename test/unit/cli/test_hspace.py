@@ -1,4 +1,4 @@
-"""hspace: its forecast from the growth that the master daemon tells, and the use of spindles."""
+"""hspace: its forecast from the growth that the master daemon tells, spindles, policies."""
 
 from __future__ import annotations
 
@@ -154,3 +154,62 @@ def test_the_use_of_shared_spindles_is_nothing_to_exclusive_ones(keys: Keys) -> 
     found = keys(CLUSTER.format(exclusive="Y"), *words)
     assert [found[f"HTS_{key}"] for key in ("SPEC_SPN", "ALLOC_INSTANCES")] == ["2", "6"]
     assert found["HTS_ALLOC_FAIL_REASON"] == "FAILSPINDLES"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("1,1,0,0,0,1;", "1,1,0,2,0,1;", "FAILDISKCOUNT"),
+        ("1,1,0,0,0,1;", "256,1,0,0,0,1;", "FAILMEM"),
+        ("1,1,0,0,0,1;", "1,2,0,0,0,1;", "FAILCPU"),
+        ("1,1,0,0,0,1;", "1,1,0,0,0,5;", "FAILSPINDLES"),
+        ("32768,8,1048576", "32768,8,1000", "FAILDISK"),
+        ("|drbd,plain|", "|drbd,rbd|", "FAILDISK"),
+    ],
+)
+def test_what_a_policy_forbids_is_told(old: str, new: str, reason: str, keys: Keys) -> None:
+    found = keys(CLUSTER.replace(old, new).format(exclusive="N"), "--disk-template=plain")
+    assert (found["HTS_ALLOC_INSTANCES"], found["HTS_ALLOC_FAIL_REASON"]) == ("0", reason)
+    assert found[f"HTS_ALLOC_{reason}_CNT"] == "2"
+
+
+@pytest.mark.parametrize("nics", [("0,0,1;", "0,2,1;"), ("16,8,12", "16,0,12")])
+def test_nobody_knows_the_network_interfaces_of_new_instances(
+    nics: tuple[str, str], keys: Keys
+) -> None:
+    found = keys(CLUSTER.replace(*nics).format(exclusive="N"), "--disk-template=drbd")
+    assert found["HTS_ALLOC_INSTANCES"] == "48"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (CLUSTER, ("--disk-template=drbd", "-O", "b")),
+        (CLUSTER, ("--disk-template=plain", "-O", "b", "-O", "a")),
+        (CLUSTER.replace("|preferred|", "|unallocable|"), ("--disk-template=plain",)),
+    ],
+)
+def test_without_nodes_for_one_instance_there_is_no_answer(
+    text: str,
+    words: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "cluster").write_text(text.format(exclusive="N"))
+    words = ("-t", str(tmp_path / "cluster"), "--machine-readable", *words)
+    status, out, err = run_tool(monkeypatch, capsys, "hspace", *words)
+    assert (status, "failure during allocation: no node group" in err) == (1, True)
+    assert {line[:8] for line in out.splitlines()} == {"HTS_CLUS", "HTS_INI_"}
+
+
+def test_a_policy_without_disk_templates_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    text = CLUSTER.replace("|drbd,plain|", "||").format(exclusive="N")
+    (tmp_path / "cluster").write_text(text)
+    words = ("-t", str(tmp_path / "cluster"))
+    status, _, err = run_tool(monkeypatch, capsys, "hspace", *words)
+    assert (status, "no disk template; use --disk-template" in err) == (1, True)
+    status, out, _ = run_tool(monkeypatch, capsys, "hsqueeze", *words)
+    assert (status, out) == (0, "'Nodes to offline'\nb\n")
