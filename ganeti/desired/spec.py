@@ -239,10 +239,20 @@ def _instance(spec: InstanceSpec) -> InstanceSpec:
     hvparams = spec.hvparams
     if hvparams is not UNSET and spec.hypervisor is not UNSET:
         hvparams = _checked(hvparams, HVPARAMS[spec.hypervisor], "hvparams")
+    if spec.osparams is not UNSET:
+        _check_os(spec.osparams)
     disks = spec.disks
     if disks is not UNSET:
         disks = [_disk(number, disk) for number, disk in enumerate(disks)]
     return msgspec.structs.replace(spec, beparams=beparams, hvparams=hvparams, disks=disks)
+
+
+def _check_os(params: Params) -> None:
+    """Refuse values whose text is not what stands in the file: 24.10 is the number 24.1."""
+    for name, value in params.items():
+        if not isinstance(value, str | int):
+            text = f"parameter {name!r}: expected text, got {value!r}; put it into quotes"
+            raise _Wrong(("osparams", name), text)
 
 
 def _disk(number: int, disk: Mapping[str, str | int | None]) -> dict[str, str | int | None]:

@@ -45,7 +45,9 @@ def apply(context: Context, options: Options, args: list[str]) -> int:
 def _text_of(path: str) -> str:
     try:
         if path == STDIN:
-            data = sys.stdin.buffer.read(_FILE_BYTES_MAX)
+            data = sys.stdin.buffer.read(_FILE_BYTES_MAX + 1)
+            if len(data) > _FILE_BYTES_MAX:  # a part of it would have the rest removed
+                raise GenericError(f"the standard input has more than {_FILE_BYTES_MAX} bytes")
         else:
             data = files.read_bytes(path, _FILE_BYTES_MAX)
         return data.decode()

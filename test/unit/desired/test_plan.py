@@ -491,6 +491,11 @@ def test_sections_that_a_file_does_not_have_are_left_alone() -> None:
         (WEB.replace("state: up", "state: on"), r"f.yaml:9: .*\.state: .*'on'"),
         (WEB.replace("state: up", "iallocator: hail\n    node: n"), "either nodes or an allocator"),
         (WEB.replace("state: up", "secondary: n"), "needs a primary node"),
+        (
+            WEB.replace("state: up", "osparams: {release: 24.10}"),
+            r"f.yaml:9: .*osparams.release: parameter 'release': expected text, got 24.1; put it",
+        ),
+        (WEB.replace("state: up", "osparams: {user: , a: b}"), "'user': expected text, got None"),
         (WEB.replace("size: 1g", "name: x"), r"disks\[0\]: size is missing"),
         (WEB.replace("size: 1g", "size: 1g, mode: wo"), r"disks\[0\].mode: expected one of"),
     ],
