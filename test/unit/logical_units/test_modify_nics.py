@@ -294,6 +294,29 @@ def test_a_guest_that_keeps_its_nics_undoes_the_change(networks: FakeCluster) ->
     ]
 
 
+@pytest.mark.parametrize(
+    ("change", "calls"),
+    [
+        (["add", -1, {"ip": "203.0.113.8"}], ["hotadd", "hotremove"]),
+        (["modify", 0, {"ip": "203.0.113.7"}], ["hotmod", "hotmod"]),
+        (["remove", 0, {}], ["hotremove", "hotadd"]),
+    ],
+)
+def test_a_hotplug_without_an_answer_is_undone_too(
+    networks: FakeCluster, change: list[Any], calls: list[str]
+) -> None:
+    create(networks, {"ip": "203.0.113.1"})
+    run(networks)
+    before, answers = nics(networks), ["gone"]
+    networks.rpc.lost_answer = lambda _node, call, _args: (
+        answers.pop() if call == "hotplug_device" and answers else None
+    )
+    with pytest.raises(OpExecError, match="it may have done its work"):
+        modify(networks, change, hotplug=True)
+    assert nics(networks) == before
+    assert [action for action, _ip, _index in plugged(networks)] == calls
+
+
 def test_where_hotplug_fails_the_change_waits_for_the_next_start(networks: FakeCluster) -> None:
     create(networks, {})
     run(networks)

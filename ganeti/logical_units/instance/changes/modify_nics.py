@@ -16,6 +16,7 @@ from typing import Self
 
 from msgspec.structs import replace
 
+from ganeti.base.errors import NodeNotReachedError
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.changes.device_changes import (
     NICS,
@@ -122,9 +123,14 @@ class NicPart(ModifyPart):
         kept, work = {nic.uuid for nic in self.after}, self.work
         for index, nic in enumerate(work.view.instance.nics if work.hotplugs else ()):
             if nic.uuid not in kept:
-                work.unplug("NIC", _NIC, self._wire(nic), index)
                 back = f"give NIC {index} back to the running instance"
-                undo.push(back, partial(work.hotplug, back, "hotadd", _NIC, self._wire(nic), index))
+                give = partial(work.hotplug, back, "hotadd", _NIC, self._wire(nic), index)
+                try:
+                    work.unplug("NIC", _NIC, self._wire(nic), index)
+                except NodeNotReachedError:  # it may have been taken
+                    undo.push(back, give)
+                    raise
+                undo.push(back, give)
         return self
 
     def after_store(self, undo: Undo) -> None:
@@ -139,9 +145,15 @@ class NicPart(ModifyPart):
             if was is not None and replace(was, name=nic.name) == nic:
                 continue
             action, back = ("hotadd", "hotremove") if was is None else ("hotmod", "hotmod")
-            if work.plug("NIC", action, _NIC, self._wire(nic), index):
-                undone, old = f"undo the hotplug of NIC {index}", self._wire(was or nic)
-                undo.push(undone, partial(work.hotplug, undone, back, _NIC, old, index))
+            undone, old = f"undo the hotplug of NIC {index}", self._wire(was or nic)
+            undoes = partial(work.hotplug, undone, back, _NIC, old, index)
+            try:
+                is_done = work.plug("NIC", action, _NIC, self._wire(nic), index)
+            except NodeNotReachedError:  # it may have been done
+                undo.push(undone, undoes)
+                raise
+            if is_done:
+                undo.push(undone, undoes)
 
 
 def plan_nic_changes(work: Work) -> NicPart:
