@@ -125,6 +125,33 @@ def test_every_line_is_theirs(
     assert (status, ours) == (theirs.returncode, kept)
 
 
+@pytest.mark.parametrize("left_out", [r"(b|c|long-name|i[1-3]+)\|", r"i\d+\|"])
+def test_what_is_loaded_is_told_as_theirs(
+    left_out: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    """Of one too in the plural, and nothing of an empty cluster."""
+    path = tmp_path / "cluster"
+    lines = SIMPLE.splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if not re.match(left_out, line)))
+    theirs = debian_htools.run("hbal", "-t", str(path))
+    assert run_tool(monkeypatch, capsys, "hbal", "-t", str(path))[1] == theirs.stdout
+
+
+def test_instances_in_two_groups_are_counted_as_theirs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "cluster"
+    text = made_up(4, Shape(groups=2, templates=("drbd",), has_tags=False, has_forthcoming=False))
+    path.write_text(re.sub(r"\|g0n0\|(g0n\d)\|", r"|g1n0|\1|", text))
+    for group in ("group1", "group2"):
+        words = ("-t", str(path), "-G", group, "-l0")
+        theirs = debian_htools.run("hbal", *words)
+        assert run_tool(monkeypatch, capsys, "hbal", *words)[1] == theirs.stdout
+
+
 def test_the_script_is_theirs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

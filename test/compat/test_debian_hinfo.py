@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,24 @@ def test_every_line_is_theirs(
         theirs = debian_htools.run("hinfo", *words)
         status, out, err = run_tool(monkeypatch, capsys, "hinfo", *words)
         assert (status, out) == (theirs.returncode, theirs.stdout), number
+        assert err == theirs.stderr, number
+
+
+def test_instances_in_two_groups_are_counted_as_theirs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "cluster"
+    for number in range(6):
+        text = made_up(number, Shape(groups=2, templates=("drbd",), has_tags=False))
+        path.write_text(re.sub(r"\|g0n0\|(g0n\d)\|", r"|g1n0|\1|", text))
+        words = ("-t", str(path), "-v", "-v")
+        theirs = debian_htools.run("hinfo", *words)
+        status, out, err = run_tool(monkeypatch, capsys, "hinfo", *words)
+        ours, others = (
+            [line for line in each.splitlines() if not line.startswith("Loaded cluster ipolicy")]
+            for each in (out, theirs.stdout)
+        )
+        assert (status, ours) == (theirs.returncode, others), number
         assert err == theirs.stderr, number
 
 

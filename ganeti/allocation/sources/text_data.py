@@ -205,6 +205,7 @@ def _instance(columns: Sequence[str], meanings: TagMeanings) -> tuple[str, Insta
         status=InstanceStatus(status),
         tags=_words(tags),
         disk_sizes=(size,) if size else (),
+        nic_count=None,
         spindles=None if spindles == _NO_SPINDLES else _int("spindles", spindles),
         is_auto_balanced=_YES_OR_NO.get(auto, True),
         is_forthcoming=_YES_OR_NO.get(_column(columns, 12, "N"), False),

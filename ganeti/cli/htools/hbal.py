@@ -25,9 +25,9 @@ from ganeti.base.json import dumps
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options
 from ganeti.cli.declaration.program import single_program
 from ganeti.cli.htools.executing import Job, carry_out
-from ganeti.cli.htools.frame import Run, counted, group_of, start
+from ganeti.cli.htools.frame import Run, group_of, start
 from ganeti.cli.htools.options import MOND, SOURCES, shared
-from ganeti.cli.htools.printing import component_table
+from ganeti.cli.htools.printing import component_table, count_hit
 from ganeti.cli.htools.sources import write_file
 
 _TOLD_IN_FULL: Final = 3  # the verbosity from which on components are printed
@@ -74,10 +74,10 @@ def balance(context: Context, options: Options, _args: list[str]) -> int:
     nodes, instances = run.snapshot.nodes, run.snapshot.instances
     run.say(f"Loaded cluster tags: {','.join(run.snapshot.tags)}", 2)
     run.say(f"Loaded cluster ipolicy: {dumps(run.snapshot.ipolicy).decode()}", 3)
-    run.say(f"Loaded {counted(len(nodes), 'node')}, {counted(len(instances), 'instance')}")
     if not instances:
         run.say("Cluster is empty, exiting.")
         return EXIT_SUCCESS
+    run.say(f"Loaded {len(nodes)} nodes, {len(instances)} instances")  # of one too, as with 3.0
     group = group_of(run, options.group)
     _tell_group(run, group)
     if options.save is not None:
@@ -160,12 +160,12 @@ def limits_of(options: Options) -> Limits:
 
 def _tell_group(run: Run, group: Group) -> None:
     loads = run.state.groups[group.uuid].loads
-    members = [each for each in run.snapshot.instances.values() if each.primary in loads]
-    numbers = f"{counted(len(loads), 'node')}, {counted(len(members), 'instance')}"
-    run.say(f"Group size {numbers}")
+    instances = run.snapshot.instances.values()
+    count = sum(each.primary in loads for each in instances)
+    run.say(f"Group size {len(loads)} nodes, {count} instances")
     run.say(f"Selected node group: {group.name}")
     bad = {name for name, load in loads.items() if load.fails_n1}
-    hit = sum(not bad.isdisjoint(each.nodes) for each in members)
+    hit = count_hit(instances, bad)
     run.say(f"Initial check done: {len(bad)} bad nodes, {hit} bad instances.", 1)
     if bad:
         run.say(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from ganeti.allocation.model import Instance
 from ganeti.allocation.score import score_of
 from ganeti.base.json import dumps
 from ganeti.cli.command import EXIT_FAILURE, Context, Options
@@ -47,13 +46,11 @@ def tell(context: Context, options: Options, _args: list[str]) -> None:
 def _tell_groups(run: Run) -> None:
     nodes = run.snapshot.nodes
     split: list[str] = []
-    members: dict[str, list[Instance]] = {uuid: [] for uuid in run.snapshot.groups}
+    members = dict.fromkeys(run.snapshot.groups, 0)  # by primary node
     for each in run.snapshot.instances.values():
-        groups = {nodes[name].group for name in each.nodes}
-        if len(groups) > 1:
+        members[nodes[each.primary].group] += 1
+        if len({nodes[name].group for name in each.nodes}) > 1:
             split.append(each.name)
-        else:
-            members[groups.pop()].append(each)
     if split:
         run.say("Found instances belonging to multiple node groups:")
         run.warn(f"  {name}" for name in split)
@@ -64,7 +61,8 @@ def _tell_groups(run: Run) -> None:
     rows = []
     for uuid, state in run.state.groups.items():
         bad = {name for name, load in state.loads.items() if load.fails_n1}
-        counts = (len(state.loads), len(members[uuid]), len(bad), count_hit(members[uuid], bad))
+        hit = count_hit(run.snapshot.instances.values(), bad)
+        counts = len(state.loads), members[uuid], len(bad), hit
         row = [state.group.name, *map(str, counts), str(not bad), f"{state.exact_score:.8f}"]
         rows.append(row)
     run.say("Node group information:")

@@ -37,6 +37,42 @@ def hinfo(
     return run
 
 
+SMALL = """\
+g1|u1|preferred||
+g2|u2|preferred||
+
+a|32000|100|30876|100000|95776|8|M|u1|1
+b|32000|100|31900|100000|95776|8|N|u2|1
+
+i|1024|4096|1|running|Y|a|b|drbd||1
+
+
+|128,1,1024,1,1,1|1,1,0,0,0,1;32768,8,1048576,16,8,12|drbd|4.0|32.0
+"""
+
+
+def test_an_instance_in_two_groups_is_counted_with_its_primary_node(hinfo: Any) -> None:
+    status, out, err = hinfo("-t", "cluster", "-v", "-v", cluster=SMALL)
+    assert (status, err) == (0, "  i\n")
+    rows = [line.split()[:3] for line in out.splitlines() if line.startswith("   g")]
+    assert rows == [["g1", "1", "1"], ["g2", "1", "0"]]
+
+
+def test_hbal_counts_as_3_0_prints_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "cluster"
+    path.write_text(SMALL)
+    _, out, _ = run_tool(monkeypatch, capsys, "hbal", "-t", str(path), "-G", "g1")
+    assert out.splitlines()[:2] == [
+        "Loaded 2 nodes, 1 instances",
+        "Group size 1 nodes, 1 instances",
+    ]
+    path.write_text("".join(line for line in SMALL.splitlines(True) if not line.startswith("i|")))
+    _, out, _ = run_tool(monkeypatch, capsys, "hbal", "-t", str(path), "-G", "g1")
+    assert out == "Cluster is empty, exiting.\n"
+
+
 def test_it_needs_exactly_one_source(hinfo: Any) -> None:
     status, out, err = hinfo()
     assert (status, out) == (1, "")

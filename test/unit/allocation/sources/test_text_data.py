@@ -21,6 +21,7 @@ from ganeti.allocation.sources.text_data import from_text, made_up, read_text, t
 from ganeti.allocation.state import make_state, snapshot_after
 from ganeti.allocation.tags import meanings_of
 from ganeti.base.errors import GenericError
+from ganeti.objects.instance_policy import violations
 from ganeti.protocol.iallocator import AllocatorRequest
 
 TEXT = """\
@@ -149,6 +150,12 @@ def test_other_groups_keep_their_names() -> None:
     )
     snapshot = snapshot_of(request)
     assert from_text(to_text(snapshot)).groups == snapshot.groups
+
+
+def test_network_interfaces_that_no_text_tells_break_no_policy() -> None:
+    found = from_text(TEXT.replace("1,1,1,0,0,0;", "1,1,1,0,1,0;"))
+    assert found.ipolicy["minmax"][0]["min"]["nic-count"] == 1
+    assert violations(found.ipolicy, found.instances["i"].spec) == []
 
 
 @pytest.mark.parametrize("is_forthcoming", ["N", "Y"])
