@@ -42,7 +42,7 @@ from dataclasses import asdict, dataclass
 from enum import IntEnum, StrEnum
 from functools import cache
 from pkgutil import resolve_name
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
 import msgspec
 
@@ -136,6 +136,7 @@ def check_name(name: str) -> None:
 
 
 Disks = Sequence[AssembledDisk]  # of one instance
+GUEST_WAIT_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,8 +458,12 @@ class Hypervisor(ABC):
         """Return the path of the socket that VNC listens on, "" if it does not."""
         return ""
 
-    def guest(self, instance: RpcInstance) -> Guest:
-        """Return the signs of life of a running instance's guest."""
+    def guest(self, instance: RpcInstance, wait_s: float = GUEST_WAIT_S) -> Guest:
+        """Return the signs of life of a running instance's guest.
+
+        Args:
+            wait_s: how long it has for each answer.
+        """
         return Guest()
 
 

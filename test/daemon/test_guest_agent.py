@@ -112,10 +112,7 @@ def test_texts_of_a_guest_that_lead_nowhere_are_no_addresses(
     guest.close()
 
 
-def test_a_guest_that_talks_without_end_holds_nobody(
-    files: MachineFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(agent, "_GREETING_S", 0.2)
+def test_a_guest_that_talks_without_end_holds_nobody(files: MachineFiles) -> None:
     files.make_directories()
     listener: socket.socket = files.listen("agent")
     talks_s = 5.0
@@ -131,7 +128,7 @@ def test_a_guest_that_talks_without_end_holds_nobody(
     thread.start()
     begun = clock.monotonic()
     with pytest.raises(agent.AgentError, match="no guest agent answers"):
-        agent.GuestAgent(files.socket_path("agent"))
+        agent.GuestAgent(files.socket_path("agent"), 0.2)
     assert clock.monotonic() - begun < talks_s / 2
     thread.join(10)
     listener.close()

@@ -24,6 +24,7 @@ from typing import Any, Final, Self
 
 from ganeti.base.errors import HypervisorError, ProtocolError
 from ganeti.base.json import dumps, loads
+from ganeti.hypervisor.interface import GUEST_WAIT_S
 from ganeti.hypervisor.kvm.files import MachineFiles
 from ganeti.hypervisor.kvm.monitor import Monitor
 from ganeti.system import clock
@@ -32,7 +33,7 @@ from ganeti.system.files import ensure_directory, remove_if_exists
 
 logger = logging.getLogger(__name__)
 
-_GREETING_S: Final = 3.0
+_GREETING_S: Final = GUEST_WAIT_S
 _FREEZE_S: Final = 30.0  # the guest writes back all that it has in memory
 _THAW_S: Final = 10.0
 _LINE_BYTES_MAX: Final = 1 << 16
@@ -47,16 +48,20 @@ class AgentError(HypervisorError):
 class GuestAgent:
     """A connection to the agent of a guest; a context manager."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, wait_s: float = GUEST_WAIT_S) -> None:
         """Connect, and be greeted.
+
+        Args:
+            wait_s: how long it has for the greeting, and for an answer that costs it nothing.
 
         Raises:
             AgentError: nobody answers.
         """
+        self._wait_s = wait_s
         self._buffer = b""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self._socket.settimeout(_GREETING_S)
+            self._socket.settimeout(wait_s)
             self._socket.connect(path)
             self._greet()
         except OSError as err:
@@ -74,7 +79,7 @@ class GuestAgent:
 
     def _greet(self) -> None:
         number = int(clock.now() * 1000) & 0x7FFFFFFF
-        deadline = clock.monotonic() + _GREETING_S
+        deadline = clock.monotonic() + self._wait_s
         self._send("guest-sync", {"id": number}, deadline)
         while self._answer(deadline).get("return") != number:
             continue
@@ -103,7 +108,7 @@ class GuestAgent:
         Raises:
             AgentError: as of `execute`.
         """
-        cards = _tables(self.execute("guest-network-get-interfaces", timeout_s=_GREETING_S))
+        cards = _tables(self.execute("guest-network-get-interfaces", timeout_s=self._wait_s))
         rows = [row for card in cards for row in _tables(card.get("ip-addresses"))]
         texts = [str(row.get("ip-address", "")) for row in rows]
         return [text for text in texts if not _is_only_near(text)]
@@ -244,7 +249,7 @@ def let_go(files: MachineFiles, monitor: Monitor) -> None:
 def _freeze(path: str, stack: contextlib.ExitStack) -> GuestAgent:
     if not os.path.exists(path):
         raise AgentError("the instance has no channel for a guest agent")
-    agent = stack.enter_context(GuestAgent(path))
+    agent = stack.enter_context(GuestAgent(path, _GREETING_S))
     stack.callback(_thaw, agent)
     agent.execute("guest-fsfreeze-freeze", timeout_s=_FREEZE_S)
     return agent

@@ -19,7 +19,7 @@ import sys
 from typing import Final
 
 from ganeti.base.json import JsonValue
-from ganeti.hypervisor.interface import ConsoleNode, NodeEnv
+from ganeti.hypervisor.interface import GUEST_WAIT_S, ConsoleNode, NodeEnv
 from ganeti.hypervisor.kvm.agent import AgentError, GuestAgent
 from ganeti.hypervisor.kvm.files import MachineFiles
 from ganeti.hypervisor.kvm.params import VNC_BASE_PORT, KvmParams, ip_version
@@ -150,11 +150,11 @@ _BLOCK_BYTES: Final = 512  # of st_blocks, on any file system
 _FORWARD_TRIAL_S: Final = 1.0
 
 
-def guest(instance: RpcInstance, env: NodeEnv) -> Guest:
+def guest(instance: RpcInstance, env: NodeEnv, wait_s: float = GUEST_WAIT_S) -> Guest:
     """Return the signs of life of a guest: what its agent says, how to reach it, its console."""
     files = MachineFiles(env.paths, instance.name)
     answers, addresses = False, []
-    with contextlib.suppress(AgentError), GuestAgent(files.socket_path("agent")) as agent:
+    with contextlib.suppress(AgentError), GuestAgent(files.socket_path("agent"), wait_s) as agent:
         answers = True
         addresses = agent.addresses()
     return Guest(

@@ -100,9 +100,9 @@ class KvmHypervisor(Hypervisor):
         """As declared."""
         return vnc_socket(instance, self.env)
 
-    def guest(self, instance: RpcInstance) -> Guest:
+    def guest(self, instance: RpcInstance, wait_s: float = interface.GUEST_WAIT_S) -> Guest:
         """Return what the guest agent and the serial console tell, and the way in by SSH."""
-        return guest(instance, self.env)
+        return guest(instance, self.env, wait_s)
 
     # Checking
 

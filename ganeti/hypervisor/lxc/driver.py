@@ -30,6 +30,7 @@ from ganeti.base.json import dumps, loads_as
 from ganeti.base.text import natural_sorted
 from ganeti.hypervisor import node
 from ganeti.hypervisor.interface import (
+    GUEST_WAIT_S,
     AssembledDisk,
     ConsoleNode,
     Disks,
@@ -177,7 +178,7 @@ class LxcHypervisor(Hypervisor):
             )
         ]
 
-    def guest(self, instance: RpcInstance) -> Guest:
+    def guest(self, instance: RpcInstance, wait_s: float = GUEST_WAIT_S) -> Guest:
         """Return the last words of the container's console."""
         path = self._files(instance.name).console_log
         return Guest(console=_tail(path, _CONSOLE_TAIL_BYTES))

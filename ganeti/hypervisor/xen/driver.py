@@ -16,6 +16,7 @@ from typing import Final
 from ganeti.base.errors import CommandError, GenericError, HypervisorError
 from ganeti.base.text import natural_sorted
 from ganeti.hypervisor.interface import (
+    GUEST_WAIT_S,
     ConsoleNode,
     Disks,
     Hypervisor,
@@ -136,7 +137,7 @@ class XenHypervisor(Hypervisor):
         address = params.text("vnc_bind_address")
         return self.env.address if address and self.env.is_virtual else address
 
-    def guest(self, instance: RpcInstance) -> Guest:
+    def guest(self, instance: RpcInstance, wait_s: float = GUEST_WAIT_S) -> Guest:
         """Return the last words of the console, where Xen's daemon keeps them."""
         try:
             with open(local_file(_CONSOLE_LOG.format(instance.name), self.env.paths), "rb") as file:

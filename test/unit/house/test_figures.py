@@ -62,8 +62,8 @@ CODE_LINES_MAX = {
     "ha": 1_240,
     # with directories of the node that guests of kvm mount, profiles of AppArmor, QEMUs whose
     # starter was killed, departures that are ended as they began, and arrivals that are marked until
-    # the guest runs
-    "hypervisor": 5_920,
+    # the guest runs, and guests that talk without end, lie, or make names that no text has
+    "hypervisor": 6_260,
     # with the end of a job that is written while its copies travel
     "jobexec": 950,
     # with the second plan of a fail-over, by what its followers have
