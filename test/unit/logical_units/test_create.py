@@ -229,6 +229,24 @@ def test_a_parameter_that_is_to_be_the_default_is_not_set(cluster: FakeCluster) 
     assert args[0]["osparams"] == {"a": "1", "b": "2", "q": "hush"}
 
 
+def test_parameters_that_equal_the_defaults_may_stay_unset(cluster: FakeCluster) -> None:
+    cluster.config.cluster["osparams"] = {"debian": {"a": "1", "b": "2"}}
+    cluster.execute("OP_NETWORK_ADD", network_name="net1", network="198.51.100.0/28")
+    like_default = {"mode": "bridged", "link": "xen-br0"}
+    connection = {"network_mode": "bridged", "network_link": "xen-br0"}
+    cluster.execute("OP_NETWORK_CONNECT", network_name="net1", group_name="default", **connection)
+    create(
+        cluster,
+        identify_defaults=True,
+        nics=[like_default, {**like_default, "link": "br9"}, {"network": "net1"}],
+        osparams={"a": "1", "b": "3"},
+    )
+    made = cluster.config.instance("web1.example.com")
+    params = [nic["nicparams"] for nic in made["nics"]]
+    assert params == [{}, {"link": "br9"}, {**like_default, "vlan": ""}]
+    assert made["osparams"] == {"b": "3"}
+
+
 CHANGING = ("file_storage_dir_create", "blockdev_create", "instance_os_add", "instance_start")
 
 

@@ -44,7 +44,14 @@ from ganeti.logical_units.instance.storage.planner import SIZE_UNKNOWN
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive, shared
 from ganeti.objects.disk_templates import DiskTemplate, traits_of
-from ganeti.objects.fill import cluster_hvparams, fill_beparams, fill_hvparams, fill_osparams_all
+from ganeti.objects.fill import (
+    cluster_hvparams,
+    fill_beparams,
+    fill_hvparams,
+    fill_nicparams,
+    fill_osparams,
+    fill_osparams_all,
+)
 from ganeti.objects.model import AdminState, Disk, Instance, Network, Node, NodeGroup
 from ganeti.objects.nic import NIC
 from ganeti.objects.record import PrivateParams
@@ -358,10 +365,19 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
         bare = structs.replace(instance, hvparams={}, beparams={})
         hv_defaults = fill_hvparams(self.cluster, bare)
         be_defaults: Mapping[str, object] = {**fill_beparams(self.cluster, bare)}
+        nic_defaults: Mapping[str, object] = {**fill_nicparams(self.cluster, {})}
         return structs.replace(
             instance,
             hvparams=_different(instance.hvparams, hv_defaults),
             beparams=_different(instance.beparams, be_defaults),
+            osparams=_different(instance.osparams, fill_osparams(self.cluster, instance.os)),
+            nics=[
+                # In a network they are those of its connection.
+                nic
+                if nic.network
+                else structs.replace(nic, nicparams=_different(nic.nicparams, nic_defaults))
+                for nic in instance.nics
+            ],
         )
 
     def _os_name(self, found: Wanted) -> str:
