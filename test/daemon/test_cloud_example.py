@@ -241,6 +241,17 @@ def test_an_image_that_only_changes_another_is_refused(tmp_path: Path) -> None:
     assert "b.qcow2 is only the changes to another image" in result.stderr
 
 
+def test_an_image_with_its_data_in_a_file_of_the_node_is_refused(tmp_path: Path) -> None:
+    """Whoever made the image would get to read that file."""
+    (tmp_path / "secret").write_bytes(b"s" * (1 << 20))
+    options = ("-o", f"data_file={tmp_path}/secret,data_file_raw=on")
+    command("qemu-img", "create", "-f", "qcow2", *options, tmp_path / "a.qcow2", "1M")
+    result = run("create", tmp_path, OSP_OS_IMAGE=str(tmp_path / "a.qcow2"))
+    assert result.returncode == 1
+    assert "or has its data in another file" in result.stderr
+    assert not any((tmp_path / "disk").read_bytes())
+
+
 def test_an_image_without_partitions_needs_a_disk_for_the_seed(tmp_path: Path) -> None:
     image = make_image(tmp_path / "a.raw", "")
     result = run("create", tmp_path, OSP_OS_IMAGE=str(image))
