@@ -232,8 +232,9 @@ def test_a_parameter_that_is_to_be_the_default_is_not_set(cluster: FakeCluster) 
 def test_parameters_that_equal_the_defaults_may_stay_unset(cluster: FakeCluster) -> None:
     cluster.config.cluster["osparams"] = {"debian": {"a": "1", "b": "2"}}
     cluster.execute("OP_NETWORK_ADD", network_name="net1", network="198.51.100.0/28")
-    like_default = {"mode": "bridged", "link": "xen-br0"}
-    connection = {"network_mode": "bridged", "network_link": "xen-br0"}
+    link = cluster.config.cluster["nicparams"]["default"]["link"]
+    like_default = {"mode": "bridged", "link": link}
+    connection = {"network_mode": "bridged", "network_link": link}
     cluster.execute("OP_NETWORK_CONNECT", network_name="net1", group_name="default", **connection)
     create(
         cluster,
