@@ -46,7 +46,16 @@ def _lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if not any(word in line for word in OWN_MEANING)]
 
 
-@pytest.mark.parametrize("words", [(), ("--machine-readable",), ("--no-simulation",), ("-q",)])
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("--machine-readable",),
+        ("--no-simulation",),
+        ("--no-simulation", "--machine-readable"),
+        ("-q",),
+    ],
+)
 @pytest.mark.parametrize("name", ["healthy", "N+1", "tags", "offline", "capacity"])
 def test_hcheck_says_the_same(
     name: str,

@@ -48,7 +48,7 @@ def check(context: Context, options: Options, _args: list[str]) -> int:
                 pass
             after = search.cluster()
     if options.machine_readable == "yes":
-        lines = _keys(run, after if is_simulated else None)
+        lines = _keys(run, after)
     else:
         lines = _text(run, after, is_ill=is_ill, is_simulated=is_simulated)
     context.terminal.write_lines(list(lines))
@@ -96,12 +96,10 @@ def _sum(groups: Mapping[str, _Counts]) -> _Counts:
     }
 
 
-def _keys(run: Run, after: ClusterState | None) -> Iterator[str]:
+def _keys(run: Run, after: ClusterState) -> Iterator[str]:
     names = [uuid for uuid, group in run.state.groups.items() if group.loads]
     yield from (f"HCHECK_GROUP_UUID_{n}={shell_value(uuid)}" for n, uuid in enumerate(names))
     for phase, state in (("INIT", run.state), ("FINAL", after)):
-        if state is None:
-            continue
         groups = _by_group(run, state)
         for place, (uuid, counts) in enumerate(groups.items()):
             prefix = f"HCHECK_{phase}_GROUP_{place}"

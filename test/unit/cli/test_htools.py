@@ -73,6 +73,19 @@ def test_hbal_counts_as_3_0_prints_it(
     assert out == "Cluster is empty, exiting.\n"
 
 
+def test_hcheck_tells_all_keys_without_a_simulation_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "cluster"
+    path.write_text(SMALL)
+    words = ("-t", str(path), "--no-simulation", "--machine-readable")
+    status, out, _ = run_tool(monkeypatch, capsys, "hcheck", *words)
+    found = dict(line.split("=", 1) for line in out.splitlines())
+    first = {key: value for key, value in found.items() if "_INIT_" in key}
+    assert {key: found[key.replace("_INIT_", "_FINAL_")] for key in first} == first
+    assert (status, bool(first)) == (0, True)
+
+
 def test_it_needs_exactly_one_source(hinfo: Any) -> None:
     status, out, err = hinfo()
     assert (status, out) == (1, "")
