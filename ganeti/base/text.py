@@ -18,6 +18,7 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _DURATION_S_MAX: Final = 36_525 * 86_400  # a hundred years: more is a mistake
 _DIGITS_MAX: Final = 10  # such a number of seconds is longer
 _DIGITS = re.compile(r"([0-9]+)")
+_BLANKS: Final = "\t\n\xa0\u202f"
 _PLUGIN_NAME = re.compile(r"[a-zA-Z0-9_-]+")
 
 
@@ -33,6 +34,18 @@ def fits_column(text: str) -> bool:
     (True, False, False)
     """
     return COLUMN_SEPARATOR not in text and "".join(text.splitlines()) == text
+
+
+def fit_for_terminal(text: str) -> str:
+    """Return a text without control characters but tabs and line breaks; others are shown.
+
+    >>> fit_for_terminal("a\\x1b[31m b\\r")
+    'a\\\\x1b[31m b\\\\r'
+    """
+    return "".join(
+        each if each.isprintable() or each in _BLANKS else each.encode("unicode_escape").decode()
+        for each in text
+    )
 
 
 def listed_paths(text: str) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from ganeti.base.errors import ErrorCode, GenericError, JobLost, OpPrereqError, decode_error
 from ganeti.base.ids import JobId
-from ganeti.base.text import parse_duration
+from ganeti.base.text import fit_for_terminal, parse_duration
 from ganeti.cli.command import (
     EXIT_FAILURE,
     EXIT_SUCCESS,
@@ -88,7 +88,7 @@ def _exact(seconds: int, micros: int) -> str:
 def _log_entry(entry: object) -> Facts:
     match entry:
         case [serial, [int(seconds), int(micros)], kind, payload]:
-            content = f"[{serial}, {kind}, {payload}]"
+            content = fit_for_terminal(f"[{serial}, {kind}, {payload}]").replace("\n", " ")
             return Facts([("Time", _exact(seconds, micros)), ("Content", content)])
         case _:
             return Facts([("Content", str(entry))])

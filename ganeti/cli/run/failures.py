@@ -30,6 +30,7 @@ from ganeti.base.errors import (
     TypeEnforcementError,
 )
 from ganeti.base.ids import JobId
+from ganeti.base.text import fit_for_terminal
 
 EXIT_SUCCESS: Final = 0
 EXIT_FAILURE: Final = 1
@@ -82,7 +83,12 @@ _INTRODUCTIONS: Final[tuple[tuple[type[GenericError], str, int], ...]] = (
 
 
 def explain(error: GenericError | OSError) -> tuple[str, int]:
-    """Return the text for an error and the exit status."""
+    """Return the text for an error, which may quote programs of others, and the exit status."""
+    text, status = _explained(error)
+    return fit_for_terminal(text), status
+
+
+def _explained(error: GenericError | OSError) -> tuple[str, int]:
     match error:
         case OSError():
             return f"Failure: {_of_system(error)}", EXIT_FAILURE

@@ -22,6 +22,7 @@ from ganeti.base.errors import (
     decode_error,
 )
 from ganeti.base.ids import JobId
+from ganeti.base.text import fit_for_terminal
 from ganeti.cli.command import Context, Options
 from ganeti.cli.run.failures import JobSubmitted, explain
 from ganeti.opcodes.opcode import OpCode
@@ -166,7 +167,9 @@ def format_entry(entry: LogEntry) -> list[str]:
     moment = time.ctime(entry.time[0])
     payload = entry.payload
     texts = payload if isinstance(payload, list) else [payload]
-    return [f"{moment} {text}" for text in texts]
+    return [
+        f"{moment} {line}" for text in texts for line in fit_for_terminal(str(text)).split("\n")
+    ]
 
 
 def results_of(context: Context, job_id: JobId) -> list[object]:

@@ -19,7 +19,7 @@ from ganeti.cli.declaration.parser import Options
 from ganeti.cli.declaration.program import Command
 from ganeti.cli.run import jobs
 from ganeti.cli.run.context import Context, Terminal
-from ganeti.cli.run.failures import JobSubmitted
+from ganeti.cli.run.failures import JobSubmitted, explain
 from ganeti.opcodes.test import OpTestDelay
 from ganeti.store.availability import State, write_state
 
@@ -51,6 +51,18 @@ def test_messages_are_printed_with_their_time_and_results_returned() -> None:
     run = Run(("success", [7], ["* one", "* two"]))
     assert run.execute() == [7]
     assert run.out.getvalue() == f"{EPOCH} * one\n{EPOCH} * two\n"
+
+
+def test_messages_do_not_steer_the_terminal_and_each_line_has_its_time() -> None:
+    run = Run(("success", [7], ["\x1b[2Jred\r\a", "two\nlines\tü"]))
+    run.execute()
+    lines = [r"\x1b[2Jred\r\x07", "two", "lines\tü"]
+    assert run.out.getvalue() == "".join(f"{EPOCH} {line}\n" for line in lines)
+
+
+def test_errors_do_not_steer_the_terminal() -> None:
+    text, _status = explain(OpExecError("its last output:\n\x1b]0;title\x07"))
+    assert text.endswith("its last output:\n\\x1b]0;title\\x07")
 
 
 @pytest.mark.shows("backend/life/client-builds", "2.12/overview/cli-luxi")
