@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from fakes.fake_cluster import make_cluster, make_group
 from msgspec.structs import asdict
+from msgspec.structs import replace as replace_struct
 
 from ganeti.base.errors import OpPrereqError
 from ganeti.logical_units.instance.changes.nics import Connections, changed_nic, plan_nic, plan_nics
@@ -35,7 +36,7 @@ def plan(resolved: str | None = None, **settings: str | None) -> Any:
     return plan_nic(replace(AROUND, resolved_ip=resolved), "nic/0", settings, "u")
 
 
-def change(nic: NIC, **settings: str) -> NIC:
+def change(nic: NIC, **settings: str | None) -> NIC:
     return changed_nic(AROUND, "nic/0", nic, settings)
 
 
@@ -158,6 +159,14 @@ def test_only_what_is_given_changes() -> None:
     assert change(nic, mac="generate").mac == MAC_GENERATE
     with pytest.raises(OpPrereqError, match="mode routed needs an IP"):
         change(nic, mode="routed", ip="none")
+
+
+def test_null_removes_what_can_be_removed() -> None:
+    """As programs that use the remote API say it; commands say none."""
+    nic = NIC(mac="aa:00:00:00:00:01", uuid="u", ip="192.0.2.9", network="n1", name="a")
+    assert change(nic, ip=None) == NIC(mac=nic.mac, uuid="u", network="n1", name="a")
+    assert change(nic, ip=None, network=None, name=None) == NIC(mac=nic.mac, uuid="u")
+    assert change(nic, mac=None, link=None, name="b") == replace_struct(nic, name="b")
 
 
 def test_an_address_that_its_network_does_not_have_any_more_may_stay() -> None:

@@ -53,6 +53,8 @@ from ganeti.protocol.wconfd import WConfCalls
 BRIDGE_AUTO: Final = "auto"  # that of the cluster
 IP_AUTO: Final = "auto"  # the address that the instance's name resolves to
 
+_REMOVABLE: Final = ("ip", "name", "network")
+
 NicSettings = Mapping[str, object]
 
 
@@ -114,12 +116,13 @@ def plan_nic(around: Connections, what: str, given: NicSettings, uuid: str) -> N
 
 
 def changed_nic(around: Connections, what: str, nic: NIC, given: NicSettings) -> NIC:
-    """Return a network interface with some settings changed.
+    """Return a network interface with some settings changed; null removes one where that can be.
 
     Raises:
         OpPrereqError: it cannot be so; names it.
     """
-    settings = _given(given)
+    removed = {name: VALUE_NONE for name in _REMOVABLE if given.get(name, "") is None}
+    settings = {**_given(given), **removed}
     network = _network(around, nic, settings)
     nicparams = _nicparams(around, what, nic, network, settings)
     changed = replace(
