@@ -152,6 +152,19 @@ def test_instances_in_two_groups_are_counted_as_theirs(
         assert run_tool(monkeypatch, capsys, "hbal", *words)[1] == theirs.stdout
 
 
+def test_another_group_is_no_part_of_the_tables(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Neither its instances nor the width of their names."""
+    path = tmp_path / "cluster"
+    shape = Shape(groups=2, templates=("drbd",), has_tags=False, has_forthcoming=False)
+    path.write_text(made_up(2, shape).replace("g1i0|", "instance-with-a-long-name|"))
+    words = ("-t", str(path), "-G", "group1", "-l1", "--print-instances")
+    theirs = debian_htools.run("hbal", *words)
+    found = run_tool(monkeypatch, capsys, "hbal", *words)
+    assert found == (theirs.returncode, theirs.stdout, theirs.stderr)
+
+
 def test_the_script_is_theirs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

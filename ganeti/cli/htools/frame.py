@@ -53,11 +53,14 @@ class Run(Struct, frozen=True):
             nodes = shown_nodes(self.snapshot, state or self.state, only)
             self.warn(["", title, *node_table(nodes, fields), ""])
 
-    def print_instances(self, title: str, state: ClusterState | None = None) -> None:
-        """Print the instances, with --print-instances."""
+    def print_instances(
+        self, title: str, state: ClusterState | None = None, only: str | None = None
+    ) -> None:
+        """Print the instances (with their primary node in this group), with --print-instances."""
         if self.options.get("print_instances"):
-            instances = (state or self.state).instances.values()
-            self.warn(["", title, *instance_table(instances)])
+            nodes, instances = self.snapshot.nodes, (state or self.state).instances.values()
+            shown = [each for each in instances if only in (None, nodes[each.primary].group)]
+            self.warn(["", title, *instance_table(shown)])
 
 
 def start(context: Context, options: Options) -> Run:

@@ -82,7 +82,7 @@ def balance(context: Context, options: Options, _args: list[str]) -> int:
     _tell_group(run, group)
     if options.save is not None:
         _save(run, run.state, "before", "original")
-    run.print_instances("Initial instance map:")
+    run.print_instances("Initial instance map:", only=group.uuid)
     run.print_nodes("Initial cluster status:", only=[group.uuid])
     first = run.state.groups[group.uuid]
     score = first.exact_score
@@ -101,7 +101,7 @@ def balance(context: Context, options: Options, _args: list[str]) -> int:
         _print_commands(run, [each.step for each in done], options.print_commands)
     if options.save is not None:
         _save(run, last, "after", "balanced")
-    run.print_instances("Final instance map:", last)
+    run.print_instances("Final instance map:", last, only=group.uuid)
     run.print_nodes("Final cluster status:", last, only=[group.uuid])
     if not options.exec:
         return EXIT_SUCCESS
@@ -200,12 +200,13 @@ def _tell_score(run: Run, state: GroupState, full: str, short: str = "") -> None
 def _told(run: Run, group: Group, steps: Iterable[Done]) -> Iterable[Done]:
     """Print each step as soon as it is found."""
     state = run.state.groups[group.uuid]
-    names = [len(name) for name in run.snapshot.instances]
-    width = 2 * max(len(name) for name in state.loads) + 1
+    instances = run.snapshot.instances.values()
+    longest = max((len(each.name) for each in instances if each.primary in state.loads), default=0)
+    width = 2 * max((len(name) for name in state.loads), default=0) + 1
     for number, done in enumerate(steps, 1):
         step = done.step
         old, new = (":".join(each.nodes).ljust(width) for each in (step.before, step.after))
-        name = step.before.name.ljust(max(names))
+        name = step.before.name.ljust(longest)
         run.say(f"{number:5}. {name} {old} => {new} {done.score:12.8f} a={' '.join(step.actions)}")
         yield done
 
