@@ -17,7 +17,7 @@ from guests.trees import container_disk, remove_groups
 from ganeti.base.errors import HypervisorError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.interface import AssembledDisk, InstanceState, NodeEnv
-from ganeti.hypervisor.lxc import config
+from ganeti.hypervisor.lxc import config, root
 from ganeti.hypervisor.lxc.driver import LxcHypervisor
 from ganeti.objects.hypervisors import RebootType
 
@@ -134,6 +134,20 @@ def test_the_log_of_a_console_cannot_fill_the_disk(
             assert os.path.getsize(log) <= 2 << 20
         console.write(b"at last\n")
     wait_for(lambda: "at last" in said(lxc))
+
+
+def test_what_is_mounted_is_never_removed(
+    lxc: LxcHypervisor, disk: AssembledDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start whose job was gone may mount the disk just before the directory is removed."""
+    lxc.start(instance(), [disk])
+    with monkeypatch.context() as late:
+        late.setattr(root, "unmount", lambda _name, _place: None)
+        with pytest.raises(HypervisorError, match=r"/root cannot be removed: .*busy"):
+            lxc.stop(NAME, force=True)
+    place = lxc._files(NAME).root
+    assert os.path.exists(f"{place}/sbin/init")
+    assert os.path.exists(f"{place}/bin/sh")
 
 
 def test_a_paused_one_stands_still(lxc: LxcHypervisor, disk: AssembledDisk) -> None:

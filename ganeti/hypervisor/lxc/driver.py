@@ -25,7 +25,7 @@ from typing import Final
 
 import msgspec
 
-from ganeti.base.errors import CommandError, GenericError, HypervisorError
+from ganeti.base.errors import CommandError, GenericError, HypervisorError, failing_as
 from ganeti.base.json import dumps, loads_as
 from ganeti.base.text import natural_sorted
 from ganeti.hypervisor import node
@@ -330,7 +330,13 @@ class LxcHypervisor(Hypervisor):
         root.unmount(name, files.root)
         for link, mode in (book.links if book is not None else {}).items():
             taps.remove_tap(link, mode)
-        shutil.rmtree(files.directory, ignore_errors=False)
+        # Never with what may be mounted there again, by a call whose job is gone.
+        with failing_as(HypervisorError, f"{files.root} cannot be removed"):
+            with suppress(FileNotFoundError):
+                os.rmdir(files.root)
+            for each in os.scandir(files.directory):
+                os.rmdir(each.path) if each.is_dir(follow_symlinks=False) else os.unlink(each.path)
+            os.rmdir(files.directory)
 
     def reboot(
         self, instance: RpcInstance, disks: Disks, *, kind: RebootType, timeout_s: float = 120
