@@ -14,10 +14,12 @@ from guests.instances import make_instance
 from ganeti.base.errors import HypervisorError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.interface import ConsoleNode, InstanceState, MigrationState, NodeEnv
+from ganeti.hypervisor.xen import migration
 from ganeti.hypervisor.xen.driver import XenHypervisor
 from ganeti.hypervisor.xen.tool import DomainFiles
 from ganeti.objects.hypervisors import ConsoleKind, RebootType
 from ganeti.objects.rpc_instance import RpcInstance
+from ganeti.system import process
 
 NAME = "web1.example.com"
 Nodes = tuple[NodeEnv, NodeEnv]
@@ -214,6 +216,25 @@ def test_a_live_migration_that_fails_leaves_the_guest_where_it_was(nodes: Nodes)
     assert target.list_instances() == []
     with pytest.raises(HypervisorError, match="still runs on node1"):
         source.migration.finish_source(stays, success=True, live=True)
+
+
+def test_a_transfer_that_is_given_up_does_not_go_on(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only its shell was ended; xl moved the guest all the same, when nobody expected it."""
+    monkeypatch.setattr(migration, "_LIVE", "sleep 300; xl migrate -s {ssh} {name} {host}")
+    source = pv(nodes[0])
+    source.start(instance(), [])
+    source.migration.send(instance(), "127.0.0.1", live=True)
+    path = Path(DomainFiles(nodes[0].paths, NAME).transfer("pid"))
+    shell = int(path.read_text())
+    programs = Path(f"/proc/{shell}/task/{shell}/children")
+    while not (found := programs.read_text().split()):
+        os.sched_yield()
+    source.migration.finish_source(instance(), success=False, live=True)
+    assert process.wait_gone(int(found[0]), 0.0)
+    assert source.list_instances() == [NAME]
+    assert not path.exists()
 
 
 def test_devices_are_refused_where_xen_has_no_iommu(nodes: Nodes) -> None:

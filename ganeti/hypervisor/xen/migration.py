@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
+from contextlib import suppress
 from typing import Final
 
 from ganeti.base.errors import HypervisorError
@@ -29,6 +31,7 @@ _POLL_S: Final = 0.2
 _BYTES_MAX: Final = 1 << 20
 _TAIL_LINES: Final = 5
 _SETTLE_S: Final = 30.0
+_KILL_S: Final = 5.0
 
 # Both files appear whole: an empty one would say that there is no process, and no result.
 _FRAME: Final = """echo $$ > {pid}.new && mv {pid}.new {pid}
@@ -146,7 +149,7 @@ class XenMigration(Migration):
         name, files = instance.name, self._files(instance)
         pid = self._process(instance)
         if pid is not None and not success:
-            process.terminate(pid, _SETTLE_S)
+            _end(pid)
         found = self._xl.find(name)
         if success:
             if found is not None and not (found.is_paused or found.is_over):
@@ -201,3 +204,24 @@ class XenMigration(Migration):
         self._xl.wait_gone(name)
         files.remove()
         return True
+
+
+def _end(shell: int) -> None:
+    """End the shell of a transfer and its programs, which would go on to move the guest."""
+    group = [each for each in _processes() if _group_of(each) == shell]
+    for number, patience_s in ((signal.SIGTERM, _SETTLE_S), (signal.SIGKILL, _KILL_S)):
+        with suppress(ProcessLookupError):
+            os.killpg(shell, number)
+        deadline = clock.monotonic() + patience_s
+        if all(process.wait_gone(each, max(0.0, deadline - clock.monotonic())) for each in group):
+            return
+
+
+def _processes() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+
+
+def _group_of(pid: int) -> int:
+    with suppress(ProcessLookupError):
+        return os.getpgid(pid)
+    return 0
