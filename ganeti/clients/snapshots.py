@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from msgspec import ValidationError, convert
 
@@ -19,7 +19,7 @@ from ganeti.allocation.sources.utilisation import Report
 from ganeti.base.daemons import MOND_PORT
 from ganeti.base.errors import GenericError, ProtocolError, TransportError
 from ganeti.base.json import loads, loads_as
-from ganeti.clients.rapi import RapiClient
+from ganeti.clients.rapi import Password, RapiClient, RapiRefusedError
 from ganeti.protocol.rapi.values import DEFAULT_PORT
 from ganeti.system.files import read_bytes
 from ganeti.transport.curl_pool import CurlPool, CurlRequest, TlsTrust
@@ -42,8 +42,9 @@ def from_rapi(
     """Return the cluster that a remote API tells; the other arguments are those of `from_listings`.
 
     Args:
-        address: host, host and port, or URL; one of a directory (``file://``) with the answers
-            ``groups.json``, ``nodes.json``, ``instances.json`` and ``info.json``.
+        address: host, host and port, or URL, which may have a user and a password; one of a
+            directory (``file://``) with the answers ``groups.json``, ``nodes.json``,
+            ``instances.json`` and ``info.json``.
 
     Raises:
         GenericError: it does not answer, or the answers make no sense.
@@ -60,9 +61,9 @@ def from_rapi(
         }
         return from_listings(found, groups, nodes, instances, **more)
     except ValidationError as err:
-        raise GenericError(f"{address}: no answer of a remote API: {err}") from err
-    except (ProtocolError, TransportError) as err:
-        raise GenericError(f"{address}: {err.message}") from err
+        raise GenericError(f"{_shown(address)}: no answer of a remote API: {err}") from err
+    except (ProtocolError, TransportError, RapiRefusedError) as err:
+        raise GenericError(f"{_shown(address)}: {err.message}") from err
 
 
 def _read_answers(url: str) -> list[object]:
@@ -78,21 +79,33 @@ def _read_answers(url: str) -> list[object]:
 
 
 def _ask_rapi(address: str) -> list[object]:
-    host, port = _address(address)
-    # As with 3.0, anybody is believed to be the cluster: nothing secret is sent.
-    with RapiClient(host, port, trust=TlsTrust(checks_certificate=False)) as client:
+    host, port, login = _address(address)
+    # As with 3.0, anybody is believed to be the cluster, and gets the password if one is given.
+    trust = TlsTrust(checks_certificate=False)
+    with RapiClient(host, port, login=login, trust=trust) as client:
         kinds = client.get_groups, client.get_nodes, client.get_instances
         return [client.get_info(), *(ask(bulk=1) for ask in kinds)]
 
 
-def _address(text: str) -> tuple[str, int]:
-    """Return host and port of an address or URL."""
+def _address(text: str) -> tuple[str, int, Password | None]:
+    """Return host, port and login of an address or URL."""
     try:
         parts = urlsplit(text if "://" in text else f"https://{text}")
         port = parts.port or DEFAULT_PORT
     except ValueError as err:
-        raise GenericError(f"--master: {text!r} is no address: {err}") from err
-    return parts.hostname or "", port
+        raise GenericError(f"--master: {_shown(text)!r} is no address: {err}") from err
+    login = None
+    if parts.username is not None:
+        login = Password(unquote(parts.username), unquote(parts.password or ""))
+    return parts.hostname or "", port, login
+
+
+def _shown(address: str) -> str:
+    """Return an address for messages, without user and password."""
+    if address.startswith(_FILES):
+        return address
+    scheme, separator, rest = address.rpartition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
 
 
 def reports_of(nodes: Iterable[Node]) -> dict[str, list[Report]]:
