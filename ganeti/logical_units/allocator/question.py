@@ -27,6 +27,7 @@ from ganeti.logical_units.instance.parameters import (
 from ganeti.logical_units.instance.storage import planning
 from ganeti.objects import fill
 from ganeti.objects.disk_templates import (
+    DiskMode,
     StorageType,
     binding_template,
     disk_space_mib,
@@ -282,7 +283,7 @@ def like_existing(
         memory=known.memory,
         vcpus=known.vcpus,
         spindle_use=known.spindle_use,
-        disks=[_like_disk(disk) for disk in disks],
+        disks=[_told(disk.size, disk.mode, disk.dev_type, disk.spindles) for disk in disks],
         disk_space_total=_space_total([(disk.dev_type, disk.size) for disk in disks]),
         disk_template=known.disk_template,
         os=known.os,
@@ -303,15 +304,12 @@ def _place_of_nic(cluster: Cluster, nic: NIC) -> dict[str, str]:
     return {"mode": params["mode"], "link": params["link"]}
 
 
-def _like_disk(disk: Disk) -> dict[str, str | int]:
-    """Return a disk like one that is there: with exclusive storage its spindles are taken too."""
-    told = plain_disk(disk.size, disk.mode.value, disk.dev_type)
-    return told if disk.spindles is None else {**told, "spindles": disk.spindles}
-
-
-def plain_disk(size_mib: int, mode: str, template: str) -> dict[str, str | int]:
-    """Return a disk as it stands in the request for a new instance."""
-    return {"size": size_mib, "mode": mode, "dev_type": template}
+def _told(
+    size_mib: int, mode: DiskMode, template: str, spindles: int | None
+) -> dict[str, JsonValue]:
+    """Return a disk as it stands in the request for a new instance; spindles if it needs any."""
+    disk: dict[str, JsonValue] = {"size": size_mib, "mode": mode.value, "dev_type": str(template)}
+    return disk if spindles is None else {**disk, "spindles": spindles}
 
 
 def request_for_new(
@@ -339,7 +337,7 @@ def request_for_new(
         vcpus=beparams["vcpus"],
         spindle_use=beparams["spindle_use"],
         disks=[
-            {**settings, **plain_disk(disk.size_mib, disk.mode.value, disk.template.value)}
+            {**settings, **_told(disk.size_mib, disk.mode, disk.template, disk.spindles)}
             for settings, disk in zip(op.disks, planned, strict=True)
         ],
         disk_space_total=_space_total([(disk.template, disk.size_mib) for disk in planned]),

@@ -88,6 +88,16 @@ def test_a_new_instance_as_it_is_told(cluster: FakeCluster, hail: Allocator) -> 
     }
 
 
+@pytest.mark.parametrize("spindles", [2, "2"])
+def test_spindles_are_told_as_a_number(pairs: FakeCluster, spindles: int | str) -> None:
+    hail = Allocator(pairs)
+    hail.answer = lambda _question: [name(1)]
+    disk = {"size": "1g", "spindles": spindles}
+    with pytest.raises(OpPrereqError, match="has no exclusive storage"):
+        create(pairs, disk_template="plain", disks=[disk], iallocator="hail")
+    assert [disk["spindles"] for disk in hail.request["disks"]] == [2]
+
+
 def test_a_network_is_told_by_its_uuid(cluster: FakeCluster, hail: Allocator) -> None:
     params = {"mode": "bridged", "link": "br7"}
     group = cluster.config.nodegroups[cluster.config.node(1)["group"]]
