@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, TypeVar
 
 from msgspec import UNSET, UnsetType
@@ -17,6 +17,7 @@ from ganeti.objects.nic import (
     MAC_AUTO,
     MAC_GENERATE,
     NicMode,
+    leads_to_node,
     parse_vlan,
 )
 from ganeti.objects.tags import TagKind
@@ -231,19 +232,18 @@ def _disk_changes(
             grown.append((index, size))
     for disk in spec.disks[len(living.disks) :]:
         changes.append(["add", -1, _without_none(disk)])
-    changes += _surplus(draft, facts, "disk", len(spec.disks), len(living.disks))
+    changes += _surplus(draft, facts, "disk", range(len(spec.disks), len(living.disks)))
     return changes, grown
 
 
-def _surplus(draft: Draft, facts: Facts, what: str, wanted: int, have: int) -> _Changes:
-    """Take away the last devices, if that may be done."""
-    surplus = list(range(have - 1, wanted - 1, -1))
+def _surplus(draft: Draft, facts: Facts, what: str, surplus: Sequence[int]) -> _Changes:
+    """Take away the devices of these numbers, the last one first, if that may be done."""
     if surplus and not facts.removes:
-        numbers = ", ".join(map(str, reversed(surplus)))
+        numbers = ", ".join(map(str, surplus))
         draft.held.append(f"it keeps {what} {numbers}, which the file does not have")
         return []
     draft.removes |= bool(surplus)
-    return [["remove", index, {}] for index in surplus]
+    return [["remove", index, {}] for index in reversed(surplus)]
 
 
 def _disk_change(
@@ -270,13 +270,23 @@ def _nic_changes(
     changes: _Changes = []
     if spec.nics is UNSET:
         return changes
-    for index, (nic, have) in enumerate(zip(spec.nics, living.nics, strict=False)):
-        settings = _nic_change(nic, have)
+    numbers = _nics_of_the_file(spec.nics, living.nics)
+    for nic, index in zip(spec.nics, numbers, strict=False):
+        settings = _nic_change(nic, living.nics[index])
         if settings:
             changes.append(["modify", index, settings])
-    for nic in spec.nics[len(living.nics) :]:
+    for nic in spec.nics[len(numbers) :]:
         changes.append(["add", -1, _nic_settings(nic)])
-    return changes + _surplus(draft, facts, "nic", len(spec.nics), len(living.nics))
+    return changes + _surplus(draft, facts, "nic", numbers[len(spec.nics) :])
+
+
+def _nics_of_the_file(nics: Sequence[NicSpec], have: Sequence[LivingNic]) -> list[int]:
+    """Return the numbers of the interfaces that a file is about.
+
+    That by which an instance communicates with its node is not, unless the file names it.
+    """
+    is_named = any(leads_to_node(str(nic.name)) for nic in nics)
+    return [n for n, nic in enumerate(have) if is_named or not leads_to_node(nic.name)]
 
 
 def _nic_change(nic: NicSpec, have: LivingNic) -> dict[str, object]:

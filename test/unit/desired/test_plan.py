@@ -506,6 +506,42 @@ def test_mistakes_are_told_with_line_and_place(text: str, told: str) -> None:
     assert re.search(told, found[0]), found
 
 
+OF_NODE = "ganeti:communication:web1.example.com"
+
+
+@pytest.mark.parametrize(
+    ("nics", "removes", "told"),
+    [
+        ("[{network: lan}, {mac: auto}]", True, []),
+        ("[{network: lan}, {mac: auto}, {mac: auto}]", True, ["nic add mac=auto"]),
+        ("[]", True, ["nic 2 remove, nic 0 remove"]),
+        ("[{network: lan}, {name: other}]", False, ["nic 2 name=other"]),
+        (f"[{{network: lan}}, {{name: '{OF_NODE}'}}, {{}}]", False, []),
+        (f"[{{}}, {{name: '{OF_NODE}', ip: none}}, {{}}]", False, ["nic 1 ip=none"]),
+    ],
+)
+def test_the_interface_to_the_node_is_not_the_files_unless_it_is_named(
+    nics: str, removes: bool, told: list[str]
+) -> None:
+    """A second interface of a file was made of it, and --remove took it away."""
+    lan = LivingNic(mac="aa:00:00:00:00:01", network="lan")
+    node = LivingNic(mac="52:54:00:00:00:01", network="talk", ip="169.254.0.1", name=OF_NODE)
+    web = LivingInstance(
+        *("web1.example.com", "debian", "kvm", "diskless", "up", "node1.example.com"),
+        nics=(lan, node, replace(lan, network=None)),
+    )
+    cluster = replace(
+        EMPTY,
+        networks={"lan": LivingNetwork("lan"), "talk": LivingNetwork("talk")},
+        instances={web.name: web},
+    )
+    made = plan(
+        spec_of(f"instances: {{web1.example.com: {{nics: {nics}}}}}"), cluster, removes=removes
+    )
+    assert [text for step in made.steps for text in step.texts] == [f"set {each}" for each in told]
+    assert made.held == []
+
+
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
