@@ -5,6 +5,9 @@ parsed expression first: a part that repeats without limit must not itself be ma
 repetitions of varying length (exponential cost), and the more such repetitions stand in one
 expression, the shorter a text it may be tried on (polynomial cost).  The expressions of one filter
 have one bound together, as all of them may be tried on the same item.
+
+Expressions are those of 3.0, of PCRE.  What the standard library does not know it refuses; only the
+named classes of characters, ``[[:digit:]]``, it would take for something else.
 """
 
 from __future__ import annotations
@@ -24,6 +27,22 @@ _SHORT_REPEAT: Final = 8  # a repetition up to this often counts as limited
 _LOG_NESTED_MAX: Final = log(10_000)  # ways to match small repetitions inside each other
 _STEPS_MAX: Final = 1_000_000  # some 10 ms: ways to share a text among the repetitions
 
+_CLASS: Final = re.compile(r"\[:(\^?)([a-z]+):\]")
+_MEMBERS: Final = {
+    "alnum": "a-zA-Z0-9",
+    "alpha": "a-zA-Z",
+    "blank": r" \t",
+    "cntrl": r"\x00-\x1f\x7f",
+    "digit": "0-9",
+    "graph": "!-~",
+    "lower": "a-z",
+    "print": " -~",
+    "punct": r"!-/:-@\[-`{-~",
+    "space": r"\t-\r ",
+    "upper": "A-Z",
+    "word": "a-zA-Z0-9_",
+    "xdigit": "0-9a-fA-F",
+}
 _REPEATS: Final = frozenset({sre.MAX_REPEAT, sre.MIN_REPEAT})
 _COSTLY: Final = frozenset({sre.BRANCH, sre.GROUPREF, sre.GROUPREF_EXISTS})
 
@@ -58,9 +77,10 @@ def bounded_regex(pattern: str, share: Share | None = None) -> Callable[[str], b
     """
     if len(pattern) > PATTERN_LENGTH_MAX:
         raise ParameterError(f"a regular expression can have {PATTERN_LENGTH_MAX} characters")
+    spelt_out = _with_members(pattern)
     try:
-        compiled = re.compile(pattern)
-        open_repeats = _count_open_repeats(parser.parse(pattern))
+        compiled = re.compile(spelt_out)
+        open_repeats = _count_open_repeats(parser.parse(spelt_out))
     except (re.error, OverflowError, RecursionError) as err:
         raise ParameterError(f"cannot use the regular expression {pattern!r}: {err}") from err
     if open_repeats > OPEN_REPEATS_MAX:
@@ -79,6 +99,39 @@ def bounded_regex(pattern: str, share: Share | None = None) -> Callable[[str], b
         return compiled.search(text) is not None
 
     return search
+
+
+def _with_members(pattern: str) -> str:
+    """Return the pattern with the members of named classes in their place.
+
+    Raises:
+        ParameterError: there is no class of that name, or it is negated.
+    """
+    parts: list[str] = []
+    position, first = 0, -1  # of the members of the set around; -1 outside of one
+    while position < len(pattern):
+        part = pattern[position]
+        found = _CLASS.match(pattern, position) if first >= 0 else None
+        if found is not None:
+            part = _members_of(found)
+        elif part == "\\":
+            part = pattern[position : position + 2]
+        elif part == "[" and first < 0:
+            first = position + 1 + (pattern[position + 1 : position + 2] == "^")
+        elif part == "]" and position > first:
+            first = -1
+        parts.append(part)
+        position = position + len(part) if found is None else found.end()
+    return "".join(parts)
+
+
+def _members_of(found: re.Match[str]) -> str:
+    negation, name = found.groups()
+    if negation or name not in _MEMBERS:
+        raise ParameterError(
+            f"the regular expression has {found[0]!r}; known are: {', '.join(_MEMBERS)}"
+        )
+    return _MEMBERS[name]
 
 
 def _parts(argument: Any) -> Iterator[Any]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import string
+from collections.abc import Callable
+
 import pytest
 
 from ganeti.base.errors import ParameterError
@@ -26,6 +29,56 @@ from ganeti.query.regex import Share, TooCostlyError, bounded_regex
 )
 def test_usual_expressions_work(pattern: str, text: str, found: bool) -> None:
     assert bounded_regex(pattern)(text) is found
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "found"),
+    [
+        ("^web[[:digit:]]+$", "web12", True),
+        ("^web[[:digit:]]+$", "webd", False),
+        ("^[[:alpha:]_-]{4}$", "a_-Z", True),
+        ("^[^[:space:][:punct:]]+$", "a b", False),
+        ("^[^[:space:][:punct:]]+$", "a1", True),
+        ("^[]^[:upper:]]+$", "]^A", True),
+        (r"^\[[:upper:]]$", "[:]", True),  # the first bracket is escaped
+        (r"^[\][:lower:]]+$", "]a", True),
+        ("^[:digit:]$", "g", True),  # no class outside of a set, in PCRE an error
+    ],
+)
+def test_named_classes_of_characters_are_those_of_pcre(
+    pattern: str, text: str, found: bool
+) -> None:
+    assert bounded_regex(pattern)(text) is found
+
+
+@pytest.mark.parametrize(
+    ("name", "is_member"),
+    [
+        ("alnum", str.isalnum),
+        ("alpha", str.isalpha),
+        ("digit", str.isdigit),
+        ("lower", str.islower),
+        ("upper", str.isupper),
+        ("space", lambda each: each in string.whitespace),
+        ("print", str.isprintable),
+        ("graph", lambda each: each.isprintable() and each != " "),
+        ("punct", lambda each: each in string.punctuation),
+        ("xdigit", lambda each: each in string.hexdigits),
+        ("cntrl", lambda each: not each.isprintable()),
+        ("blank", lambda each: each in " \t"),
+        ("word", lambda each: each.isalnum() or each == "_"),
+    ],
+)
+def test_each_class_has_its_members(name: str, is_member: Callable[[str], bool]) -> None:
+    search = bounded_regex(f"[[:{name}:]]")
+    for each in map(chr, range(128)):
+        assert search(each) is is_member(each), repr(each)
+
+
+@pytest.mark.parametrize("pattern", ["[[:digits:]]", "[[:^digit:]]"])
+def test_unknown_classes_are_refused(pattern: str) -> None:
+    with pytest.raises(ParameterError, match="known are: alnum, alpha"):
+        bounded_regex(pattern)
 
 
 @pytest.mark.parametrize(
