@@ -30,6 +30,7 @@ REFRESH_S: Final = 15.0  # constants.json, MOND_CONFIG_TIME_INTERVAL
 RECENT_S: Final = 1.0  # settings of that age are asked again for a request that depends on them
 _PATIENCE_S: Final = 1.0  # of such a request; an answer takes milliseconds
 _REGULAR: Final = (Need.SETTINGS, Need.INSTANCES, Need.DRBD)
+_ROUNDS_KEPT: Final = 40  # ten minutes: then a problem is of somebody who does not ask any more
 _SERIAL: Final = "/serial_no"
 _DIAGNOSE_COMMAND: Final = "/cluster/diagnose_data_collector_filename"
 
@@ -48,6 +49,8 @@ class ClusterWatch:
         self._was_asked = asyncio.Event()
         self._settings_asked_s = -RECENT_S
         self._problems: dict[Need, str | None] = {}
+        self._round = 0
+        self._asked_in: dict[Need, int] = {}  # the round in which each need was looked up last
         self._lookups: Mapping[Need, Callable[[], Awaitable[Changes]]] = {
             Need.SETTINGS: self._settings,
             Need.INSTANCES: self._instances,
@@ -58,10 +61,17 @@ class ClusterWatch:
     async def run(self, on_change: Callable[[ClusterFacts], None]) -> None:
         """Ask again and again, for ever."""
         while True:
+            self._round += 1
+            self._forget_old_problems()
             self.read_hypervisors()
             on_change(await self.refresh(_REGULAR))
             self._was_asked.set()
             await asyncio.sleep(REFRESH_S)
+
+    def _forget_old_problems(self) -> None:
+        for need, asked_in in self._asked_in.items():
+            if self._round - asked_in > _ROUNDS_KEPT:
+                self._problems.pop(need, None)
 
     async def look(self, needs: frozenset[Need]) -> ClusterFacts:
         """Return all facts, the needed ones as of now.
@@ -100,6 +110,7 @@ class ClusterWatch:
         """Look one thing up; a problem is logged when it begins, not every few seconds."""
         problem = None
         changes: Changes = {}
+        self._asked_in[need] = self._round
         try:
             changes = {**await self._lookups[need](), "answered_s": clock.now()}
         except GenericError as err:

@@ -130,6 +130,24 @@ def test_volumes_are_looked_up_when_they_are_needed(paths: Paths) -> None:
     asyncio.run(test())
 
 
+def test_a_problem_of_a_question_that_nobody_asks_any_more_is_forgotten(paths: Paths) -> None:
+    confd = FakeConfd()
+    confd.answers[QueryType.INSTANCE_DISKS, "u1"] = TransportError("nobody answered")
+
+    async def test() -> None:
+        watch = ClusterWatch(paths, NODE, confd)
+        task = asyncio.ensure_future(watch.run(lambda _facts: None))
+        await asyncio.sleep(1)
+        assert (await watch.look(frozenset({Need.VOLUMES}))).problem == "nobody answered"
+        await asyncio.sleep(300)
+        assert watch.facts.problem == "nobody answered"
+        await asyncio.sleep(600)
+        assert watch.facts.problem is None
+        task.cancel()
+
+    run_in_virtual_time(test())
+
+
 def test_drbd_devices_that_no_datagram_holds_are_found_by_the_disks(paths: Paths) -> None:
     confd = FakeConfd()
     mirror = {"dev_type": "drbd", "logical_id": ["n1", "n2", 11000, 3, 7, "secret"]}
