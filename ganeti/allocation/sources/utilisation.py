@@ -9,6 +9,7 @@ Source: manual pages hbal(1), "-U", and htools(1), "--mond-data"; mond.json, "cp
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any, Final
 
 from msgspec import Struct, ValidationError, convert
@@ -41,6 +42,8 @@ def read_utilisation(text: str) -> dict[str, Utilisation]:
             found[name] = Utilisation(*map(float, columns))
         except ValueError as err:
             raise GenericError(f"line {number}: instance {name!r}: {err}") from err
+        if not all(map(isfinite, found[name])):
+            raise GenericError(f"line {number}: instance {name!r}: {line!r} has no finite load")
     return found
 
 

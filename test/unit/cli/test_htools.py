@@ -73,6 +73,19 @@ def test_hbal_counts_as_3_0_prints_it(
     assert out == "Cluster is empty, exiting.\n"
 
 
+@pytest.mark.parametrize("load", ["nan 1 1 1", "1 1e400 1 1", "1 1 -inf 1"])
+def test_a_load_that_is_no_number_is_refused(
+    load: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path, loads = tmp_path / "cluster", tmp_path / "loads"
+    path.write_text(SMALL)
+    loads.write_text(f"other 1 1 1 1\ni {load}\n")
+    words = ("-t", str(path), "-G", "g1", "-U", str(loads))
+    status, out, err = run_tool(monkeypatch, capsys, "hbal", *words)
+    assert (status, out) == (1, "")
+    assert f"{loads}: line 2: instance 'i': 'i {load}' has no finite load" in err
+
+
 def test_hcheck_tells_all_keys_without_a_simulation_too(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
