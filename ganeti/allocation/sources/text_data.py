@@ -240,7 +240,7 @@ _TEMPLATES: Final = "diskless,file,sharedfile,plain,blockdev,drbd,rbd,ext,gluste
 
 
 def made_up(descriptions: Sequence[str]) -> Snapshot:
-    """Return a cluster of empty groups: ``policy,nodes,disk,memory,cpus,spindles`` for each.
+    """Return a cluster of empty groups: ``policy,nodes,disk,memory,cpus[,spindles]`` for each.
 
     Raises:
         GenericError: a description is not understood.
@@ -252,13 +252,14 @@ def made_up(descriptions: Sequence[str]) -> Snapshot:
     for number, description in enumerate(descriptions, 1):
         uuid = f"fake-uuid-{number:02}"
         try:
-            policy, count, disk, memory, cpus, spindles = description.split(",")
+            policy, count, disk, memory, cpus, *more = description.split(",")
+            (spindles,) = map(int, more) if more else (1,)
             groups[uuid] = group = make_group(
                 uuid, f"group-{number:02}", _POLICIES[policy], ipolicy
             )
             memory_mib, disk_mib = parse_unit(memory), parse_unit(disk)
             has = Resources(
-                *(memory_mib, 0, memory_mib, disk_mib, disk_mib, int(cpus), 1, int(spindles), 0)
+                *(memory_mib, 0, memory_mib, disk_mib, disk_mib, int(cpus), 1, spindles, 0)
             )
             for each in range(1, int(count) + 1):
                 name = f"node-{number:02}-{each:03}"
@@ -270,7 +271,7 @@ def made_up(descriptions: Sequence[str]) -> Snapshot:
                     is_usable=True,
                     is_offline=False,
                     is_known=True,
-                    spindle_count=int(spindles),
+                    spindle_count=spindles,
                 )
         except (ValueError, KeyError, GenericError) as err:
             raise GenericError(

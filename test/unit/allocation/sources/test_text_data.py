@@ -132,6 +132,12 @@ def test_what_is_saved_afterwards_has_the_new_instances_and_the_moved_ones() -> 
         assert after.score == pytest.approx(found.after.groups["g1"].score, abs=1e-9)
 
 
+def test_a_made_up_node_has_one_spindle_unless_more_are_told() -> None:
+    """As with 3.0, whose manual has the form of older versions."""
+    assert made_up(["p,2,1g,1g,4"]) == made_up(["p,2,1g,1g,4,1"])
+    assert made_up(["p,1,1g,1g,4,7"]).nodes["node-01-001"].spindle_count == 7
+
+
 def test_groups_can_be_made_up() -> None:
     found = made_up(["preferred,3,100g,16g,4,2", "u,1,1t,512m,1,1"])
     assert sorted(found.nodes) == ["node-01-001", "node-01-002", "node-01-003", "node-02-001"]
@@ -139,7 +145,7 @@ def test_groups_can_be_made_up() -> None:
     assert (first.total_disk, found.free[first.name].memory, first.cpus) == (102400, 16384, 4)
     assert found.groups["fake-uuid-02"].alloc_policy == "unallocable"
     make_state(found)
-    for wrong in ("", "p,1,2,3,4", "never,1,1g,1g,1,1", "p,x,1g,1g,1,1"):
+    for wrong in ("", "p,1,2,3", "p,1,2,3,4,5,6", "never,1,1g,1g,1,1", "p,x,1g,1g,1,1"):
         with pytest.raises(GenericError, match="cannot make up a group from"):
             made_up([wrong])
 
