@@ -85,6 +85,24 @@ def test_a_new_instance_gets_addresses_of_the_network(networks: FakeCluster) -> 
     assert (f"network/{uuid}", "shared") in networks.config.lock_history[-1]
 
 
+def test_an_address_that_is_given_is_not_drawn_for_another_interface(networks: FakeCluster) -> None:
+    drawn, given = {"network": "net1", "ip": "pool"}, {"network": "net1", "ip": "192.0.2.4"}
+    made = create(networks, drawn, given)
+    assert [nic["ip"] for nic in made["nics"]] == ["192.0.2.5", "192.0.2.4"]
+    modify(networks, ["add", -1, drawn], ["add", -1, {**given, "ip": "192.0.2.6"}])
+    assert [nic["ip"] for nic in nics(networks)[2:]] == ["192.0.2.7", "192.0.2.6"]
+
+
+def test_a_network_without_a_free_address_is_named(networks: FakeCluster) -> None:
+    networks.execute("OP_NETWORK_ADD", network_name="full", network="203.0.113.0/30")
+    link = {"network_mode": "bridged", "network_link": "br1"}
+    networks.execute("OP_NETWORK_CONNECT", network_name="full", group_name="default", **link)
+    drawn = {"network": "full", "ip": "pool"}
+    with pytest.raises(OpPrereqError, match="nic/2: network full has no free address") as caught:
+        create(networks, drawn, drawn, drawn)
+    assert caught.value.ecode == "wrong_state"
+
+
 def test_no_network_needs_no_lock_of_one(networks: FakeCluster) -> None:
     create(networks, {"link": "br1"})
     assert not [name for name, _ in networks.config.lock_history[-1] if "network" in name]

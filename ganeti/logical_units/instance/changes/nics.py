@@ -378,16 +378,23 @@ def settle_addresses(
     old, new = _addresses(before), _addresses(after)
     for network, address in sorted(old - new):
         config.release_ip(network, address)
-    known = {nic.mac for nic in before}
-    settled: list[NIC] = []
+    macs = {nic.mac for nic in before} | {MAC_GENERATE}
+    # Given ones first: none of them is to be drawn for another NIC.
     for index, nic in enumerate(after):
-        if any(nic.mac == other.mac for other in settled):
+        if nic.mac != MAC_GENERATE and any(nic.mac == other.mac for other in after[:index]):
             raise OpPrereqError(
                 f"nic/{index}: MAC address {nic.mac} is that of another NIC of the instance",
                 ErrorCode.NOTUNIQUE,
             )
         with refusing(ReservationError, prefix=f"nic/{index}: ", ecode=ErrorCode.NOTUNIQUE):
-            settled.append(_settle(config, nic, old, known, conflicts_check=conflicts_check))
+            if nic.mac not in macs:
+                config.reserve_mac(nic.mac)
+            for network, address in sorted(_addresses([nic]) - old):
+                config.reserve_ip(network, address, conflicts_check)
+    settled: list[NIC] = []
+    for index, nic in enumerate(after):
+        with refusing(ReservationError, prefix=f"nic/{index}: ", ecode=ErrorCode.STATE):
+            settled.append(_drawn(config, nic))
     return settled
 
 
@@ -400,26 +407,14 @@ def _addresses(nics: Iterable[NIC]) -> set[tuple[str, str]]:
     }
 
 
-def _settle(
-    config: WConfCalls,
-    nic: NIC,
-    old: set[tuple[str, str]],
-    macs: set[str],
-    *,
-    conflicts_check: bool,
-) -> NIC:
+def _drawn(config: WConfCalls, nic: NIC) -> NIC:
+    """Return a NIC with the addresses that are to be drawn for it."""
     if nic.mac == MAC_GENERATE:
         nic = replace(nic, mac=config.generate_mac(nic.network))
-    elif nic.mac not in macs:
-        config.reserve_mac(nic.mac)
-    if nic.network is None or nic.ip is None:
-        return nic
-    if nic.ip == IP_FROM_POOL:
+    if nic.network is not None and nic.ip == IP_FROM_POOL:
         return replace(nic, ip=config.generate_ip(nic.network))
-    if nic.ip == IP_FROM_POOL6:
+    if nic.network is not None and nic.ip == IP_FROM_POOL6:
         return replace(nic, ip=config.generate_ip6(nic.network))
-    if (nic.network, canonical(nic.ip)) not in old:
-        config.reserve_ip(nic.network, nic.ip, conflicts_check)
     return nic
 
 
