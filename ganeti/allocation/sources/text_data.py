@@ -87,7 +87,7 @@ def from_text(text: str, more_exclusion: Iterable[str] = ()) -> Snapshot:
     ipolicies = dict(_each(policy_lines, _ipolicy, 6, "instance policy"))
     default = ipolicies.get("", IPOLICY_DEFAULTS)
     groups = dict(
-        _each(group_lines, lambda columns: _group(columns, ipolicies, default), 5, "node group")
+        _each(group_lines, lambda columns: _group(columns, ipolicies, default), 4, "node group")
     )
     nodes = dict(_each(node_lines, lambda columns: _node(columns, groups, meanings), 9, "node"))
     instances = dict(
@@ -139,6 +139,12 @@ def _float(field: str, text: str) -> float:
     return value
 
 
+def _flag(field: str, text: str) -> bool:
+    if text not in _YES_OR_NO:
+        raise GenericError(f"{field} is {text!r}, not {' or '.join(_YES_OR_NO)}")
+    return _YES_OR_NO[text]
+
+
 def _words(text: str) -> list[str]:
     return [word for word in text.split(",") if word]
 
@@ -151,9 +157,10 @@ def _column(columns: Sequence[str], place: int, default: str) -> str:
 def _group(
     columns: Sequence[str], ipolicies: Mapping[str, Any], default: Mapping[str, Any]
 ) -> tuple[str, Group]:
-    name, uuid, policy, tags, networks = columns[:5]
+    name, uuid, policy, tags = columns[:4]
     ipolicy = ipolicies.get(name, default)
-    return uuid, make_group(uuid, name, policy, ipolicy, _words(networks), _words(tags))
+    networks = _words(_column(columns, 4, ""))
+    return uuid, make_group(uuid, name, policy, ipolicy, networks, _words(tags))
 
 
 def _node(
@@ -161,12 +168,13 @@ def _node(
 ) -> tuple[str, tuple[Node, Free]]:
     name, *numbers, role, group = columns[:9]
     spindles = _int("total_spindles", _column(columns, 9, "1"))
-    is_offline = role == "Y" or _UNKNOWN in numbers
+    is_silent = _UNKNOWN in numbers  # then no number of it counts
+    is_offline = role == "Y" or is_silent
     sizes = [
-        0 if text == _UNKNOWN else _int(field, text)
+        0 if is_silent else _int(field, text)
         for field, text in zip(RESOURCE_NAMES, numbers, strict=False)
     ]
-    own_cpus = _int("reserved_cpus", _column(columns, 13, "1"))
+    own_cpus = 0 if is_silent else _int("reserved_cpus", _column(columns, 13, "1"))
     more = own_cpus, spindles, _int("free_spindles", _column(columns, 12, "0"))
     return name, make_node(
         name,
@@ -180,7 +188,7 @@ def _node(
         tags=_words(_column(columns, 10, "")),
         cpu_speed=_float("cpu_speed", _column(columns, 14, "1.0")),
         spindle_count=spindles,
-        exclusive_storage=_YES_OR_NO.get(_column(columns, 11, "N"), False),
+        exclusive_storage=_flag("exclusive_storage", _column(columns, 11, "N")),
         is_master=role == "M",
     )
 
@@ -207,8 +215,8 @@ def _instance(columns: Sequence[str], meanings: TagMeanings) -> tuple[str, Insta
         disk_sizes=(size,) if size else (),
         nic_count=None,
         spindles=None if spindles == _NO_SPINDLES else _int("spindles", spindles),
-        is_auto_balanced=_YES_OR_NO.get(auto, True),
-        is_forthcoming=_YES_OR_NO.get(_column(columns, 12, "N"), False),
+        is_auto_balanced=_flag("auto_balance", auto),
+        is_forthcoming=_flag("forthcoming", _column(columns, 12, "N")),
     )
 
 

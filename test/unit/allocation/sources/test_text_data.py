@@ -71,12 +71,15 @@ def test_a_text_is_read() -> None:
     ("text", "message"),
     [
         ("", "1 sections of lines, 5 are needed"),
-        ("a|b\n\n\n\n\n", "line 1: node group 'a': 2 columns, 5 are needed"),
+        ("a|b\n\n\n\n\n", "line 1: node group 'a': 2 columns, 4 are needed"),
         (
             TEXT.replace("a|10000", "a|many"),
             "line 3: node 'a': total_memory is 'many', not a number",
         ),
         (TEXT.replace("i|500", "i|x"), "line 7: instance 'i': memory is 'x', not a number"),
+        (TEXT.replace("|Y|a||", "|y|a||"), "instance 'i': auto_balance is 'y', not Y or N"),
+        (TEXT.replace("|1|-|N", "|1|-|no"), "instance 'i': forthcoming is 'no', not Y or N"),
+        (TEXT.replace("||Y|3|2", "|||3|2"), "node 'b': exclusive_storage is '', not Y or N"),
         (
             TEXT.replace("|3.5|", "|x|"),
             "line 14: instance policy 'default': vcpu-ratio is 'x', not a number",
@@ -130,6 +133,19 @@ def test_what_is_saved_afterwards_has_the_new_instances_and_the_moved_ones() -> 
         assert {name: list(each.nodes) for name, each in then.instances.items()} == where
         after = make_state(then).groups["g1"]
         assert after.score == pytest.approx(found.after.groups["g1"].score, abs=1e-9)
+
+
+def test_a_node_group_of_older_versions_tells_no_networks() -> None:
+    found = from_text(TEXT.replace("|gt1,gt2|u1", "|gt1,gt2"))
+    assert (found.groups["g1"].tags, found.groups["g1"].networks) == (("gt1", "gt2"), frozenset())
+
+
+def test_of_a_node_with_an_unknown_number_no_number_counts() -> None:
+    found = from_text(TEXT.replace("b|10000|512|9488|", "b|10000|512|?|"))
+    node, free = found.nodes["b"], found.free["b"]
+    assert node.is_offline
+    assert (node.total_memory, node.own_memory, node.total_disk, node.cpus) == (0, 0, 0, 0)
+    assert (node.own_cpus, free.memory, free.disk) == (0, 0, 0)
 
 
 def test_a_made_up_node_has_one_spindle_unless_more_are_told() -> None:
