@@ -6,7 +6,7 @@ Source: manual page htools(1), "Backend specification"; mond.json.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -109,7 +109,10 @@ def _shown(address: str) -> str:
 
 
 def reports_of(nodes: Iterable[Node]) -> dict[str, list[Report]]:
-    """Ask the monitoring daemon of each node that is online; who does not answer is left out."""
+    """Ask the monitoring daemon of each node that is online.
+
+    Those that do not answer, or with something else than reports, are left out.
+    """
     asked = [node for node in nodes if not node.is_offline]
     requests = [
         CurlRequest(_reports_url(node), b"", _MOND_TIMEOUT_S, method="GET") for node in asked
@@ -118,7 +121,8 @@ def reports_of(nodes: Iterable[Node]) -> dict[str, list[Report]]:
     with closing(CurlPool(None)) as pool:
         for node, answer in zip(asked, pool.perform(requests), strict=True):
             if answer.error is None and answer.status == _OK:
-                found[node.name] = loads_as(list[Report], answer.body)
+                with suppress(ProtocolError):
+                    found[node.name] = loads_as(list[Report], answer.body)
     return found
 
 

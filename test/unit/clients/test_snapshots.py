@@ -1,4 +1,4 @@
-"""Clusters that a remote API tells of: where it is, and who asks."""
+"""Clusters that a remote API tells of: where it is, and who asks; reports of monitoring daemons."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from ganeti.allocation.model import Node
 from ganeti.base.errors import GenericError
 from ganeti.clients import snapshots
 from ganeti.clients.rapi import Password, RapiRefusedError
+from ganeti.transport.curl_pool import CurlRequest, CurlResponse
 
 
 @pytest.fixture
@@ -67,3 +69,32 @@ def test_a_password_is_in_no_message_about_an_address_that_is_none() -> None:
         snapshots.from_rapi("https://joe:secret@cluster:none")
     assert "cluster:none' is no address" in caught.value.message
     assert "secret" not in caught.value.message
+
+
+ANSWERS = {
+    "good": b'[{"name": "cpu-avg-load", "data": {"cpu_total": 1.5}}]',
+    "odd": b'{"error": "of another version"}',
+    "cut": b'[{"name": "cpu-avg',
+}
+
+
+class Answering:
+    """Answers as the monitoring daemons would."""
+
+    def __init__(self, _identity: object) -> None:
+        pass
+
+    def perform(self, requests: list[CurlRequest]) -> list[CurlResponse]:
+        hosts = [request.url.split("/")[2].partition(":")[0] for request in requests]
+        return [CurlResponse(status=200, body=ANSWERS[host]) for host in hosts]
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_monitoring_daemon_that_tells_something_else_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(snapshots, "CurlPool", Answering)
+    nodes = [Node(name, "g", is_usable=True) for name in ANSWERS]
+    assert list(snapshots.reports_of(nodes)) == ["good"]
