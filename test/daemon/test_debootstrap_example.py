@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from guests.trees import put_program
 
 from ganeti.base.paths import Paths
 from ganeti.node_ops.context import NodeContext
@@ -103,3 +104,96 @@ def test_disks_that_will_not_do(env: dict[str, str], text: str) -> None:
     result = run("create", **env)
     assert result.returncode == 1
     assert text in result.stderr
+
+
+def run_on_disk(
+    script: str, tmp_path: Path, given: bytes = b"", **env: str
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a script on the disk of a guest, with a boot loader of the node's own."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    loader = programs / "extlinux"
+    loader.write_text(f"#!/bin/sh\necho $* > {tmp_path}/loaded\n")
+    loader.chmod(0o755)
+    (tmp_path / "mbr").write_bytes(b"\x90" * 440)
+    env |= {
+        "OUR_MBR": f"{tmp_path}/mbr",
+        "PATH": f"{programs}:{os.environ['PATH']}:/sbin:/usr/sbin",
+    }
+    env |= {"DISK_0_PATH": f"{tmp_path}/disk", "IMPORT_DEVICE": f"{tmp_path}/disk"}
+    return subprocess.run(
+        [EXAMPLE / script],
+        env={**DISK, **INSTANCE, "OSP_DRY_RUN": "no", **env},
+        input=given,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+
+
+MKFS = shutil.which("mkfs.ext4", path=f"{os.environ['PATH']}:/sbin:/usr/sbin")
+needs_mkfs = pytest.mark.skipif(MKFS is None, reason="needs mkfs.ext4")
+
+
+def make_disk(tmp_path: Path, tree: Path) -> None:
+    options = ("-q", "-d", tree, "-E", f"offset={1 << 20}")
+    subprocess.run([str(MKFS), *options, tmp_path / "disk", "14m"], check=True)
+
+
+@needs_mkfs
+@pytest.mark.root
+@pytest.mark.parametrize("how", ["file", "directory", "pipe", "device", "plain"])
+def test_a_guest_cannot_have_files_of_the_node_written(tmp_path: Path, how: str) -> None:
+    """The new name was written through a link of the guest, to any file of the node."""
+    tree, node = tmp_path / "tree", tmp_path / "node"
+    node.mkdir()
+    (node / "hostname").write_text("node1")
+    tree.mkdir()
+    if how == "directory":
+        (tree / "etc").symlink_to(node)
+    else:
+        (tree / "etc").mkdir()
+        name = tree / "etc" / "hostname"
+        if how == "file":
+            name.symlink_to(node / "hostname")
+        elif how == "pipe":
+            os.mkfifo(name)
+        elif how == "device":
+            os.mknod(name, 0o020666, os.makedev(1, 5))
+        else:
+            name.write_text("old")
+    make_disk(tmp_path, tree)
+    result = run_on_disk("rename", tmp_path, OLD_INSTANCE_NAME="old.example.com")
+    assert (node / "hostname").read_text() == "node1"
+    assert result.returncode == (how == "directory"), result.stderr
+    if how == "directory":
+        assert b"/etc is a link on the disk of deb1.example.com" in result.stderr
+    else:
+        assert b"deb1.example.com\n" in (tmp_path / "disk").read_bytes()
+
+
+@needs_mkfs
+@pytest.mark.root
+def test_no_program_of_a_guest_is_run_when_it_is_imported(tmp_path: Path) -> None:
+    """The guest's own extlinux was, as root, with the devices of the node."""
+    tree = tmp_path / "tree"
+    for name in ("bin", "boot/extlinux", "dev", "etc", "proc", "sys", "usr/lib/syslinux/mbr"):
+        (tree / name).mkdir(parents=True)
+    put_program(tree, "sh")
+    mark = f"run-by-{os.getpid()}"
+    (tree / "bin" / "extlinux").write_text(f"#!/bin/sh\necho > /dev/{mark}\n")
+    (tree / "bin" / "extlinux").chmod(0o755)
+    (tree / "boot" / "extlinux" / "ldlinux.sys").symlink_to(tmp_path / "victim")
+    (tree / "usr/lib/syslinux/mbr/mbr.bin").write_bytes(b"s" * 440)
+    files = subprocess.run(["tar", "-c", "-C", tree, "."], capture_output=True, check=True).stdout
+    with (tmp_path / "disk").open("xb") as disk:
+        disk.truncate(2048 << 20)
+    result = run_on_disk("import", tmp_path, b"files\n" + files, IMPORT_INDEX="0")
+    try:
+        assert result.returncode == 0, result.stderr
+        assert not Path("/dev", mark).exists()
+    finally:
+        Path("/dev", mark).unlink(missing_ok=True)
+    assert (tmp_path / "loaded").read_text().startswith("--install /tmp/")
+    with (tmp_path / "disk").open("rb") as disk:
+        assert disk.read(440) == b"\x90" * 440

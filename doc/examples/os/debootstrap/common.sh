@@ -4,6 +4,9 @@
 # of partitions (so no udev, kpartx or device-mapper) nor a BIOS device: files and block devices will do.
 # Mounts are made in a name space of the script's own, and the loop device goes with its mount: nothing
 # is left of a script that is killed but an empty directory.
+#
+# What a guest has left on its disk may be there to harm the node: no program of it is run, and no file
+# written through a link, a pipe or a device of it.
 
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 
@@ -12,6 +15,7 @@ START=1048576 # of the partition, in bytes
 DEFAULT_MIRROR=http://deb.debian.org/debian
 MIRROR=${OSP_MIRROR:-$DEFAULT_MIRROR}
 KERNEL=${OSP_KERNEL:-linux-image-cloud-amd64}
+OUR_MBR=${OUR_MBR:-/usr/lib/EXTLINUX/mbr.bin} # of the package extlinux
 TARGET=
 
 # On the standard error: the standard output of an export is what it exports.
@@ -27,13 +31,24 @@ run() {
     if [ "$DRY_RUN" = yes ]; then echo "would run: $*"; else "$@"; fi
 }
 
+# Refuses a directory on the disk that is a link, or is reached by one: it may lead to the node's files.
+check_place() {
+    place=$1
+    while [ "$place" != "$TARGET" ]; do
+        [ ! -L "$place" ] || fail "${place#"$TARGET"} is a link on the disk of $INSTANCE_NAME"
+        place=$(dirname "$place")
+    done
+}
+
 # Writes a file: path, content.
 write() {
     if [ "$DRY_RUN" = yes ]; then
         echo "would write: $1"
         printf '%s\n' "$2" | sed 's/^/    /'
     else
+        check_place "$(dirname "$1")"
         mkdir -p "$(dirname "$1")"
+        [ -f "$1" ] && [ ! -L "$1" ] || rm -f "$1"
         printf '%s\n' "$2" >"$1"
     fi
 }
@@ -139,8 +154,9 @@ iface eth$number $family static
     done
 }
 
-# Makes the mounted system boot from its disk: the disk's path, with UUID set.  Debian keeps the links
-# /vmlinuz and /initrd.img on the newest kernel.
+# Makes the mounted system boot from its disk: the disk's path, and "ours" if extlinux of the node does that
+# instead of the system's own; with UUID set.  Debian keeps the links /vmlinuz and /initrd.img on the newest
+# kernel.
 make_bootable() {
     step "making $1 bootable"
     write "$TARGET/etc/fstab" "UUID=$UUID / ext4 errors=remount-ro 0 1"
@@ -150,9 +166,16 @@ LABEL linux
     LINUX /vmlinuz
     INITRD /initrd.img
     APPEND root=UUID=$UUID ro net.ifnames=0 console=tty0 console=ttyS0,115200"
-    for directory in dev proc sys; do
-        run mount --bind "/$directory" "$TARGET/$directory"
-    done
-    run chroot "$TARGET" extlinux --install /boot/extlinux
-    run dd "if=$TARGET/usr/lib/syslinux/mbr/mbr.bin" "of=$1" bs=440 count=1 conv=notrunc,fsync status=none
+    mbr=$OUR_MBR
+    if [ "${2:-}" = ours ]; then
+        run rm -f "$TARGET/boot/extlinux/ldlinux.sys" "$TARGET/boot/extlinux/ldlinux.c32"
+        run extlinux --install "$TARGET/boot/extlinux"
+    else
+        for directory in dev proc sys; do
+            run mount --bind "/$directory" "$TARGET/$directory"
+        done
+        run chroot "$TARGET" extlinux --install /boot/extlinux
+        mbr=$TARGET/usr/lib/syslinux/mbr/mbr.bin
+    fi
+    run dd "if=$mbr" "of=$1" bs=440 count=1 conv=notrunc,fsync status=none
 }
