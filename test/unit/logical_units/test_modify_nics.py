@@ -8,6 +8,7 @@ import pytest
 from fakes.fake_cluster import GROUP, FakeCluster
 
 from ganeti.base.errors import OpExecError, OpPrereqError
+from ganeti.protocol.wconfd import WConfCalls
 
 NAME = "web1.example.com"
 
@@ -333,6 +334,22 @@ def test_a_hotplug_without_an_answer_is_undone_too(
         modify(networks, change, hotplug=True)
     assert nics(networks) == before
     assert [action for action, _ip, _index in plugged(networks)] == calls
+
+
+def test_a_change_whose_answer_is_lost_is_undone(networks: FakeCluster) -> None:
+    create(networks, {"network": "net1", "ip": "pool"})
+    before, answers = nics(networks), ["gone"]
+
+    def lose(*args: Any) -> Any:
+        answer = networks.config.serve(WConfCalls.calls["modifyObjects"], list(args))
+        if answers:
+            raise OpExecError(answers.pop())
+        return answer
+
+    networks.config.stand_ins["modify_objects"] = lose
+    with pytest.raises(OpExecError, match="gone"):
+        modify(networks, ["modify", 0, {"ip": "none"}])
+    assert nics(networks) == before
 
 
 def test_where_hotplug_fails_the_change_waits_for_the_next_start(networks: FakeCluster) -> None:

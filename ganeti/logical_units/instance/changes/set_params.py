@@ -436,6 +436,7 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
         if not plan.fields:
             return
         modify = partial(self.config.modify, ObjectKind.INSTANCE, plan.view.instance.uuid)
-        modify(plan.fields)
         old = changed_fields(plan.new, plan.view.instance)
+        # Pushed first: the answer may be lost when the change is made.
         undo.push("undo the change of the instance in the configuration", partial(modify, old))
+        modify(plan.fields)
