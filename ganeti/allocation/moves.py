@@ -110,8 +110,13 @@ def replace_secondary(
     Raises:
         CannotMove: there is none.
     """
-    without = cluster.without_instance(instance)
     primary = cluster.nodes[instance.primary]
+    if primary.is_offline:
+        raise CannotMove(
+            f"its primary node {primary.name} is offline, so its disks cannot be copied from there;"
+            f" use 'gnt-instance failover {instance.name}' first, if its secondary node is up"
+        )
+    without = cluster.without_instance(instance)
     state = without.group_of(primary.name)
     old = instance.nodes[1:]
     outcome = _found(find_secondary(state, instance, primary, rules, {*old, *excluded}))

@@ -74,6 +74,18 @@ def test_a_mirrored_instance_leaves_its_secondary_node_by_a_new_mirror() -> None
     assert [steps(job) for job in jobs] == [[("mirror", "n3")]]
 
 
+@pytest.mark.parametrize("second", [node(), node(offline=True)])
+def test_no_new_mirror_is_made_from_a_node_that_is_offline(second: Json) -> None:
+    nodes = FOUR | {"n1": node(offline=True), "n2": second}
+    moved, [(_, why)], jobs = result(question(evacuation("secondary-only", "i"), nodes, ONE))
+    assert (moved, jobs) == ([], [])
+    assert "primary node n1 is offline" in why
+    assert "'gnt-instance failover i' first" in why
+    _, found = ask(question(relocation("i", "n2"), nodes, ONE))
+    assert not found.response.success
+    assert "primary node n1 is offline" in found.response.info
+
+
 def test_from_a_node_that_is_offline_the_mirror_takes_over_first() -> None:
     nodes = FOUR | {"n1": node(offline=True)}
     _, _, jobs = result(question(evacuation("all", "i"), nodes, ONE))
