@@ -260,6 +260,16 @@ def test_a_running_guest_grows_before_its_settings_do(cluster: FakeCluster) -> N
     assert len(sizes(cluster)) == 1
 
 
+def test_a_running_guest_grows_to_what_was_set_before(cluster: FakeCluster) -> None:
+    cluster.add_instance(beparams={"vcpus": 1, "memory": 128})
+    run(cluster, "SET_PARAMS", beparams={"vcpus": 2, "memory": 256})
+    assert not sizes(cluster)
+    cluster.rpc.calls.clear()
+    run(cluster, "SET_PARAMS", beparams={"vcpus": 2, "memory": 256}, hotplug=True)
+    assert sizes(cluster) == [(("vcpus", 2), ("memory", 256))]
+    assert cluster.rpc.called("node_info"), "whether it has so much more"
+
+
 def test_a_guest_that_cannot_grow_keeps_its_settings(cluster: FakeCluster) -> None:
     cluster.add_instance(beparams={"vcpus": 1})
     cluster.rpc.fail("hotplug_device", text="no room")

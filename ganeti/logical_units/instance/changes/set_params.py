@@ -99,19 +99,23 @@ class SizePart(ModifyPart):
         return self
 
 
-def changes_size(view: InstanceView, new: Instance) -> bool:
-    """Tell whether an instance is to have more or less processors or memory."""
-    old, filled = fill_beparams(view.cluster, view.instance), fill_beparams(view.cluster, new)
-    return (old["vcpus"], old["maxmem"]) != (filled["vcpus"], filled["maxmem"])
+_MEMORY: Final = frozenset({"memory", "maxmem"})
+_SIZE: Final = _MEMORY | {"vcpus"}
 
 
 def plan_size(work: Work, new: Instance) -> list[ModifyPart]:
-    """Reserve the memory on the node that the running guest gets more, if it is to be changed."""
+    """Reserve the memory on the node that the running guest gets more, if it is to be changed.
+
+    It may have less than is set: what was set before may have been left to wait for its next start.
+    """
     if not work.hotplugs:
         return []
     view = work.view
     filled = fill_beparams(view.cluster, new)
-    more_mib = filled["maxmem"] - fill_beparams(view.cluster, view.instance)["maxmem"]
+    has_mib = fill_beparams(view.cluster, view.instance)["maxmem"]
+    if not _MEMORY.isdisjoint(work.op.beparams):
+        has_mib = min(has_mib, guest.memory_of(guest.running_info(work.context, view)))
+    more_mib = filled["maxmem"] - has_mib
     if more_mib > 0:
         guest.reserve_for(work.context, view, view.primary, more_mib)
     return [SizePart(work, vcpus=filled["vcpus"], memory_mib=filled["maxmem"])]
@@ -290,7 +294,7 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
             if getattr(op, name) and not (op.disks or op.disk_template):
                 raise OpPrereqError(f"{name!r} is for disks that are made: give -t, or --disk add")
         memory_mib, target = op.runtime_mem, found.target
-        resizes = (op.hotplug or op.hotplug_if_possible) and changes_size(found.view, new)
+        resizes = (op.hotplug or op.hotplug_if_possible) and not _SIZE.isdisjoint(op.beparams)
         changes = (op.disks, op.disk_template, op.nics, target, resizes)
         if not any(changes) and memory_mib is None:
             return []
