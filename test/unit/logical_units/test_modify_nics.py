@@ -358,6 +358,11 @@ def test_where_hotplug_fails_the_change_waits_for_the_next_start(networks: FakeC
     networks.rpc.fail("hotplug_device")
     modify(networks, ["add", -1, {}], hotplug_if_possible=True)
     assert len(nics(networks)) == 2
+    with pytest.raises(OpExecError, match="take NIC 0 from the running instance"):
+        modify(networks, ["remove", 0, {}], hotplug=True)
+    modify(networks, ["remove", 0, {}], hotplug_if_possible=True)
+    assert len(nics(networks)) == 1
+    assert networks.said("the instance has NIC 0 until it is restarted")
 
 
 def test_groups_know_their_networks(networks: FakeCluster) -> None:

@@ -16,7 +16,7 @@ from typing import Self
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import NodeNotReachedError
+from ganeti.base.errors import NodeNotReachedError, OpExecError
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance.changes.device_changes import (
     NICS,
@@ -130,7 +130,12 @@ class NicPart(ModifyPart):
                 except NodeNotReachedError:  # it may have been taken
                     undo.push(back, give)
                     raise
-                undo.push(back, give)
+                except OpExecError as err:
+                    if not work.op.hotplug_if_possible:
+                        raise
+                    work.context.warn(f"{err}; the instance has NIC {index} until it is restarted")
+                else:
+                    undo.push(back, give)
         return self
 
     def after_store(self, undo: Undo) -> None:
