@@ -17,6 +17,7 @@ from ganeti.logical_units.cluster.set_params import ClusterObjects, violators
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive, shared, union
 from ganeti.logical_units.node.base import make_switch, switch_of
+from ganeti.logical_units.node.candidates import tell_availability
 from ganeti.objects.model import AllocPolicy, Cluster, Disk, Instance, Network, Node, NodeGroup
 from ganeti.opcodes import group as opcodes
 from ganeti.protocol.wconfd import ObjectKind
@@ -206,6 +207,8 @@ class LUGroupSetParams(_GroupUnit[opcodes.OpGroupSetParams, GroupChange]):
                 make_switch(self.context, node, switch, switch_of(self.cluster, before, node))
         if plan.changes:
             self.config.modify(ObjectKind.NODEGROUP, before.uuid, plan.changes)
+        if "ndparams" in plan.changes:
+            tell_availability(self.context)
         return list(plan.changes.items())
 
 
@@ -300,3 +303,4 @@ class LUGroupAssignNodes(SimpleUnit[opcodes.OpGroupAssignNodes, Assignment]):
             self.config.modify_objects(
                 [(ObjectKind.NODE, node.uuid, {"group": plan.group.uuid}) for node in plan.nodes]
             )
+            tell_availability(self.context)

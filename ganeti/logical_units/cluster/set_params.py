@@ -20,7 +20,7 @@ from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance.parameters import spec_of
 from ganeti.logical_units.locks import LockLevel, LockNeed, all_shared
 from ganeti.logical_units.node.base import make_switch, switch_of
-from ganeti.logical_units.node.candidates import is_capable, refill_pool
+from ganeti.logical_units.node.candidates import is_capable, refill_pool, tell_availability
 from ganeti.logical_units.parameters import templates_not_enabled
 from ganeti.logical_units.query import ask_nodes
 from ganeti.logical_units.undo import Undo
@@ -433,6 +433,8 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
             move_address(self.context, self.master, self.cluster, after, undo)
             self._replace()
             undo.forget()
+        if self.op.ndparams is not None:
+            tell_availability(self.context)
         self._set_maintenance()
         if self.op.candidate_pool_size is not None:
             refill_pool(self.context, [])

@@ -80,7 +80,10 @@ def promote(context: JobContext, node: Node) -> None:
 
 
 def tell_availability(context: JobContext) -> None:
-    """Let high availability know of nodes that came, went or changed their role, where it is on."""
+    """Let high availability know of nodes, where it is on: they came, went or changed.
+
+    Their role counts, and the helper that switches one off, which may be that of its group.
+    """
     if lease.is_on(context.paths):
         from ganeti.logical_units.cluster import availability  # most clusters do without it
 

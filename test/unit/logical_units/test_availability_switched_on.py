@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from fakes.fake_cluster import FakeCluster
+from fakes.fake_cluster import FakeCluster, make_group
 
 from ganeti.availability.records import MASTER_KEY, NODES
 from ganeti.base.errors import TransportError
@@ -98,3 +99,38 @@ def test_a_node_is_removed_although_etcd_does_not_answer(
     monkeypatch.setattr(availability, "ask_etcd", ask)
     cluster.execute("OP_NODE_REMOVE", node_name="node3")
     assert cluster.said("what etcd has of nodes that were removed stays: no member answers")
+
+
+@pytest.mark.parametrize(
+    ("op", "params", "nodes"),
+    [
+        ("NODE_SET_PARAMS", {"node_name": "node2", "ndparams": True}, {"node2"}),
+        (
+            "GROUP_SET_PARAMS",
+            {"group_name": "default", "ndparams": True},
+            {"node1", "node2", "node3"},
+        ),
+        ("CLUSTER_SET_PARAMS", {"ndparams": True}, {"node1", "node2", "node3"}),
+        ("GROUP_ASSIGN_NODES", {"group_name": "far", "nodes": ["node3"]}, {"node3"}),
+    ],
+)
+def test_the_helpers_are_those_that_nodes_have_now(
+    cluster: FakeCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    op: str,
+    params: dict[str, Any],
+    nodes: set[str],
+) -> None:
+    """One of before would prove a node dead that it knows nothing of."""
+    helper = {"oob_program": "/bin/helper"}
+    cluster.config.nodegroups["far"] = make_group("far", "far", ndparams=helper)
+    switched_on(cluster)
+    monkeypatch.setattr(availability, "ask_etcd", lambda _settings, _act: None)
+    cluster.execute(
+        f"OP_{op}", **{**params, **({"ndparams": helper} if "ndparams" in params else {})}
+    )
+    sent = cluster.rpc.called("ha_start")
+    assert [node for node, _args in sent] == ["node1", "node2", "node3"]
+    for _node, ((_form, settings), *_rest) in sent:
+        helpers = msgspec.json.decode(settings, type=Settings).helpers
+        assert helpers == {f"{name}.example.com": "/bin/helper" for name in nodes}
