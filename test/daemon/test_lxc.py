@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import struct
 import subprocess
 import time
@@ -17,7 +18,7 @@ from guests.trees import container_disk, remove_groups
 from ganeti.base.errors import HypervisorError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.interface import AssembledDisk, InstanceState, NodeEnv
-from ganeti.hypervisor.lxc import config, root
+from ganeti.hypervisor.lxc import config, root, tools
 from ganeti.hypervisor.lxc.driver import LxcHypervisor
 from ganeti.objects.hypervisors import RebootType
 
@@ -148,6 +149,25 @@ def test_what_is_mounted_is_never_removed(
     place = lxc._files(NAME).root
     assert os.path.exists(f"{place}/sbin/init")
     assert os.path.exists(f"{place}/bin/sh")
+
+
+def test_one_whose_monitor_hangs_is_not_taken_for_stopped(
+    lxc: LxcHypervisor, disk: AssembledDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its disk was unmounted and its directory removed, and a second copy could start."""
+    lxc.start(instance(), [disk])
+    monitor = int(Path(f"/proc/{pid(lxc)}/stat").read_text().rpartition(")")[2].split()[1])
+    monkeypatch.setattr(tools, "_TIMEOUT_S", 1.0)
+    os.kill(monitor, signal.SIGSTOP)
+    try:
+        [info] = lxc.all_instances_info()
+        assert info.state is InstanceState.RUNNING
+        for change in (lambda: lxc.stop(NAME, force=True), lambda: lxc.start(instance(), [disk])):
+            with pytest.raises(HypervisorError, match="may run or not: lxc-info did not end in"):
+                change()
+        assert os.path.ismount(lxc._files(NAME).root)
+    finally:
+        os.kill(monitor, signal.SIGCONT)
 
 
 def test_a_paused_one_stands_still(lxc: LxcHypervisor, disk: AssembledDisk) -> None:

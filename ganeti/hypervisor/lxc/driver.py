@@ -148,7 +148,10 @@ class LxcHypervisor(Hypervisor):
         book = self._files(name).load()
         if book is None:
             return None
-        found = self._lxc.info(name)
+        try:
+            found = self._lxc.info(name)
+        except HypervisorError:  # without an answer it counts as running
+            found = Found(State.RUNNING, None)
         memory_mib, cpu_time_s = None, 0.0
         if found.pid is not None:
             usage = usage_of(found.pid, name, here)

@@ -69,8 +69,15 @@ class Lxc:
         return process.run(self.argv(program, name, *words), timeout_s=timeout_s)
 
     def info(self, name: str) -> Found:
-        """Look at a container; one that was never made is stopped."""
+        """Look at a container; one that was never made is stopped.
+
+        Raises:
+            HypervisorError: LXC does not answer, so it may run.
+        """
         done = self._run("lxc-info", name, "-s", "-p")
+        if done.timed_out or done.status < 0:
+            how = process.describe_end(done)
+            raise HypervisorError(f"instance {name!r} may run or not: lxc-info {how}")
         return parse_info(done.stdout.decode("utf-8", "replace") if done.status == 0 else "")
 
     def start(self, name: str, log: str, timeout_s: float) -> None:
