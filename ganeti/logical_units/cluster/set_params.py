@@ -172,8 +172,8 @@ def _nic_problems(before: Cluster, after: Cluster, instance: Instance) -> Iterat
             yield f"nic/{index} has no IP address, mode routed needs one"
         elif new["mode"] == NicMode.ROUTED and new["vlan"]:
             yield f"nic/{index} would have a VLAN, mode routed has none"
-        elif new["mode"] == NicMode.BRIDGED and not new["link"]:
-            yield f"nic/{index} would have no link, mode bridged needs one"
+        elif new["mode"] != NicMode.ROUTED and not new["link"]:
+            yield f"nic/{index} would have no link, mode {new['mode']} needs one"
 
 
 def remarks(before: Cluster, after: Cluster, objects: ClusterObjects) -> Iterator[str]:

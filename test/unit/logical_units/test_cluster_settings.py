@@ -428,6 +428,9 @@ def test_default_nic_parameters_must_suit_the_nics_that_use_them(cluster: FakeCl
     cluster.add_instance(nics=[{"mode": "bridged"}, {}])
     refused(cluster, r"web1.example.com: nic/1 has no IP address", nicparams={"mode": "routed"})
     refused(cluster, r"nic/0 would have no link", nicparams={"mode": "openvswitch", "link": ""})
+    cluster.add_instance("web2.example.com", nics=[{}])
+    missing = r"web2.example.com: nic/0 would have no link, mode openvswitch"
+    refused(cluster, missing, nicparams={"mode": "openvswitch", "link": ""})
     refused(cluster, "mode bridged needs a link", nicparams={"link": ""})
     modify(cluster, nicparams={"link": "br1"})
 
