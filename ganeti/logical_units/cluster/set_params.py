@@ -433,11 +433,11 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
             move_address(self.context, self.master, self.cluster, after, undo)
             self._replace()
             undo.forget()
-        if self.op.ndparams is not None:
-            tell_availability(self.context)
         self._set_maintenance()
         if self.op.candidate_pool_size is not None:
             refill_pool(self.context, [])
+        if not (self.op.candidate_pool_size is None and self.op.ndparams is None):
+            tell_availability(self.context)
         if set(node_files.files_of(after)) - set(node_files.files_of(self.cluster)):
             node_files.distribute(self.context, after, nodes)
         return self._see_to_network(after.instance_communication_network, nodes)

@@ -17,6 +17,7 @@ from ganeti.base.errors import TransportError
 from ganeti.base.json import dumps
 from ganeti.clients.etcd import Delete, Entry, Snapshot
 from ganeti.logical_units.cluster import availability
+from ganeti.objects.model import Node
 from ganeti.store.availability import Settings
 from ganeti.system import clock
 
@@ -134,3 +135,17 @@ def test_the_helpers_are_those_that_nodes_have_now(
     for _node, ((_form, settings), *_rest) in sent:
         helpers = msgspec.json.decode(settings, type=Settings).helpers
         assert helpers == {f"{name}.example.com": "/bin/helper" for name in nodes}
+
+
+def test_members_of_etcd_follow_the_size_of_the_candidate_pool(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    switched_on(cluster)
+    told: list[set[str]] = []
+
+    def update(_context: Any, nodes: list[Node]) -> None:
+        told.append({node.name for node in nodes if node.master_candidate})
+
+    monkeypatch.setattr(availability, "update", update)
+    cluster.execute("OP_CLUSTER_SET_PARAMS", candidate_pool_size=1)
+    assert told == [{"node1.example.com"}]
