@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shlex
 import tarfile
 from collections.abc import Iterator, Mapping
@@ -34,6 +35,7 @@ _LINE_FIRST: Final = "package"
 _FILES_MAX: Final = 1000
 _TAIL_BYTES: Final = 16 << 10
 _TAIL_LINES: Final = 20
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _PROGRAM_MODE: Final = 0o755
 _TEXT_MODE: Final = 0o644
 _RUN: Final = """#!/bin/sh
@@ -47,14 +49,18 @@ def install_script(definition: OsDefinition) -> str:
 
 
 def build(definition: OsDefinition, environment: Mapping[str, str]) -> bytes:
-    """Return the package.
+    """Return the package; variables whose names no shell takes are left out.
 
     Raises:
-        GenericError: the files of the definition are too many or too large.
+        GenericError: the files of the definition are too many or too large, or a name too long.
         OSError: one cannot be read.
     """
     target = io.BytesIO()
-    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in environment.items()]
+    lines = [
+        f"export {name}={shlex.quote(value)}\n"
+        for name, value in environment.items()
+        if _VARIABLE.fullmatch(name)
+    ]
     with tarfile.open(fileobj=target, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         run = _RUN.format(script=install_script(definition))
         _add(archive, "run", run.encode(), _PROGRAM_MODE)
@@ -140,4 +146,7 @@ def _names_below(directory: str) -> Iterator[str]:
 def _add(archive: tarfile.TarFile, name: str, data: bytes, mode: int) -> None:
     member = tarfile.TarInfo(name)
     member.size, member.mode = len(data), mode
-    archive.addfile(member, io.BytesIO(data))
+    try:
+        archive.addfile(member, io.BytesIO(data))
+    except ValueError as err:
+        raise GenericError(f"{name} cannot be in an installation package: {err}") from err

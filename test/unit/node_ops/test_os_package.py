@@ -60,6 +60,24 @@ def test_the_script_of_an_image_runs_a_package_and_answers(
     assert other.read_bytes() == b"\0" * 4096
 
 
+def test_a_variable_that_no_shell_takes_does_not_stop_the_script(
+    definition: os_definitions.OsDefinition, disk: Path
+) -> None:
+    """Definitions before API 20 take parameters of any name; the shell ended at such a one."""
+    write(definition, disk, **{"OSP_A.B": "x", "OSP_A;exit 9;": "x"}, GREETING="hello", STATUS="0")
+    run_install(disk)
+    assert os_package.read_output(str(disk)).startswith(b"hello from /")
+    assert os_package.read_answer(str(disk)) == "exit 0"
+
+
+def test_a_name_that_no_package_can_hold_is_refused(
+    definition: os_definitions.OsDefinition,
+) -> None:
+    (Path(definition.path) / ("n" * 120)).touch()
+    with pytest.raises(GenericError, match="cannot be in an installation package: name is too"):
+        os_package.build(definition, {})
+
+
 def test_nothing_that_a_terminal_obeys_is_shown(
     definition: os_definitions.OsDefinition, disk: Path
 ) -> None:
