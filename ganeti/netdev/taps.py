@@ -167,7 +167,7 @@ def _to_node(backend: NicBackend) -> Iterator[Step]:
 logger = logging.getLogger(__name__)
 
 _INTERFACES: Final = "/sys/class/net"
-_INTERFACE_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,15}")
+_INTERFACE_NAME: Final = re.compile(r"(?!-)[A-Za-z0-9_.-]{1,15}")  # no option of a program
 _TUN_DEVICE: Final = "/dev/net/tun"
 _CAP_NET_ADMIN: Final = 12
 _COMMAND_TIMEOUT_S: Final = OVS_TIMEOUT_S + 5.0
@@ -254,7 +254,7 @@ def _switches(links: Iterable[str]) -> frozenset[str] | None:
     """Return the links that are switches of Open vSwitch; None where its tools are missing."""
     if shutil.which("ovs-vsctl") is None:
         return None
-    commands = {link: _ovs("br-exists", link) for link in links}
+    commands = {link: _ovs("br-exists", link) for link in links if link[:1] != "-"}
     return frozenset(
         link
         for link, command in commands.items()
