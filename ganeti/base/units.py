@@ -18,13 +18,15 @@ _MIB_PER_UNIT: Final = {"": 1} | {
 }
 _SIZE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", re.IGNORECASE)
 _GRANULE_MIB: Final = 4  # LVM rounds to this; sizes are multiples of it, as in 3.0
+_MIB_MAX: Final = 1 << 53  # beyond it a float is not exact any more, and no disk is so large
+_SHOWN_MAX: Final = 20
 
 
 def parse_unit(text: str) -> int:
     """Parse a size such as ``512``, ``1.5g`` or ``2T``; returns MiB, rounded up to 4 MiB.
 
     Raises:
-        UnitParseError: not a number, or an unknown suffix.
+        UnitParseError: not a number, one beyond all sizes, or an unknown suffix.
     """
     found = _SIZE.fullmatch(str(text))
     if found is None:
@@ -33,7 +35,10 @@ def parse_unit(text: str) -> int:
     factor = _MIB_PER_UNIT.get(suffix.lower())
     if factor is None:
         raise UnitParseError(f"unknown unit {suffix!r} in the size {text!r}; use m, g or t")
-    mib = math.ceil(float(number) * factor)
+    size = float(number) * factor
+    if size > _MIB_MAX:
+        raise UnitParseError(f"the size {str(text)[:_SHOWN_MAX]!r} is too large")
+    mib = math.ceil(size)
     return math.ceil(mib / _GRANULE_MIB) * _GRANULE_MIB
 
 

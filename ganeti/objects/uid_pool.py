@@ -14,6 +14,7 @@ from typing import Final
 from ganeti.base.errors import ParameterError
 
 UID_MAX: Final = 4294967295
+_DIGITS_MAX: Final = 30  # Python refuses to read thousands of them, with an error of its own
 
 UidRange = tuple[int, int]  # both bounds are inside; a single id has them equal
 
@@ -40,7 +41,7 @@ def _parse_range(text: str) -> UidRange:
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit()
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
 
 
 def problem_of(uids: UidRange) -> str | None:

@@ -24,6 +24,7 @@ DEFAULT_VALUE: Final = "default"  # the word of opcodes for "no own value, use t
 _TRUE: Final = frozenset({"yes", "true", "y", "on", "1"})
 _FALSE: Final = frozenset({"no", "false", "n", "off", "0"})
 _FINAL_STATUSES: Final = ("success", "error", "canceled")
+_DIGITS_MAX: Final = 18  # Python refuses to read thousands of them, with an error of its own
 FILTER_ACTIONS: Final = ("ACCEPT", "PAUSE", "REJECT", "CONTINUE")
 
 
@@ -199,7 +200,7 @@ def parse_dependency(text: str) -> list[object]:
     """Parse ``<job>`` or ``<job>:<status>+<status>...``; without a status it is success."""
     number, colon, statuses = text.partition(":")
     accepted = statuses.split("+") if colon else ["success"]
-    if not number.isascii() or not number.isdigit():
+    if not number.isascii() or not number.isdigit() or len(number) > _DIGITS_MAX:
         raise ParameterError(f"{number!r} is not a job number")
     for status in accepted:
         parse_choice(status, _FINAL_STATUSES)
@@ -281,7 +282,8 @@ def parse_ids(text: str) -> list[tuple[int, int]]:
 
 def parse_netmask(text: str) -> int:
     """Parse the length of a prefix."""
-    if not (text.isascii() and text.isdigit()) or not 0 < int(text) <= 128:
+    is_number = text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
+    if not is_number or not 0 < int(text) <= 128:
         raise OpPrereqError(f"the netmask {text!r} is not the length of a prefix, such as 24")
     return int(text)
 

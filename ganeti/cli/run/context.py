@@ -28,9 +28,11 @@ WIDTH_WHEN_UNKNOWN = 80
 
 def _width() -> int:
     """Return the width of the terminal, as ``shutil`` does, which takes 5 ms to load."""
-    columns = os.environ.get("COLUMNS", "")
-    if columns.isdigit() and int(columns):
-        return int(columns)
+    try:
+        if (columns := int(os.environ.get("COLUMNS", ""))) > 0:
+            return columns
+    except ValueError:
+        pass  # not set, or no number: ask the terminal itself
     try:
         return os.get_terminal_size(sys.stdout.fileno()).columns or WIDTH_WHEN_UNKNOWN
     except (AttributeError, ValueError, OSError):

@@ -30,7 +30,7 @@ def test_sizes_are_mib_in_steps_of_four(text: str, mib: int) -> None:
     assert parse_unit(text) == mib
 
 
-@pytest.mark.parametrize("text", ["", "g", "1x", "-1", "1 g g", "0x10"])
+@pytest.mark.parametrize("text", ["", "g", "1x", "-1", "1 g g", "0x10", "9" * 20, "9" * 400])
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(UnitParseError):
         parse_unit(text)

@@ -86,6 +86,7 @@ def test_options_become_parameters_of_the_opcode(text: str, expected: dict[str, 
     [
         ("--master-netmask=x", "not the length of a prefix"),
         ("--master-netmask=0", "not the length of a prefix"),
+        (f"--master-netmask={'1' * 5000}", "not the length of a prefix"),
         ("--uid-pool=9-1", "upside down"),
         ("--enabled-data-collectors=lv=perhaps", "lv: 'perhaps' is neither yes nor no"),
         ("--data-collector-interval=lv=x", "interval 'x' of lv is not a number"),

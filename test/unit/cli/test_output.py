@@ -46,3 +46,9 @@ def test_a_stream_may_be_closed(closed: str) -> None:
 def test_characters_that_the_encoding_lacks_are_written_as_numbers() -> None:
     found = in_shell("", WRITES, PYTHONIOENCODING="latin-1")
     assert found == (0, "gr\xfcn\\u20ac\n", "")
+
+
+@pytest.mark.parametrize("columns", ["\u00b2", "wide", "-5", "0", "1" * 5000])
+def test_a_width_that_is_no_number_is_the_usual_one(columns: str) -> None:
+    program = PROGRAM.replace("--version", "--help")
+    assert in_shell("", program, COLUMNS=columns) == in_shell("", program, COLUMNS="80")

@@ -156,7 +156,7 @@ def test_dependencies(text: str, expected: object) -> None:
     assert read_as(values.Dependency, text, is_text=True) == expected
 
 
-@pytest.mark.parametrize("text", ["", "x", "-1", "5:", "5:done", "5:success,error"])
+@pytest.mark.parametrize("text", ["", "x", "-1", "5:", "5:done", "5:success,error", "1" * 5000])
 def test_wrong_dependencies(text: str) -> None:
     with pytest.raises(ParameterError):
         read_as(values.Dependency, text, is_text=True)

@@ -55,6 +55,7 @@ def test_text_becomes_ranges_in_normal_form(text: str, pool: list[UidRange]) -> 
         ("-5", "not a user id"),
         ("1-2-3", "not a user id"),
         ("\u0661", "not a user id"),
+        ("1" * 5000, "not a user id"),
         ("9-1", "upside down"),
         ("4294967296", "does not lie between"),
     ],
