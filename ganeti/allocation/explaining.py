@@ -16,7 +16,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ganeti.allocation.limits import Obstacle, obstacle
+from ganeti.allocation.limits import Obstacle, is_unmeasured, obstacle
 from ganeti.allocation.load import NodeLoad
 from ganeti.allocation.model import Instance, Rules
 from ganeti.allocation.placing import Outcome, Role, describe, find_place, refusal
@@ -113,6 +113,8 @@ def _refused(load: NodeLoad, instance: Instance, rules: Rules) -> Mapping[Role, 
     if instance.node_count > 1:
         loads[Role.SECONDARY] = load.with_secondary(instance, "")
     found = {role: obstacle(load, new, rules) for role, new in loads.items()}
+    if is_unmeasured(load.node, instance):
+        found = dict.fromkeys(loads, Obstacle.SPINDLES)
     refused = {role: why for role, why in found.items() if why is not None}
     return refused if len(refused) == len(found) else None
 

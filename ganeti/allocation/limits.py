@@ -21,7 +21,7 @@ from operator import attrgetter
 from typing import Final
 
 from ganeti.allocation.load import NodeLoad
-from ganeti.allocation.model import Rules
+from ganeti.allocation.model import Instance, Node, Rules
 
 
 class Obstacle(StrEnum):
@@ -73,6 +73,12 @@ def obstacle(old: NodeLoad, new: NodeLoad, rules: Rules) -> Obstacle | None:
         if is_broken(old, new):
             return reason
     return None
+
+
+def is_unmeasured(node: Node, instance: Instance) -> bool:
+    """Tell whether an instance does not say how many spindles of its own it needs on a node."""
+    is_local = instance.template.traits.is_lvm
+    return instance.has_unknown_spindles and is_local and node.exclusive_storage
 
 
 _present_memory = attrgetter("present_free_memory")

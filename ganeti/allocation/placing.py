@@ -19,7 +19,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from ganeti.allocation.limits import Obstacle, Redundancy, obstacle
+from ganeti.allocation.limits import Obstacle, Redundancy, is_unmeasured, obstacle
 from ganeti.allocation.load import NodeLoad
 from ganeti.allocation.model import Group, Instance, Node, Rules
 from ganeti.allocation.pairs import Side, best_pair, side
@@ -225,6 +225,8 @@ def _possible(
         else:
             new = old.with_secondary(instance, primary)
         why = obstacle(old, new, rules)
+        if is_unmeasured(old.node, instance):
+            why = Obstacle.SPINDLES
         if why is None:
             yield old, new
         else:

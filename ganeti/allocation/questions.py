@@ -184,17 +184,22 @@ def new_instance(
         disk_template=wanted.disk_template,
         tags=wanted.tags,
         disk_sizes=tuple(_size(wanted.name, disk, "size") for disk in wanted.disks),
-        spindles=sum(_size(wanted.name, disk, "spindles") for disk in wanted.disks),
+        spindles=_spindles(wanted),
         nic_count=len(wanted.nics),
         networks=frozenset(str(network) for network in networks if network),
         load=load,
     )
 
 
+def _spindles(wanted: NewInstance) -> int | None:
+    """Return how many spindles all disks need; None if one does not tell."""
+    if any(disk.get("spindles") is None for disk in wanted.disks):
+        return None
+    return sum(_size(wanted.name, disk, "spindles") for disk in wanted.disks)
+
+
 def _size(name: str, disk: Mapping[str, object], key: str) -> int:
     value = disk.get(key)
-    if value is None and key != "size":
-        return 0
     if not isinstance(value, int) or value < 0:
         raise GenericError(f"instance {name!r}: {key} of a disk is {value!r}, which cannot be")
     return value

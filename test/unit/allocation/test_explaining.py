@@ -48,6 +48,13 @@ def test_each_node_that_was_not_chosen_has_its_reason() -> None:
     ]
 
 
+def test_spindles_that_nobody_told_are_the_reason() -> None:
+    nodes = {"a": node(), "b": node(exclusive_storage=True, total_spindles=9, free_spindles=9)}
+    result, lines = explained(question(new(template="plain"), nodes))
+    assert result == ["a"]
+    assert lines[1:] == ["node b: refused as primary node spindles"]
+
+
 def test_a_pair_is_tried_with_one_of_its_nodes_replaced() -> None:
     nodes = {name: node(free_memory=10000 - 500 * place) for place, name in enumerate("abcd")}
     nodes["e"] = node(free_memory=10, free_disk=20)

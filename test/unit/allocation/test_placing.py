@@ -158,5 +158,20 @@ def test_dedicated_spindles_are_counted() -> None:
         assert ask(question(wish, {"a": spindled})).success == fits
 
 
+@pytest.mark.parametrize("template", ["plain", "drbd"])
+def test_disks_without_a_number_of_spindles_go_to_shared_ones_only(template: str) -> None:
+    spindled = node(exclusive_storage=True, total_spindles=9, free_spindles=9)
+    nodes = {"a": spindled, "b": spindled, "c": node(free_memory=5000), "d": node(free_memory=5000)}
+    found = ask(question(new(template=template), nodes))
+    assert found.result == ["c", "d"][: 1 + (template == "drbd")]
+    found = ask(question(new(template=template), {"a": spindled, "b": spindled}))
+    assert "2 nodes to choose from, refused as primary node (spindles: 2)" in found.info
+    one_silent = [{"size": 1000, "mode": "rw", "spindles": 2}, {"size": 1000, "mode": "rw"}]
+    wish = new(template="plain", disks=one_silent, disk_space_total=2000)
+    assert not ask(question(wish, {"a": spindled})).success
+    found = ask(question(new(template="diskless"), {"a": spindled, "b": spindled}))
+    assert found.result == ["a"]
+
+
 def test_a_made_up_question_needs_no_instances_or_free_nodes() -> None:
     assert "no usable node" in ask(question(new(), {})).info
