@@ -114,7 +114,7 @@ def _refused(load: NodeLoad, instance: Instance, rules: Rules) -> Mapping[Role, 
         loads[Role.SECONDARY] = load.with_secondary(instance, "")
     found = {role: obstacle(load, new, rules) for role, new in loads.items()}
     if is_unmeasured(load.node, instance):
-        found = dict.fromkeys(loads, Obstacle.SPINDLES)
+        found = dict.fromkeys(loads, Obstacle.UNTOLD_SPINDLES)
     refused = {role: why for role, why in found.items() if why is not None}
     return refused if len(refused) == len(found) else None
 

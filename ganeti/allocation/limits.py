@@ -30,6 +30,7 @@ class Obstacle(StrEnum):
     MEMORY = "memory"
     DISK = "disk"
     SPINDLES = "spindles"
+    UNTOLD_SPINDLES = "number of spindles not given"
     CPUS = "virtual CPUs"
     TAGS = "exclusion tags"
     MIGRATION = "migration tags"
@@ -77,8 +78,8 @@ def obstacle(old: NodeLoad, new: NodeLoad, rules: Rules) -> Obstacle | None:
 
 def is_unmeasured(node: Node, instance: Instance) -> bool:
     """Tell whether an instance does not say how many spindles of its own it needs on a node."""
-    is_local = instance.template.traits.is_lvm
-    return instance.has_unknown_spindles and is_local and node.exclusive_storage
+    is_silent = node.exclusive_storage and instance.has_unknown_spindles
+    return is_silent and instance.template.traits.is_lvm
 
 
 _present_memory = attrgetter("present_free_memory")

@@ -226,7 +226,7 @@ def _possible(
             new = old.with_secondary(instance, primary)
         why = obstacle(old, new, rules)
         if is_unmeasured(old.node, instance):
-            why = Obstacle.SPINDLES
+            why = Obstacle.UNTOLD_SPINDLES
         if why is None:
             yield old, new
         else:

@@ -52,7 +52,7 @@ def test_spindles_that_nobody_told_are_the_reason() -> None:
     nodes = {"a": node(), "b": node(exclusive_storage=True, total_spindles=9, free_spindles=9)}
     result, lines = explained(question(new(template="plain"), nodes))
     assert result == ["a"]
-    assert lines[1:] == ["node b: refused as primary node spindles"]
+    assert lines[1:] == ["node b: refused as primary node number of spindles not given"]
 
 
 def test_a_pair_is_tried_with_one_of_its_nodes_replaced() -> None:

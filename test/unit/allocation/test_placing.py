@@ -165,7 +165,10 @@ def test_disks_without_a_number_of_spindles_go_to_shared_ones_only(template: str
     found = ask(question(new(template=template), nodes))
     assert found.result == ["c", "d"][: 1 + (template == "drbd")]
     found = ask(question(new(template=template), {"a": spindled, "b": spindled}))
-    assert "2 nodes to choose from, refused as primary node (spindles: 2)" in found.info
+    assert (
+        "2 nodes to choose from, refused as primary node (number of spindles not given: 2)"
+        in found.info
+    )
     one_silent = [{"size": 1000, "mode": "rw", "spindles": 2}, {"size": 1000, "mode": "rw"}]
     wish = new(template="plain", disks=one_silent, disk_space_total=2000)
     assert not ask(question(wish, {"a": spindled})).success
