@@ -21,7 +21,7 @@ from ganeti.objects.instance_policy import MINMAX, POLICY_KEYS, STD, TEMPLATES
 from ganeti.objects.model import Cluster, Node, NodeGroup
 from ganeti.objects.parameters import VALUE_DEFAULT, ParamTable, apply_changes
 from ganeti.opcodes.group import GroupSettings
-from ganeti.opcodes.node import OpNodeSetParams
+from ganeti.opcodes.node import OpNodeAdd, OpNodeSetParams
 
 Params = Mapping[str, object]
 
@@ -152,7 +152,7 @@ def changed_parameter(
 
 
 def parameter_changes(
-    op: GroupSettings | OpNodeSetParams, old: NodeGroup | Node | None
+    op: GroupSettings | OpNodeAdd | OpNodeSetParams, old: NodeGroup | Node | None
 ) -> dict[str, object]:
     """Return the new values of all fields that the `PARAMETERS` of an opcode change."""
     changes: dict[str, object] = {}

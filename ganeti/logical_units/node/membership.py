@@ -21,7 +21,7 @@ from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive, shared, u
 from ganeti.logical_units.node import base as checks
 from ganeti.logical_units.node import candidates
 from ganeti.logical_units.node.base import NodeUnit, instances_of, make_switch, switch_of
-from ganeti.logical_units.parameters import check_disk_state, check_hv_state, check_ndparams
+from ganeti.logical_units.parameters import parameter_changes
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.model import Node, NodeGroup
 from ganeti.opcodes.node import OpNodeAdd, OpNodeRemove
@@ -99,7 +99,6 @@ class LUNodeAdd(SimpleUnit[OpNodeAdd, Joining]):
         self, name: str, primary_ip: str, group: NodeGroup, known: Node | None
     ) -> Node:
         op = self.op
-        ndparams = check_ndparams(op.ndparams or {})
         before = known or Node(
             name=name,
             uuid=NodeUuid(self.context.new_uuid()),
@@ -112,12 +111,11 @@ class LUNodeAdd(SimpleUnit[OpNodeAdd, Joining]):
             master_capable=True,
             vm_capable=True,
             powered=True,
-            hv_state_static=check_hv_state(op.hv_state or {}),
-            disk_state_static=check_disk_state(op.disk_state or {}),
             serial_no=1,
         )
         return structs.replace(
             before,
+            **parameter_changes(op, before),
             primary_ip=primary_ip,
             secondary_ip=op.secondary_ip or before.secondary_ip,
             offline=False,
@@ -126,7 +124,6 @@ class LUNodeAdd(SimpleUnit[OpNodeAdd, Joining]):
             powered=True,
             master_capable=_or(op.master_capable, before.master_capable),
             vm_capable=_or(op.vm_capable, before.vm_capable),
-            ndparams={**before.ndparams, **ndparams},
         )
 
     def place(self, found: Joining, earlier: Joining | None) -> Joining:
@@ -214,7 +211,7 @@ class LUNodeAdd(SimpleUnit[OpNodeAdd, Joining]):
     def _take_in_again(self, known: Node, node: Node, undo: Undo) -> None:
         if known.master_candidate or candidates.keeps_rights(self.context, known):
             candidates.demote(self.context, known)
-        before, after = known.to_wire(), node.to_wire()
+        before, after = ({**Node.LEFT_OUT, **each.to_wire()} for each in (known, node))
         changes = {name: value for name, value in after.items() if before.get(name) != value}
         self.context.info(f"readding node {node.name}, the offline and drained flags are reset")
         if changes:

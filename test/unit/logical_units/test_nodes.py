@@ -134,6 +134,28 @@ def test_a_known_node_is_taken_in_again(cluster: FakeCluster) -> None:
     assert cluster.config.cluster["candidate_certs"][node["uuid"]]
 
 
+def test_parameters_are_laid_over_those_of_a_node_that_is_taken_in_again(
+    cluster: FakeCluster,
+) -> None:
+    cluster.config.node(2).update(ndparams={"ssh_port": 2222, "spindle_count": 4})
+    cluster.config.node(2).update(hv_state_static={"kvm": {"mem_node": 512}})
+    add(
+        cluster,
+        "node2",
+        readd=True,
+        ndparams={"ssh_port": "default", "oob_program": "/oob"},
+        hv_state={"kvm": {"mem_total": 4096}},
+        disk_state={"plain": {"vg": {"disk_total": 5}}},
+    )
+    node = cluster.config.node(2)
+    assert node["ndparams"] == {"spindle_count": 4, "oob_program": "/oob"}
+    assert node["hv_state_static"] == {"kvm": {"mem_node": 512, "mem_total": 4096}}
+    assert node["disk_state_static"] == {"plain": {"vg": {"disk_total": 5}}}
+    without = {"kvm": {"mem_node": "default", "mem_total": "default"}}
+    add(cluster, "node2", readd=True, hv_state=without)
+    assert not cluster.config.node(2).get("hv_state_static")
+
+
 @pytest.mark.parametrize("rounds", [2, 99])
 def test_a_node_that_has_booted_asks_first_whether_it_is_the_master(
     cluster: FakeCluster, rounds: int
@@ -576,9 +598,15 @@ def test_figures_of_states_are_added_and_go_back_to_the_default(cluster: FakeClu
     assert not cluster.config.node(2).get("disk_state_static")
 
 
-def test_a_new_node_has_no_default_among_its_figures(cluster: FakeCluster) -> None:
-    add(cluster, hv_state={"kvm": {"mem_node": 1, "mem_total": "default"}})
-    assert by_name(cluster, "node4.example.com")["hv_state_static"] == {"kvm": {"mem_node": 1}}
+def test_a_new_node_has_no_default_among_its_parameters(cluster: FakeCluster) -> None:
+    add(
+        cluster,
+        hv_state={"kvm": {"mem_node": 1, "mem_total": "default"}},
+        ndparams={"ssh_port": "default", "spindle_count": 4},
+    )
+    node = by_name(cluster, "node4.example.com")
+    assert node["hv_state_static"] == {"kvm": {"mem_node": 1}}
+    assert node["ndparams"] == {"spindle_count": 4}
 
 
 @pytest.mark.parametrize(
@@ -596,5 +624,6 @@ def test_a_failed_readd_restores_the_flags(cluster: FakeCluster) -> None:
     cluster.config.node(2).update(offline=True, master_candidate=False)
     cluster.rpc.fail("node_crypto_tokens")
     with pytest.raises(OpExecError):
-        add(cluster, "node2", readd=True)
+        add(cluster, "node2", readd=True, hv_state={"kvm": {"mem_total": 4096}})
     assert cluster.config.node(2)["offline"] is True
+    assert not cluster.config.node(2).get("hv_state_static")
