@@ -10,7 +10,7 @@ from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.bootstrap import node_setup
 from ganeti.cli.command import ArgKind, Context, Options, command, confirm, opt
 from ganeti.cli.declaration.values import PlainValues
-from ganeti.cli.node.add import choose_transport, set_up
+from ganeti.cli.node.add import choose_transport, port_of, set_up
 from ganeti.cli.run.jobs import execute, make_opcode
 from ganeti.opcodes.cluster import OpClusterSetAvailability
 from ganeti.opcodes.node import OpNodeAdd, OpNodeRemove
@@ -67,8 +67,9 @@ def _witness(context: Context, options: Options) -> dict[str, object]:
         return {"witness": name}
     [manages_ssh] = context.client.query_config_values(["modify_ssh_setup"])
     context.write(f"Setting up {name} ({address}) as the witness")
+    port = port_of(context, name)
     transport = choose_transport(
-        context, name, None, readd=False, check_host_key=options.ssh_key_check
+        context, name, port=port, readd=False, check_host_key=options.ssh_key_check
     )
     opcode = make_opcode(
         OpNodeAdd, node_name=name, primary_ip=address, vm_capable=False, master_capable=True

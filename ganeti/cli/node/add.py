@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ganeti.base.errors import ErrorCode, GenericError, OpPrereqError, ProtocolError, TransportError
+from ganeti.base.errors import (
+    ErrorCode,
+    GenericError,
+    OpPrereqError,
+    ProtocolError,
+    TransportError,
+    wrong_state,
+)
 from ganeti.bootstrap import node_setup
 from ganeti.bootstrap.node_transport import (
     NodeTransport,
@@ -14,6 +21,7 @@ from ganeti.bootstrap.node_transport import (
     virtual_sibling,
 )
 from ganeti.cli.command import Context, Options, command, opt
+from ganeti.cli.declaration.values import DEFAULT_VALUE
 from ganeti.cli.run.binding import submit
 from ganeti.cli.run.failures import NodeSetupError
 from ganeti.cli.run.jobs import FINAL_STATUSES
@@ -22,6 +30,8 @@ from ganeti.store import ssconf
 from ganeti.system import environment
 from ganeti.system.ssh import SSH_PORT
 
+_SSH_PORT: Final = "ssh_port"
+_PORT_DIGITS_MAX: Final = 5
 _SSH_HINT: Final = (
     "Root of this node must be able to log in there by its key ('ssh-copy-id') and know its host"
     " key ('ssh-keyscan', or give --no-ssh-key-check)"
@@ -40,13 +50,18 @@ def add(context: Context, options: Options, args: list[str]) -> None:
     """
     name, address = environment.resolve(args[0], context.paths)
     _check_membership(context, name, readd=options.readd)
+    if options.readd and options.group is not None:
+        raise OpPrereqError(
+            "a group cannot be given when a node is re-added; use 'gnt-group assign-nodes'"
+        )
+    port = port_of(context, name, options.ndparams, options.group, readd=options.readd)
     # The first question also makes sure that this is the master, before the node is touched.
     [cluster_name, manages_ssh] = context.client.query_config_values(
         ["cluster_name", "modify_ssh_setup"]
     )
     context.write(f"Setting up node {name} ({address}) for cluster {cluster_name}")
     transport = choose_transport(
-        context, name, options.ndparams, readd=options.readd, check_host_key=options.ssh_key_check
+        context, name, port=port, readd=options.readd, check_host_key=options.ssh_key_check
     )
     if options.verbose:
         context.write(f"Reaching it by {transport.describe()}")
@@ -119,7 +134,11 @@ def _is_member(context: Context, name: str) -> bool:
 
 
 def _check_membership(context: Context, name: str, *, readd: bool) -> None:
-    is_member = _is_member(context, name)
+    """Refuse before the machine is touched, whose daemons start anew."""
+    masters = {row[0]: row[1] for row in context.client.query_nodes([], ["name", "master"])}
+    is_member = name in masters
+    if is_member and readd and masters[name]:
+        raise wrong_state(f"node {name} is the master; it cannot be re-added")
     if is_member and not readd:
         raise OpPrereqError(
             f"node {name} is in the cluster already; --readd sets it up again", ErrorCode.EXISTS
@@ -131,12 +150,7 @@ def _check_membership(context: Context, name: str, *, readd: bool) -> None:
 
 
 def choose_transport(
-    context: Context,
-    name: str,
-    ndparams: Mapping[str, object] | None,
-    *,
-    readd: bool,
-    check_host_key: bool,
+    context: Context, name: str, *, port: int, readd: bool, check_host_key: bool
 ) -> NodeTransport:
     """Return the way to reach a machine that is not a node yet."""
     if context.paths.root:
@@ -146,20 +160,44 @@ def choose_transport(
         name,
         context.paths.known_hosts if is_known else "",
         ssconf.cluster_name(context.paths) if is_known else "",
-        port=ssh_port(ndparams),
+        port=port,
         check_host_key=check_host_key,
     )
 
 
-def ssh_port(ndparams: Mapping[str, object] | None) -> int:
-    """Return the SSH port among node parameters.
+def port_of(
+    context: Context,
+    name: str,
+    ndparams: Mapping[str, object] | None = None,
+    group: str | None = None,
+    *,
+    readd: bool = False,
+) -> int:
+    """Return the SSH port of a machine: its own, else that of the group that it belongs to.
 
     Raises:
-        OpPrereqError: it is not a number.
+        OpPrereqError: the one that is given is not a number, or the group is not known.
     """
-    text = str((ndparams or {}).get("ssh_port", SSH_PORT))
-    if not text.isdigit():
-        raise OpPrereqError(f"ssh_port {text!r} is not a number")
+    given = (ndparams or {}).get(_SSH_PORT)
+    if given not in (None, DEFAULT_VALUE):
+        return _as_port(given)
+    if readd:
+        [[own, of_node]] = context.client.query_nodes([name], [f"ndp/{_SSH_PORT}", "group"])
+        if given is None:
+            return _as_port(own)
+        group = str(of_node)
+    rows = context.client.query_groups([group] if group else [], ["name", f"ndp/{_SSH_PORT}"])
+    if group and not rows:
+        raise OpPrereqError(
+            f"node group {group!r} is not known; see 'gnt-group list'", ErrorCode.NOENT
+        )
+    return _as_port(rows[0][1]) if len(rows) == 1 else SSH_PORT
+
+
+def _as_port(given: object) -> int:
+    text = str(given)
+    if not (text.isascii() and text.isdigit() and len(text) <= _PORT_DIGITS_MAX):
+        raise OpPrereqError(f"{_SSH_PORT} {text!r} is not a number")
     return int(text)
 
 

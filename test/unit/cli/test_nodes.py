@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -15,7 +15,7 @@ from ganeti.bootstrap.node_setup import NodeSetup
 from ganeti.cli.cluster.remote import destinations
 from ganeti.cli.declaration.parser import Options, parse
 from ganeti.cli.instance import life
-from ganeti.cli.node.add import set_up, shown_in_the_job
+from ganeti.cli.node.add import add, port_of, set_up, shown_in_the_job
 from ganeti.cli.node.leaving import failover
 from ganeti.cli.node.power import _chosen_nodes, power
 from ganeti.cli.programs import named
@@ -23,6 +23,7 @@ from ganeti.cli.run.context import Context, Terminal
 from ganeti.cli.run.failures import NodeSetupError
 from ganeti.cli.run.listing import rows_of_chosen, rows_of_nodes
 from ganeti.protocol.luxi import JobChange
+from ganeti.system import environment
 
 KNOWN = ["node1.example.com", "node2.example.com"]
 
@@ -140,6 +141,76 @@ def test_a_job_that_adds_a_node_shows_what_it_will_be() -> None:
     }  # fmt: skip
     again = shown_in_the_job(Options({**given, "readd": True}), "192.0.2.4")
     assert again == {"primary_ip": "192.0.2.4", "node_setup": False}
+
+
+class PortsClient:
+    """A node, the master, on a port of its own; groups on theirs."""
+
+    groups: ClassVar = {"g1": 2222, "g2": 2223}
+
+    def query_nodes(self, _names: object, fields: list[str]) -> list[list[object]]:
+        node = {"name": KNOWN[0], "master": True, "ndp/ssh_port": 2200, "group": "g2"}
+        return [[node[field] for field in fields]]
+
+    def query_groups(self, names: list[str], _fields: object) -> list[list[object]]:
+        return [[name, port] for name, port in self.groups.items() if not names or name in names]
+
+
+def ports_context() -> Any:
+    return SimpleNamespace(client=PortsClient(), paths=Paths())
+
+
+@pytest.mark.parametrize(
+    ("ndparams", "group", "readd", "port"),
+    [
+        ({"ssh_port": "24"}, "g1", False, 24),
+        ({"ssh_port": "default"}, "g1", False, 2222),
+        ({"spindle_count": "1"}, "g2", False, 2223),
+        (None, None, False, 22),  # of two groups; the job refuses it
+        (None, None, True, 2200),
+        ({"ssh_port": "default"}, None, True, 2223),
+    ],
+)
+def test_a_machine_is_reached_on_the_port_of_its_group_or_its_own(
+    ndparams: Any, group: str | None, readd: bool, port: int
+) -> None:
+    assert port_of(ports_context(), KNOWN[0], ndparams, group, readd=readd) == port
+
+
+def test_the_only_group_tells_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PortsClient, "groups", {"default": 2222})
+    assert port_of(ports_context(), "node9") == 2222
+
+
+@pytest.mark.parametrize("text", ["x", "\u00b2", "1" * 5000, "-1", "", True])
+def test_a_port_that_is_no_number_is_refused(text: object) -> None:
+    with pytest.raises(OpPrereqError, match="is not a number"):
+        port_of(ports_context(), "node9", {"ssh_port": text})
+
+
+def test_an_unknown_group_is_refused_before_the_machine_is_touched() -> None:
+    with pytest.raises(OpPrereqError, match="node group 'nix' is not known"):
+        port_of(ports_context(), "node9", None, "nix")
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"group": None}, "node1.example.com is the master; it cannot be re-added"),
+        ({"group": "g1"}, "a group cannot be given when a node is re-added"),
+    ],
+)
+def test_a_readd_that_cannot_be_is_refused_before_the_machine_is_touched(
+    given: dict[str, object], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if given["group"]:
+        monkeypatch.setattr(
+            PortsClient, "query_nodes", lambda _self, _names, _fields: [[KNOWN[0], False]]
+        )
+    monkeypatch.setattr(environment, "resolve", lambda name, _paths: (name, "192.0.2.1"))
+    options = Options({"readd": True, "ndparams": None, **given})
+    with pytest.raises(OpPrereqError, match=text):
+        add(ports_context(), options, [KNOWN[0]])
 
 
 class Machine:
