@@ -136,6 +136,8 @@ def measure(context: Context, options: Options, _args: list[str]) -> None:
         raise GenericError("the policy of the cluster has no disk template; use --disk-template")
     own = has_exclusive_storage(run.snapshot)
     use = policy["std"]["spindle-use"] if options.spindle_use is None else int(options.spindle_use)
+    if use < 0:
+        raise GenericError("--spindle-use: a load on spindles cannot be negative")
     limits = [
         Range(*(size_of(each[name], spindle_use=use, is_exclusive=own) for name in ("max", "min")))
         for each in policy["minmax"]
@@ -202,8 +204,10 @@ def _size(options: Options, option: str, usual: Size) -> Size:
     try:
         disk, memory, vcpus, *more = words.split(",")
         (spindles,) = map(int, more) if more else (1,)
-        size = parse_unit(memory), parse_unit(disk), int(vcpus)
-        return Size(*size, spindles, usual.spindle_use, usual.is_exclusive)
+        size = parse_unit(memory), parse_unit(disk), int(vcpus), spindles
+        if min(size) < 0:
+            raise ValueError(words)
+        return Size(*size, usual.spindle_use, usual.is_exclusive)
     except (ValueError, GenericError) as err:
         flag = f"--{option.replace('_', '-')}"
         raise GenericError(

@@ -142,6 +142,22 @@ def test_spindles_of_a_size_are_no_load_on_shared_ones(
     assert (found["HTS_SPEC_SPN"], found["HTS_ALLOC_INSTANCES"]) == (spindles, count)
 
 
+@pytest.mark.parametrize(
+    ("word", "problem"),
+    [
+        ("--standard-alloc=1g,1g,1,-2", "--standard-alloc: '1g,1g,1,-2' is not disk,memory,cpus"),
+        ("--tiered-alloc=1g,1g,-1", "--tiered-alloc: '1g,1g,-1' is not disk,memory,cpus"),
+        ("--spindle-use=-1", "--spindle-use: a load on spindles cannot be negative"),
+    ],
+)
+def test_a_size_below_nothing_is_refused(
+    word: str, problem: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--simulate=p,3,100g,16g,4,2", "--disk-template=plain", word)
+    status, out, err = run_tool(monkeypatch, capsys, "hspace", *words)
+    assert (status, out, problem in err) == (1, "", True)
+
+
 def test_the_largest_spindle_use_that_is_allowed_is_not_that_of_every_tier(keys: Keys) -> None:
     one = CLUSTER.replace("|uuid|6|", "|uuid|1|").format(exclusive="N")
     found = keys(one, "--disk-template=drbd", "--tiered-alloc=9g,1000,1,12", "--spindle-use=2")
