@@ -202,17 +202,27 @@ def _size(options: Options, option: str, usual: Size) -> Size:
     if words is None:
         return usual
     try:
-        disk, memory, vcpus, *more = words.split(",")
-        (spindles,) = map(int, more) if more else (1,)
-        size = parse_unit(memory), parse_unit(disk), int(vcpus), spindles
-        if min(size) < 0:
-            raise ValueError(words)
-        return Size(*size, usual.spindle_use, usual.is_exclusive)
+        amounts = _amounts(words)
     except (ValueError, GenericError) as err:
         flag = f"--{option.replace('_', '-')}"
         raise GenericError(
             f"{flag}: {words!r} is not disk,memory,cpus[,spindles] like 100g,4g,2"
         ) from err
+    return Size(*amounts, usual.spindle_use, usual.is_exclusive)
+
+
+def _amounts(words: str) -> tuple[int, int, int, int]:
+    """Read a size: memory, disk, virtual CPUs and spindles.
+
+    Raises:
+        ValueError, GenericError: it is not understood, or something is less than nothing.
+    """
+    disk, memory, vcpus, *more = words.split(",")
+    (spindles,) = map(int, more) if more else (1,)
+    amounts = parse_unit(memory), parse_unit(disk), int(vcpus), spindles
+    if min(amounts) < 0:
+        raise ValueError(words)
+    return amounts
 
 
 def _search(run: Run) -> Search:
