@@ -154,9 +154,8 @@ def _move_pair(without: ClusterState, instance: Instance, outcome: Outcome, rule
     kept = instance.nodes[1]  # it may stay, if it is in another group than the primary node
     first, second = outcome.nodes
     is_switched = without.nodes[instance.primary].is_offline
-    if is_switched:
-        # The mirror is all that there is: it must run before it can be copied.
-        _check_can_run(without, instance, kept, replace(rules, ignores_soft=True))
+    if is_switched:  # it must run before it can be copied
+        _check_can_run(without, instance, kept, rules)
     steps: list[Step] = [SwitchPrimary()] if is_switched or kept == first else []
     if kept != first:
         steps += [ReplaceSecondary(first), SwitchPrimary()]
@@ -199,8 +198,14 @@ def _check_movable(
 
 
 def _check_can_run(without: ClusterState, instance: Instance, name: str, rules: Rules) -> None:
-    """Refuse a mirrored instance's switch to its secondary node if that cannot have it."""
+    """Refuse a mirrored instance's switch to its secondary node if that cannot have it.
+
+    Of an instance whose primary node is offline the mirror is all that there is: soft limits do not
+    keep it down.
+    """
     primary = without.nodes[instance.primary]
+    if primary.is_offline:
+        rules = replace(rules, ignores_soft=True)
     load = without.load(name)
     if not load.node.is_usable:
         raise CannotMove(f"its secondary node {name} is offline, drained or not vm_capable")

@@ -133,6 +133,26 @@ def test_an_unusable_secondary_node_cannot_take_over() -> None:
     assert why == "its secondary node n2 cannot run it: memory"
 
 
+@pytest.mark.parametrize(
+    ("second", "tags", "reason"),
+    [(node(total_cpus=0), [], "virtual CPUs"), (node(), ["s:a"], "exclusion tags")],
+)
+def test_soft_limits_do_not_keep_an_instance_of_a_dead_node_down(
+    second: Json, tags: list[str], reason: str
+) -> None:
+    instances = {"i": instance(["n1", "n2"], tags=tags), "j": instance(["n2", "n3"], tags=tags)}
+    wish, more = evacuation("primary-only", "i"), {"cluster_tags": ["htools:iextags:s"]}
+    nodes = FOUR | {"n2": second}
+    _, [(_, why)], _ = result(question(wish, nodes, instances, **more))
+    assert why == f"its secondary node n2 cannot run it: {reason}"
+    nodes |= {"n1": node(offline=True)}
+    moved, _, [job] = result(question(wish, nodes, instances, **more))
+    assert (moved, steps(job)) == ([("i", "default", ["n2", "n1"])], [("switch", None)])
+    nodes |= {"n2": second | {"free_memory": 300}}
+    _, [(_, why)], _ = result(question(wish, nodes, instances, **more))
+    assert why == "its secondary node n2 cannot run it: memory"
+
+
 def test_an_instance_in_two_groups_says_how_it_comes_into_one() -> None:
     nodes = FOUR | {"n2": node(group="g2")}
     groups = {"g1": group(), "g2": group("second")}
