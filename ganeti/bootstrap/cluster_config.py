@@ -11,18 +11,30 @@ from typing import Final
 
 from ganeti.base.errors import NotSupportedError, OpPrereqError, refuse
 from ganeti.base.versions import CONFIG_VERSION
-from ganeti.logical_units.cluster import block_storage
+from ganeti.logical_units.cluster import block_storage, settings
 from ganeti.logical_units.instance.parameters import (
     check_beparams,
+    check_filled_beparams,
     check_hvparams,
     without_defaults,
 )
 from ganeti.logical_units.parameters import check_ndparams, enforced
 from ganeti.objects import parameters as tables
-from ganeti.objects.disk_templates import IMAGES, DiskTemplate, image_problem, supported_templates
+from ganeti.objects.disk_templates import (
+    IMAGES,
+    DiskTemplate,
+    file_templates,
+    image_problem,
+    supported_templates,
+)
 from ganeti.objects.hypervisors import HVPARAMS, Hypervisor
 from ganeti.objects.instance_policy import policy_problems
-from ganeti.objects.model import COLLECTOR_INTERVAL_US, COLLECTORS_OF_3_0, INITIAL_GROUP_NAME
+from ganeti.objects.model import (
+    COLLECTOR_INTERVAL_US,
+    COLLECTORS_OF_3_0,
+    INITIAL_GROUP_NAME,
+    IpFamily,
+)
 from ganeti.objects.nic import DEFAULT_MAC_PREFIX, mac_prefix_problem
 
 USUAL_DISK_TEMPLATES: Final = (DiskTemplate.FILE, DiskTemplate.SHAREDFILE, DiskTemplate.DISKLESS)
@@ -117,10 +129,10 @@ def check_request(request: ClusterRequest) -> None:
     refuse(mac_prefix_problem(request.mac_prefix))
     if request.primary_ip_version not in _IP_FAMILY:
         raise OpPrereqError(f"IP version {request.primary_ip_version} is neither 4 nor 6")
-    for name in ("file_storage_dir", "shared_file_storage_dir", "gluster_storage_dir"):
-        path = getattr(request, name)
-        if path and not path.startswith("/"):
-            raise OpPrereqError(f"{name.replace('_', ' ')} {path!r} is not an absolute path")
+    if request.master_netmask is not None:
+        settings.netmask(request.master_netmask, IpFamily(_IP_FAMILY[request.primary_ip_version]))
+    _check_directories(request)
+    settings.compression_tools(request.compression_tools)
     for name in IMAGES:
         if image := getattr(request, name):
             refuse(image_problem(name, image))
@@ -136,6 +148,25 @@ def check_request(request: ClusterRequest) -> None:
         if template not in tables.DISKPARAMS:
             raise OpPrereqError(f"parameters given for disk template {template!r}, which is none")
     _parameter_groups(request)
+    check_filled_beparams(_beparams(request))  # type: ignore[arg-type]  # types were enforced
+    allowed = build_ipolicy(request.ipolicy, templates)["disk-templates"]
+    assert isinstance(allowed, Sequence)
+    if found := [each for each in allowed if each not in templates]:
+        raise OpPrereqError(
+            f"the instance policy allows the disk template(s) {', '.join(found)}, which would not"
+            " be enabled; give other --ipolicy-disk-templates"
+        )
+
+
+def _check_directories(request: ClusterRequest) -> None:
+    for template in file_templates():
+        field = template.traits.directory_setting
+        path = settings.directory(field, getattr(request, field))
+        if template in request.enabled_disk_templates and not path:
+            raise OpPrereqError(
+                f"the disk template {template!s} is enabled and needs a directory:"
+                f" --{field.replace('_', '-')}"
+            )
 
 
 def _check_block_storage(request: ClusterRequest) -> None:
@@ -200,10 +231,16 @@ def build_config(request: ClusterRequest, node: FirstNode, birth: Birth) -> dict
 # Fields of the cluster that are as requested.
 _AS_REQUESTED: Final = (
     *("cluster_name", "master_netdev", "use_external_mip_script", "candidate_pool_size"),
-    *("file_storage_dir", "shared_file_storage_dir", "gluster_storage_dir", "modify_etc_hosts"),
-    *("modify_ssh_setup", "ssh_key_type", "ssh_key_bits", "maintain_node_health"),
+    *(
+        "modify_etc_hosts",
+        "modify_ssh_setup",
+        "ssh_key_type",
+        "ssh_key_bits",
+        "maintain_node_health",
+    ),
     *("prealloc_wipe_disks", "enabled_user_shutdown", *IMAGES),
 )
+_DIRECTORIES: Final = ("file_storage_dir", "shared_file_storage_dir", "gluster_storage_dir")
 _EMPTY_LISTS: Final = ("tcpudp_port_pool", "reserved_lvs", "hidden_os", "blacklisted_os")
 _EMPTY_OBJECTS: Final = ("os_hvp", "osparams", "osparams_private_cluster")
 
@@ -214,6 +251,7 @@ def _cluster(request: ClusterRequest, node: FirstNode, birth: Birth) -> dict[str
     collector = {"active": True, "interval": COLLECTOR_INTERVAL_US}
     return {
         **{name: getattr(request, name) for name in _AS_REQUESTED},
+        **{name: settings.directory(name, getattr(request, name)) for name in _DIRECTORIES},
         **{name: [] for name in _EMPTY_LISTS},
         **{name: {} for name in _EMPTY_OBJECTS},
         "instance_communication_network": "",
@@ -227,7 +265,7 @@ def _cluster(request: ClusterRequest, node: FirstNode, birth: Birth) -> dict[str
         "master_netmask": DEFAULT_NETMASK[version] if netmask is None else netmask,
         "enabled_hypervisors": list(request.enabled_hypervisors),
         "uid_pool": [list(bounds) for bounds in request.uid_pool],
-        "default_iallocator": request.default_iallocator or "",
+        **_allocators(request),
         "default_iallocator_params": dict(request.default_iallocator_params),
         "primary_ip_family": _IP_FAMILY[version],
         "ipolicy": build_ipolicy(request.ipolicy, request.enabled_disk_templates),
@@ -239,6 +277,12 @@ def _cluster(request: ClusterRequest, node: FirstNode, birth: Birth) -> dict[str
         "data_collectors": {name: dict(collector) for name in COLLECTORS_OF_3_0},
         **_stamps(birth.cluster_uuid, birth),
     }
+
+
+def _allocators(request: ClusterRequest) -> dict[str, object]:
+    first, several = settings.default_allocators(request.default_iallocator or "")
+    more = {"default_iallocators": several} if several else {}
+    return {"default_iallocator": first, **more}
 
 
 def _block_storage(request: ClusterRequest) -> dict[str, str]:
@@ -258,7 +302,6 @@ def _parameter_groups(request: ClusterRequest) -> dict[str, object]:
     hvparams, diskparams = request.hvparams, request.diskparams
     metadata = {"metavg": group} if (group := volume_group_of(request)) else {}
     diskparams = {**diskparams, "drbd": {**metadata, **diskparams.get("drbd", {})}}
-    nicparams = enforced(request.nicparams, tables.NICPARAMS, "network interface parameter")
     return {
         "hvparams": {
             name: _filled(
@@ -266,8 +309,8 @@ def _parameter_groups(request: ClusterRequest) -> dict[str, object]:
             )
             for name in request.enabled_hypervisors
         },
-        "beparams": {"default": _filled(check_beparams(request.beparams), tables.BEPARAMS)},
-        "nicparams": {"default": _filled(nicparams, tables.NICPARAMS)},
+        "beparams": {"default": _beparams(request)},
+        "nicparams": {"default": settings.nic_defaults({}, request.nicparams)},
         "ndparams": _filled(check_ndparams(request.ndparams, of_node=False), tables.NDPARAMS),
         "diskparams": {
             name: _filled(
@@ -276,6 +319,10 @@ def _parameter_groups(request: ClusterRequest) -> dict[str, object]:
             for name, table in tables.DISKPARAMS.items()
         },
     }
+
+
+def _beparams(request: ClusterRequest) -> dict[str, object]:
+    return _filled(check_beparams(request.beparams), tables.BEPARAMS)
 
 
 def _filled(own: Parameters, table: tables.ParamTable) -> dict[str, object]:

@@ -23,6 +23,7 @@ from ganeti.bootstrap.node_setup import start_daemons
 from ganeti.config.ssconf_values import ssconf_values
 from ganeti.config.state import ConfigState
 from ganeti.logical_units.cluster import block_storage
+from ganeti.logical_units.cluster.settings import allocator_names
 from ganeti.storage.drbd.status import usermode_helper
 from ganeti.storage.lvm_reports import volume_groups
 from ganeti.store import config_file, ssconf
@@ -105,6 +106,12 @@ def _look_around(paths: Paths, request: ClusterRequest) -> tuple[FirstNode, str,
         ) from err
     if cluster_name == node_name:
         raise OpPrereqError("the cluster needs a name of its own, not that of its first node")
+    if master_ip in (primary_ip, secondary_ip):
+        raise OpPrereqError(
+            f"the cluster's name stands for {master_ip}, which is an address of this node; the"
+            " cluster needs one of its own",
+            ErrorCode.NOTUNIQUE,
+        )
     if serves(master_ip, NODED_PORT, PING_TIMEOUT_S):
         raise OpPrereqError(
             f"the cluster's address {master_ip} is in use: a node daemon answers there",
@@ -128,21 +135,22 @@ def check_block_storage(request: ClusterRequest) -> None:
 
 
 def find_allocator(paths: Paths, asked: str | None) -> str:
-    """Return the default allocator: the one asked for, else our own where it is installed.
+    """Return the default allocators: those asked for, else our own where it is installed.
 
     Raises:
-        OpPrereqError: the one asked for is not there.
+        OpPrereqError: one that is asked for is not there.
     """
-    name = OWN_ALLOCATOR if asked is None else asked
+    names = [OWN_ALLOCATOR] if asked is None else allocator_names(asked)
     searched = allocator_directories(paths)
-    if name and find_plugin(name, searched, "allocator") is not None:
-        return name
-    if asked:
-        raise OpPrereqError(
-            f"allocator {asked!r} is not in {', '.join(searched)}; -I takes the name of a program"
-            " there"
-        )
-    return ""
+    missing = [name for name in names if find_plugin(name, searched, "allocator") is None]
+    if not missing:
+        return ",".join(names)
+    if asked is None:
+        return ""
+    raise OpPrereqError(
+        f"allocator {missing[0]!r} is not in {', '.join(searched)}; -I takes the name of a program"
+        " there"
+    )
 
 
 def _check_own_address(paths: Paths, what: str, address: str) -> None:

@@ -54,7 +54,7 @@ def make_request(cluster_name: str, options: Options) -> ClusterRequest:
     given = {
         field.name: options.get(field.name)
         for field in dataclasses.fields(ClusterRequest)
-        if options.get(field.name) not in (None, (), {}, [])
+        if options.get(field.name) not in (None, (), {})
     }
     policy = {**_old_ipolicy(options), **ipolicy_of(options).get("ipolicy", {})}
     wanted: dict[str, object] = {

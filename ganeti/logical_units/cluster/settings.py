@@ -210,17 +210,22 @@ def _beparams(cluster: Cluster, value: Mapping[str, object]) -> Fields:
     return {"beparams": {**cluster.beparams, model.DEFAULTS: filled}}
 
 
-def _nicparams(cluster: Cluster, value: Mapping[str, object]) -> Fields:
+def nic_defaults(before: Mapping[str, object], value: Mapping[str, object]) -> dict[str, object]:
+    """Return the defaults of network interfaces after a change, all of them."""
     given = {name: item for name, item in value.items() if item is not None}
     changes = parameters.enforced(given, NICPARAMS, "NIC parameter")
     if changes.get("vlan", VALUE_DEFAULT) != VALUE_DEFAULT:
         with refusing(ParameterError, prefix="NIC parameter 'vlan': "):
             changes["vlan"] = str(parse_vlan(str(changes["vlan"])))
-    changed = apply_changes(cluster.nicparams.get(model.DEFAULTS, {}), changes)
-    filled = {**defaults_of(NICPARAMS), **changed}
+    filled = {**defaults_of(NICPARAMS), **apply_changes(before, changes)}
     if filled["mode"] == NicMode.BRIDGED and not filled["link"]:
         raise OpPrereqError("NIC parameters: mode bridged needs a link, the name of a bridge")
-    return {"nicparams": {model.DEFAULTS: filled}}
+    return filled
+
+
+def _nicparams(cluster: Cluster, value: Mapping[str, object]) -> Fields:
+    before = cluster.nicparams.get(model.DEFAULTS, {})
+    return {"nicparams": {model.DEFAULTS: nic_defaults(before, value)}}
 
 
 def _ipolicy(cluster: Cluster, value: Mapping[str, object]) -> Fields:
@@ -307,11 +312,15 @@ def allocator_names(value: str) -> list[str]:
 
 def _default_allocator(cluster: Cluster, value: str) -> Fields:
     """The first is that of 3.0; where there are several, all of them stand in a list of ours."""
-    names = _each_once("default_iallocator", allocator_names(value))
     lists = {kind: each for kind, each in cluster.default_iallocators.items() if kind != EVERY_KIND}
-    if len(names) > 1:
-        lists = {EVERY_KIND: names, **lists}
-    return {"default_iallocator": next(iter(names), ""), "default_iallocators": lists}
+    first, several = default_allocators(value)
+    return {"default_iallocator": first, "default_iallocators": {**several, **lists}}
+
+
+def default_allocators(value: str) -> tuple[str, dict[str, list[str]]]:
+    """Return the first of the allocators that a text names, and the list of several."""
+    names = _each_once("default_iallocator", allocator_names(value))
+    return next(iter(names), ""), {EVERY_KIND: names} if len(names) > 1 else {}
 
 
 def _default_allocators(cluster: Cluster, value: Mapping[str, Sequence[str]]) -> Fields:

@@ -127,6 +127,15 @@ def test_parameters_are_laid_over_the_defaults() -> None:
         ({"mac_prefix": "aa:00"}, "'aa:00'"),
         ({"mac_prefix": "aa:00:0g"}, "'aa:00:0g'"),
         ({"file_storage_dir": "srv"}, "not an absolute path"),
+        ({"file_storage_dir": "/srv/../etc"}, "cannot hold disks"),
+        ({"file_storage_dir": ""}, "file is enabled and needs a directory: --file-storage-dir"),
+        ({"master_netmask": 64}, "IPv4 has lengths from 1 to 32"),
+        ({"compression_tools": ["lzop"]}, "gzip must be among them"),
+        ({"compression_tools": ["gzip", "../x"]}, "'../x' is not the name of a program"),
+        ({"beparams": {"maxmem": "64"}}, "must not be larger than maxmem"),
+        ({"nicparams": {"link": ""}}, "mode bridged needs a link"),
+        ({"nicparams": {"vlan": "x"}}, "'vlan': 'x' is not a VLAN"),
+        ({"ipolicy": {"disk-templates": ["file", "drbd"]}}, "drbd, which would not be enabled"),
         ({"candidate_pool_size": 0}, "one node at least"),
         ({"primary_ip_version": 5}, "IP version 5"),
         ({"install_image": "x"}, "install_image: 'x' is neither an absolute path nor a URL"),
@@ -159,6 +168,14 @@ def test_every_template_that_instances_may_have_can_be_enabled_at_once() -> None
 def test_wrong_parameters_are_named(changes: dict[str, Any], text: str) -> None:
     with pytest.raises(OpPrereqError, match=text):
         build_config(request(**changes), NODE, BIRTH)
+
+
+def test_several_allocators_are_asked_in_order() -> None:
+    cluster = ConfigData.from_wire(
+        build_config(request(default_iallocator="hail,spare"), NODE, BIRTH)
+    ).cluster
+    assert cluster.default_iallocator == "hail"
+    assert list(cluster.default_iallocators.values()) == [["hail", "spare"]]
 
 
 BOUNDS = {

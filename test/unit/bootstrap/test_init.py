@@ -32,8 +32,27 @@ def test_another_one_must_be_there(tmp_path: Path) -> None:
         find_allocator(paths, "mine")
     write_script(Path(paths.iallocator_search_path[0]) / "mine", "exit 0")
     assert find_allocator(paths, "mine") == "mine"
+    write_script(Path(paths.iallocator_search_path[0]) / "spare", "exit 0")
+    assert find_allocator(paths, "mine,spare") == "mine,spare"
+    with pytest.raises(GenericError, match="allocator 'other' is not in"):
+        find_allocator(paths, "mine,other")
     with pytest.raises(GenericError, match="not a valid name"):
         find_allocator(paths, "../mine")
+
+
+def test_the_address_of_the_cluster_is_none_of_its_first_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(init.environment, "own_hostname", lambda: "node1")
+    monkeypatch.setattr(init.environment, "resolve", lambda name, _paths: (name, "127.0.0.1"))
+    with pytest.raises(GenericError, match=r"127\.0\.0\.1, which is an address of this node"):
+        init.init_cluster(
+            Paths(str(tmp_path)),
+            ClusterRequest(
+                cluster_name="c", enabled_hypervisors=["fake"], enabled_disk_templates=["file"]
+            ),
+            print,
+        )
 
 
 def test_the_first_machine_has_to_have_the_volume_group_and_the_helper(

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from ganeti.base.errors import GenericError
+from ganeti.bootstrap.cluster_config import check_request
+from ganeti.cli.cluster.init import make_request
 from ganeti.cli.declaration.parser import parse
 from ganeti.cli.os import os_changes
 from ganeti.cli.policy import policy_options
@@ -144,3 +146,10 @@ def test_roman_numbers(number: int, text: str) -> None:
 def test_only_whole_numbers_are_roman() -> None:
     facts = Facts([("a", 5), ("b", True), ("c", {"d": [6, 1.5, "7"]})])
     assert with_roman_numbers(facts) == [("a", "V"), ("b", True), ("c", {"d": ["VI", 1.5, "7"]})]
+
+
+@pytest.mark.parametrize("option", ["--enabled-hypervisors=", "--enabled-disk-templates="])
+def test_an_empty_list_is_not_the_usual_one(option: str) -> None:
+    line = parse(named("gnt-cluster"), ["init", option, "cluster"], {})
+    with pytest.raises(GenericError, match="must be enabled"):
+        check_request(make_request("cluster", line.options))
