@@ -122,12 +122,13 @@ def all_networks(config: WConfCalls) -> list[Network]:
 
 
 def named_or_all_nodes(config: WConfCalls, names: Sequence[str]) -> list[Node]:
-    """Return nodes by name, in the same order; all of them if none is named.
+    """Return nodes by name, each once and in the same order; all of them if none is named.
 
     Raises:
         OpPrereqError: one of them is unknown.
     """
-    return require_nodes(config, names) if names else all_nodes(config)
+    found = require_nodes(config, names) if names else all_nodes(config)
+    return [*{node.uuid: node for node in found}.values()]
 
 
 def require_group(config: WConfCalls, name: str) -> NodeGroup:

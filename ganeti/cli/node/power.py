@@ -73,19 +73,25 @@ def _mark_and_switch_off(
     A node that was marked and not switched off is named, with the command that takes the mark away.
 
     Raises:
-        OpPrereqError: one of the nodes has no out-of-band helper; none was marked.
+        OpPrereqError: one of the nodes is the master, or has no helper; none was marked.
         OpPrereqError, OpExecError, ...: the error that the job ended with.
     """
-    before = rows_of_nodes(context, names, ["name", "offline", "ndparams"])
-    if bare := [str(name) for name, _, params in before if not _has_helper(params)]:
+    before = rows_of_nodes(context, names, ["name", "offline", "ndparams", "master"])
+    if masters := [name for name, _, _, is_master in before if is_master]:
+        raise OpPrereqError(
+            f"node {masters[0]} is the master node, which is not switched off from here, so nothing"
+            " was marked offline or switched off; fail the master role over first"
+        )
+    if bare := [str(name) for name, _, params, _ in before if not _has_helper(params)]:
         raise wrong_state(
             f"no out-of-band helper is set for {shown(bare)}, so nothing was marked offline or"
             " switched off; set the node parameter oob_program"
         )
-    online = [str(name) for name, is_offline, _ in before if not is_offline]
+    online = [str(name) for name, is_offline, _, _ in before if not is_offline]
     mark = partial(make_opcode, OpNodeSetParams, offline=True, auto_promote=options.auto_promote)
+    marks = [mark(node_name=name) for name in dict.fromkeys(names)]
     try:
-        *_, result = execute(context, options, *[mark(node_name=n) for n in names], switch_off)
+        *_, result = execute(context, options, *marks, switch_off)
     except GenericError:
         _tell_marked(context, online)
         raise

@@ -161,7 +161,7 @@ class LUOobCommand(LogicalUnit[OpOobCommand, Sequence[Helped], Sequence[Helped]]
                 words = {True: "has power", False: "has no power"}
                 self.context.warn(
                     f"node {node.name} {words[powered]}, but it is recorded that it"
-                    f" {words[node.powered]}"
+                    f" {words[now.powered]}"
                 )
 
 

@@ -325,6 +325,7 @@ class PowerlessClient:
         self.offline = dict.fromkeys(KNOWN, False)
         self.helpers = helpers
         self.error = error
+        self.master = ""
 
     def query_nodes(self, names: list[str], fields: list[str]) -> list[list[object]]:
         return [
@@ -333,6 +334,7 @@ class PowerlessClient:
                     "name": name,
                     "offline": self.offline[name],
                     "ndparams": {"oob_program": "/oob" if name in self.helpers else ""},
+                    "master": name == self.master,
                 }[field]
                 for field in fields
             ]
@@ -374,6 +376,15 @@ def test_no_node_is_marked_offline_where_one_cannot_be_switched_off() -> None:
     error, _ = switch_off(client, "node1", "node2")
     assert isinstance(error, OpPrereqError)
     assert error.message.startswith(f"no out-of-band helper is set for {KNOWN[1]}, so nothing")
+    assert not any(client.offline.values())
+
+
+def test_no_node_is_marked_offline_where_one_is_the_master() -> None:
+    client = PowerlessClient(error=None)
+    client.master = KNOWN[1]
+    error, _ = switch_off(client, "node1", "node2")
+    assert isinstance(error, OpPrereqError)
+    assert error.message.startswith(f"node {KNOWN[1]} is the master node")
     assert not any(client.offline.values())
 
 

@@ -181,6 +181,13 @@ def test_the_master_keeps_its_power(helped: FakeCluster) -> None:
     ]
 
 
+@pytest.mark.parametrize("command", OobCommand)
+def test_a_node_that_is_named_twice_is_switched_once(helped: FakeCluster, command: str) -> None:
+    rows = oob(helped, command, "node2", "node2.example.com", "node3", ignore_status=True)
+    assert [row[0][1] for row in rows] == ["node2.example.com", "node3.example.com"]
+    assert len(helped.rpc.called("run_oob")) == 2
+
+
 def test_power_that_is_not_as_recorded(helped: FakeCluster) -> None:
     helped.rpc.answers["run_oob"] = {"powered": False}
     [[_, (status, value)]] = oob(helped, "power-status", "node2")
@@ -198,6 +205,10 @@ def test_power_is_compared_with_the_record_as_it_is_by_then(helped: FakeCluster)
     helped.rpc.do_run_oob = switch  # type: ignore[attr-defined]
     oob(helped, "power-status", "node2")
     assert not helped.said("it is recorded")
+    node["powered"] = True
+    helped.rpc.do_run_oob = lambda *_: switch(None) and {"powered": True}  # type: ignore[attr-defined]
+    oob(helped, "power-status", "node2")
+    assert helped.said("has power, but it is recorded that it has no power")
 
 
 def test_a_helper_that_fails_or_talks_nonsense(helped: FakeCluster) -> None:
