@@ -133,10 +133,11 @@ def move_shared(
     """
     without = cluster.without_instance(instance)
     state = without.group_of(instance.primary)
-    source = _migrates_from(without, instance)
-    outcome = _found(
-        find_place(state, instance, rules, {*instance.nodes, *excluded}, source=source)
-    )
+    source, left = _migrates_from(without, instance), {*instance.nodes, *excluded}
+    outcome = find_place(state, instance, rules, left, source=source)
+    if not outcome.nodes and source is None:  # soft limits do not keep it down
+        outcome = find_place(state, instance, replace(rules, ignores_soft=True), left)
+    _found(outcome)
     return _arrive(without, instance, outcome, (SwitchPrimary(outcome.nodes[0]),))
 
 

@@ -153,6 +153,27 @@ def test_soft_limits_do_not_keep_an_instance_of_a_dead_node_down(
     assert why == "its secondary node n2 cannot run it: memory"
 
 
+@pytest.mark.parametrize(
+    "wish", [evacuation("all", "i"), {"type": "relocate", "name": "i", "disk_space_total": 0}]
+)
+def test_nor_do_they_where_any_node_could_run_it(wish: Json) -> None:
+    tags = ["s:a"]
+    places = {"i": ["n1"], "j": ["n2"], "k": ["n3"]}
+    instances = {name: instance(where, "ext", tags=tags) for name, where in places.items()}
+    nodes = {"n1": node(), "n2": node(), "n3": node(free_memory=9000)}
+    if wish["type"] == "relocate":
+        wish = wish | {"relocate_from": ["n1"]}
+    more = {"cluster_tags": ["htools:iextags:s"]}
+    _, found = ask(question(wish, nodes, instances, **more))
+    assert "exclusion tags: 2" in f"{found.response}"
+    nodes["n1"] = node(offline=True)
+    _, found = ask(question(wish, nodes, instances, **more))
+    assert found.after.instances["i"].nodes == ("n2",)
+    del instances["k"]  # a node without a conflict is better
+    _, found = ask(question(wish, nodes, instances, **more))
+    assert found.after.instances["i"].nodes == ("n3",)
+
+
 def test_an_instance_in_two_groups_says_how_it_comes_into_one() -> None:
     nodes = FOUR | {"n2": node(group="g2")}
     groups = {"g1": group(), "g2": group("second")}
