@@ -14,7 +14,15 @@ from typing import Final
 from xml.parsers import expat
 
 from ganeti.base.errors import ProtocolError
-from ganeti.cli.adopting.machine import CACHES, DEVICES_MAX, VGA, FoundDisk, FoundNic, Machine
+from ganeti.cli.adopting.machine import (
+    CACHES,
+    DEVICES_MAX,
+    VGA,
+    FoundDisk,
+    FoundNic,
+    Machine,
+    whole_number,
+)
 
 _ELEMENTS_MAX: Final = 10_000
 _UNITS: Final[Mapping[str, int]] = {
@@ -34,6 +42,7 @@ _UNITS: Final[Mapping[str, int]] = {
     "TiB": 1 << 40,
 }
 _MIB: Final = 1 << 20
+_SHOWN_MAX: Final = 20  # letters of a wrong number
 _BUSES: Final = {"virtio": "paravirtual", "ide": "ide", "scsi": "scsi-hd"}
 _BOOT: Final = {"hd": "disk", "cdrom": "cdrom", "fd": "floppy", "network": "network"}
 _SOUND: Final = {"ac97": "ac97", "es1370": "es1370", "ich6": "hda", "ich9": "hda", "sb16": "sb16"}
@@ -69,7 +78,7 @@ def read_xml(data: bytes) -> ET.Element:
     parser.CharacterDataHandler = builder.data
     try:
         parser.Parse(data, True)
-    except expat.ExpatError as err:
+    except (expat.ExpatError, LookupError, ValueError) as err:  # the latter for an encoding
         raise ProtocolError(f"the document cannot be read: {err}") from err
     return builder.close()
 
@@ -98,8 +107,8 @@ def read_domain(data: bytes) -> Machine:
         raise ProtocolError(f"the domain has more than {DEVICES_MAX} disks or interfaces")
     for index, device in enumerate(domain.findall("devices/*/boot[@order='1']/..")):
         if index == 0:
-            kind = {"interface": "network"}.get(device.tag, device.get("device", "disk"))
-            machine.hvparams["boot_order"] = kind
+            kind = "network" if device.tag == "interface" else device.get("device", "")
+            machine.hvparams["boot_order"] = kind if kind in _BOOT.values() else "disk"
     return machine
 
 
@@ -114,16 +123,18 @@ def _memory(domain: ET.Element, name: str) -> int:
         return 0
     unit = found.get("unit", "KiB")
     text = (found.text or "").strip()
-    if unit not in _UNITS or not text.isdigit():
-        raise ProtocolError(f"<{name}>: {text} {unit} is not a size")
-    return int(text) * _UNITS[unit] // _MIB
+    number = whole_number(text)
+    if unit not in _UNITS or number is None:
+        raise ProtocolError(f"<{name}>: {text[:_SHOWN_MAX]} {unit} is not a size")
+    return number * _UNITS[unit] // _MIB
 
 
 def _size(domain: ET.Element, machine: Machine) -> None:
-    vcpu = _text(domain, "vcpu") or "1"
-    if not vcpu.isdigit():
-        raise ProtocolError(f"<vcpu>: {vcpu!r} is not a number")
-    machine.vcpus = int(vcpu)
+    text = _text(domain, "vcpu") or "1"
+    vcpus = whole_number(text)
+    if vcpus is None:
+        raise ProtocolError(f"<vcpu>: {text[:_SHOWN_MAX]!r} is not a number")
+    machine.vcpus = vcpus
     machine.maxmem_mib = _memory(domain, "memory")
     if not machine.maxmem_mib:
         raise ProtocolError("the domain has no <memory>")

@@ -15,6 +15,7 @@ from ganeti.objects.disk_templates import DiskTemplate
 _ADOPTABLE: Final = "/dev/disk/"
 _MAPPER: Final = re.compile(r"/dev/mapper/((?:[^-]|--)+)-((?:[^-]|--)+)")
 _VOLUME: Final = re.compile(r"/dev/([^/]+)/([^/]+)")
+_WHOLE: Final = re.compile("[0-9]{1,18}")  # more is no size of anything
 _NO_GROUPS: Final = frozenset({"disk", "mapper", "zvol", "rbd", "drbd", "gluster", "input", "net"})
 NIC_TYPES: Final[Mapping[str, str]] = {
     "virtio": "paravirtual",
@@ -95,6 +96,11 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     link: str = ""
     incomplete: bool = False
     flags: Sequence[str] = ()
+
+
+def whole_number(text: str) -> int | None:
+    """Return the number that a text is in digits from 0 to 9; None if it is none."""
+    return int(text) if _WHOLE.fullmatch(text) else None
 
 
 def unescaped(text: str) -> str:

@@ -12,16 +12,25 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ganeti.base.errors import ProtocolError
-from ganeti.cli.adopting.machine import CACHES, DEVICES_MAX, VGA, FoundDisk, FoundNic, Machine
+from ganeti.cli.adopting.machine import (
+    CACHES,
+    DEVICES_MAX,
+    VGA,
+    FoundDisk,
+    FoundNic,
+    Machine,
+    whole_number,
+)
 
 Storages = Mapping[str, Mapping[str, str]]
 _LINE: Final = re.compile(r"([a-z][a-z0-9_-]*):\s*(.*)")
-_DISK: Final = re.compile(r"(virtio|scsi|sata|ide)(\d+)")
-_NIC: Final = re.compile(r"net(\d+)")
+_DISK: Final = re.compile(r"(virtio|scsi|sata|ide)([0-9]{1,4})")
+_NIC: Final = re.compile(r"net([0-9]{1,4})")
 _NUMBERED: Final = re.compile(r"([a-z]+?)\d+")
 _BUSES: Final = {"virtio": "paravirtual", "scsi": "scsi-hd", "ide": "ide"}
 _LEGACY_BOOT: Final = {"a": "floppy", "c": "disk", "d": "cdrom", "n": "network"}
 _OWN_MODELS: Final = ("x86-64-v", "custom-")
+_SHOWN_MAX: Final = 20  # letters of a wrong number
 _MEMORY_MIB: Final = 512  # where the file says nothing
 # What says nothing about the machine as its guest sees it
 _SILENT: Final = frozenset(
@@ -116,9 +125,10 @@ def _number(key: str) -> int:
 
 def _whole(settings: Mapping[str, str], key: str, default: int) -> int:
     text = settings.get(key, str(default)).removeprefix("current=")
-    if not text.isdigit():
-        raise ProtocolError(f"{key}: {text!r} is not a number")
-    return int(text)
+    number = whole_number(text)
+    if number is None:
+        raise ProtocolError(f"{key}: {text[:_SHOWN_MAX]!r} is not a number")
+    return number
 
 
 def _fields(text: str) -> dict[str, str]:

@@ -162,6 +162,20 @@ def test_a_kernel_of_the_node_and_the_order_of_devices() -> None:
 
 
 @pytest.mark.parametrize(
+    ("device", "word"),
+    [
+        ("<disk device='lun'><boot order='1'/></disk>", "disk"),
+        ("<hostdev><boot order='1'/></hostdev>", "disk"),
+        ("<interface type='bridge'><boot order='1'/></interface>", "network"),
+    ],
+)
+def test_the_first_device_is_one_that_instances_know(device: str, word: str) -> None:
+    more = f"<devices>{device}</devices>"
+    machine = read_domain(SMALL.format(kind="kvm", more=more).encode())
+    assert machine.hvparams["boot_order"] == word
+
+
+@pytest.mark.parametrize(
     ("data", "words"),
     [
         (b"<domain", "cannot be read"),
@@ -169,6 +183,14 @@ def test_a_kernel_of_the_node_and_the_order_of_devices() -> None:
         (SMALL.format(kind="xen", more="").encode(), "a domain of type 'xen'"),
         (SMALL.format(kind="kvm", more="<vcpu>x</vcpu>").encode(), "'x' is not a number"),
         (b"<domain type='kvm'><memory unit='acre'>1</memory></domain>", "1 acre is not a size"),
+        (SMALL.format(kind="kvm", more="<vcpu>²</vcpu>").encode(), "'²' is not a number"),
+        (
+            SMALL.format(kind="kvm", more=f"<vcpu>{'9' * 5000}</vcpu>").encode(),
+            "9' is not a number",
+        ),
+        (f"<domain type='kvm'><memory>{'9' * 5000}</memory></domain>".encode(), "is not a size"),
+        (b"<?xml version='1.0' encoding='odd'?><domain type='kvm'/>", "unknown encoding: odd"),
+        (b"<?xml version='1.0' encoding='big5'?><domain type='kvm'/>", "multi-byte encodings"),
         (b"<domain type='kvm'><name>x</name></domain>", "has no <memory>"),
         (b"<!DOCTYPE d [<!ENTITY a 'b'>]><domain>&a;</domain>", "type definition"),
         (b"<!DOCTYPE d SYSTEM 'file:///etc/passwd'><domain/>", "type definition"),

@@ -154,6 +154,13 @@ def test_old_and_odd_settings() -> None:
     ]
 
 
+def test_no_device_has_a_number_of_thousands_of_digits() -> None:
+    number = "1" * 5000
+    machine = read_machine(f"memory: 64\nnet{number}: virtio\nscsi{number}: /dev/vg/a\n", {})
+    assert (machine.nics, machine.disks) == ([], [])
+    assert [text[:16] for text in machine.left_out] == ["the setting net1", "the setting scsi"]
+
+
 def test_volumes_of_storages() -> None:
     assert path_of("/dev/x/y", {}) == ("/dev/x/y", "")
     assert "known are: local, local-lvm, nas, tank" in path_of("other:1", STORAGES)[1]
@@ -166,6 +173,8 @@ def test_volumes_of_storages() -> None:
         ("", "not the configuration of a virtual machine"),
         ("hello world\n", "'hello world' is not a line"),
         ("memory: lots\n", "memory: 'lots' is not a number"),
+        ("memory: ²\n", "memory: '²' is not a number"),
+        ("memory: " + "9" * 5000, "memory: '9{20}' is not a number"),
         ("memory: 1\n" + "".join(f"net{n}: virtio\n" for n in range(65)), "more than 64"),
     ],
 )
