@@ -35,6 +35,8 @@ def redist_conf(context: Context, options: Options, args: list[str]) -> None:
         execute(context, options, opcode)
         return
     job_id = context.client.submit_job_to_drained_queue([encode(context, options, opcode)])
+    if options.print_jobid:
+        context.write(str(job_id))
     if options.submit:
         raise JobSubmitted(job_id)
     follow(context, job_id)

@@ -95,7 +95,9 @@ def _with_copies(context: Context, names: Sequence[str]) -> set[str]:
 
 
 def show_sizes(context: Context, _opcode: OpCode, result: object) -> None:
-    """Print the sizes that were recorded wrongly."""
+    """Print the sizes that were recorded wrongly; a dry run has not looked."""
+    if result is None:
+        return
     changed = result if isinstance(result, list) else []
     for instance, index, what, value in changed:
         context.write(f"Disk {index} of instance {instance}: {what} is {value} MiB")

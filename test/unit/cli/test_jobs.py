@@ -15,8 +15,10 @@ from fakes.luxi_client import FakeLuxiClient
 from ganeti.base.errors import JobCanceled, OpExecError, OpPrereqError, TransportError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
-from ganeti.cli.declaration.parser import Options
+from ganeti.cli.cluster.modify import redist_conf
+from ganeti.cli.declaration.parser import Options, parse
 from ganeti.cli.declaration.program import Command
+from ganeti.cli.programs import named
 from ganeti.cli.run import jobs
 from ganeti.cli.run.context import Context, Terminal
 from ganeti.cli.run.failures import JobSubmitted, explain
@@ -130,6 +132,15 @@ def test_job_number_is_printed_on_request() -> None:
     run = Run(print_jobid=True)
     run.execute()
     assert run.out.getvalue() == "1\n"
+
+
+def test_the_number_of_a_job_for_a_drained_queue_is_printed_too() -> None:
+    line = parse(named("gnt-cluster"), ["redist-conf", "--yes-do-it", "--print-jobid"], {})
+    run = Run(("success", [None], ["* sent"]))
+    run.client.submit_job_to_drained_queue = run.client.submit_job  # type: ignore[attr-defined]
+    run.context.command = line.command
+    redist_conf(run.context, line.options, [])
+    assert run.out.getvalue() == f"1\n{EPOCH} * sent\n"
 
 
 def test_error_of_a_job_is_raised_as_itself() -> None:

@@ -1,11 +1,12 @@
-"""What gnt-cluster verify-disks says of missing disks."""
+"""What gnt-cluster says of missing disks, and of disks of another size."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
-from ganeti.cli.cluster.verify import _tell
+from ganeti.cli.cluster.verify import _tell, show_sizes
+from ganeti.opcodes.cluster import OpClusterRepairDiskSizes
 
 
 def told(seconds: list[str]) -> list[str]:
@@ -34,3 +35,11 @@ def test_files_are_named_by_their_indexes() -> None:
     missing = {"web1": [["node1", "disk/1 (u1)"], ["node1", "disk/10 (u2)"]]}
     assert not _tell(context, {}, missing)
     assert lines[-1].endswith("gnt-instance recreate-disks --disk 1 --disk 10 web1")
+
+
+def test_a_dry_run_has_not_looked_at_sizes() -> None:
+    lines: list[str] = []
+    context: Any = SimpleNamespace(write=lines.append)
+    for result in (None, [], [["web1", 0, "size", 512]]):
+        show_sizes(context, OpClusterRepairDiskSizes(), result)
+    assert lines == ["All recorded sizes are right.", "Disk 0 of instance web1: size is 512 MiB"]
