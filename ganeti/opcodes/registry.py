@@ -9,7 +9,7 @@ Source: opcodes.json.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Final
@@ -88,8 +88,9 @@ def decode_opcode(wire: Mapping[str, object]) -> OpCode:
 
     Raises:
         OpCodeUnknown: ``OP_ID`` is missing or unknown.
-        OpPrereqError: a parameter is unknown, missing or wrong (wrong_input); the text names
-            opcode, parameter and expected type, and the value unless it is private.
+        OpPrereqError: a parameter is unknown, missing or wrong (wrong_input), or a text in it has
+            a null byte, which no command line, variable or path takes; the text names opcode,
+            parameter and expected type, and the value unless it is private.
     """
     op_id = wire.get(OP_ID_KEY)
     if not isinstance(op_id, str):
@@ -97,9 +98,33 @@ def decode_opcode(wire: Mapping[str, object]) -> OpCode:
     cls = opcode_class(op_id)
     params = {name: value for name, value in wire.items() if name != OP_ID_KEY}
     try:
-        return msgspec.convert(params, cls, dec_hook=_decode_special)
+        op = msgspec.convert(params, cls, dec_hook=_decode_special)
     except msgspec.ValidationError as err:
         raise OpPrereqError(_explain(cls, params, err)) from err
+    if place := _place_of_null(params):
+        raise OpPrereqError(f"{op_id}: parameter {place!r}: a text has a null byte")
+    return op
+
+
+def _place_of_null(value: object) -> str | None:
+    """Return the place of a text, or of a name, with a null byte; "" is the value itself."""
+    if isinstance(value, str):
+        return "" if "\0" in value else None
+    if isinstance(value, PrivateParams):
+        value = value.reveal()
+    elif isinstance(value, DeviceChange):
+        value = value.to_wire()
+    inside: Iterable[tuple[object, object]] = ()
+    if isinstance(value, Mapping):
+        inside = value.items()
+    elif isinstance(value, list | tuple):
+        inside = enumerate(value)
+    for name, each in inside:
+        place = "" if "\0" in str(name) else _place_of_null(each)
+        if place is not None:
+            step = f"[{name}]" if isinstance(name, int) else str(name)
+            return f"{step}.{place}".rstrip(".").replace(".[", "[")
+    return None
 
 
 def _explain(cls: type[OpCode], params: Mapping[str, object], err: msgspec.ValidationError) -> str:

@@ -245,3 +245,29 @@ def test_every_module_of_opcodes_is_known() -> None:
         if re.search(r"^class Op\w+\((?!msgspec)", path.read_text(encoding="utf-8"), re.MULTILINE)
     }
     assert modules == declaring
+
+
+@pytest.mark.parametrize(
+    ("params", "place"),
+    [
+        ({"instance_name": "a\0b"}, "instance_name"),
+        ({"hvparams": {"kernel_args": "ro\0"}}, "hvparams.kernel_args"),
+        ({"osparams_secret": {"key": "secret\0"}}, "osparams_secret.key"),
+        ({"disks": [{"size": 1}, {"size": 128, "name\0": "x"}]}, r"disks[1].name\x00"),
+        ({"tags": ["a", "\0"]}, "tags[1]"),
+        ({"comment": "\0"}, "comment"),
+    ],
+)
+def test_no_text_has_a_null_byte(params: dict[str, Any], place: str) -> None:
+    with pytest.raises(OpPrereqError) as caught:
+        decode_opcode(CREATE | params)
+    assert caught.value.message == (
+        f"OP_INSTANCE_CREATE: parameter '{place}': a text has a null byte"
+    )
+
+
+def test_no_change_of_a_device_has_a_null_byte() -> None:
+    change = ["modify", 0, {"name": "a\0"}]
+    wire = {"OP_ID": "OP_INSTANCE_SET_PARAMS", "instance_name": "inst1", "disks": [change]}
+    with pytest.raises(OpPrereqError, match=r"'disks\[0\]\[2\]\.name': a text has a null byte"):
+        decode_opcode(wire)
