@@ -168,6 +168,8 @@ class HttpServer(StreamServer["HttpConnection"]):
         """
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         sock = opened or socket.create_server((address, port), family=family, backlog=_BACKLOG)
+        # Clients' sockets get it from this one; asyncio sets it only where the protocol is named.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._tls = tls
         self.port = sock.getsockname()[1]
         self.name = f"on port {self.port}"

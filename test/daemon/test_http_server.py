@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -551,6 +552,21 @@ def test_a_port_in_use_is_named() -> None:
             with pytest.raises(TransportError, match=f"port {server.port}: Address already in use"):
                 async with serve_http(ADDRESS, server.port, echo, tls=None):
                     pass
+
+    run(test())
+
+
+def test_no_answer_waits_for_what_was_sent_before_it_to_be_acknowledged() -> None:
+    """Behind the tickets of TLS 1.3 that took the first one 40 ms more."""
+
+    async def test() -> None:
+        opened = socket.create_server((ADDRESS, 0))
+        async with serve_http(ADDRESS, 0, echo, tls=None, opened=opened) as server:
+            # Linux hands it down to the sockets of clients.
+            assert opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            async with connect(server) as client:
+                client.send(post("/x", b""))
+                assert await client.status() == 200
 
     run(test())
 
