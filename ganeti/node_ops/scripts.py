@@ -124,7 +124,7 @@ def run_logged(
         with os.fdopen(writer, "wb", 0) as input_end:
             end = input_end.fileno()
             started = process.spawn(argv, env=env, stdout=end, stderr=end, cwd=cwd)
-        copy = _LogCopy(output.fileno(), log.fileno())
+        copy = LogCopy(output.fileno(), log.fileno())
         status = _follow(started, copy, clock.monotonic() + timeout_s)
     return LoggedRun(status, log_path, copy.tail())
 
@@ -142,8 +142,8 @@ class _Started(Protocol):
         """Wait for the end."""
 
 
-class _LogCopy:
-    """Copies the output of a script to its log and keeps the end."""
+class LogCopy:
+    """Copies the output of a script to its log, as far as that may grow, and keeps the end."""
 
     def __init__(self, source: int, log: int) -> None:
         self.source = source
@@ -165,6 +165,24 @@ class _LogCopy:
         del self._end[:-_OUTPUT_TAIL_BYTES]
         return bool(data)
 
+    def follow(self, ended: int) -> None:
+        """Copy until the script has ended, by its descriptor; what cannot be written is dropped."""
+        poller = select.poll()
+        poller.register(ended, select.POLLIN)
+        poller.register(self.source, select.POLLIN)
+        while ended not in (ready := [descriptor for descriptor, _event in poller.poll()]):
+            if self.source in ready and not self._read_on():
+                poller.unregister(self.source)
+        with contextlib.suppress(OSError):
+            self.drain()
+
+    def _read_on(self) -> bool:
+        try:
+            return self.read_once()
+        except OSError:  # no room on the disk
+            self._room_bytes = 0
+            return True
+
     def drain(self) -> None:
         """Copy the rest without waiting for more: a process left behind may print for ever."""
         poller = select.poll()  # unlike select() it takes descriptors above 1,023
@@ -179,7 +197,7 @@ class _LogCopy:
         return "\n".join(lines[-_OUTPUT_TAIL_LINES:])
 
 
-def _follow(started: _Started, copy: _LogCopy, deadline_s: float) -> int | None:
+def _follow(started: _Started, copy: LogCopy, deadline_s: float) -> int | None:
     """Copy the output until the script has ended; returns its exit status, None when stopped."""
     ended = os.pidfd_open(started.pid)
     try:

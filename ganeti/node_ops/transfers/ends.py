@@ -20,6 +20,7 @@ import contextlib
 import hashlib
 import os
 import signal
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Final
@@ -28,6 +29,7 @@ import msgspec
 
 from ganeti.base.errors import CommandError, ProtocolError, StorageError
 from ganeti.node_ops.disks.chains import CHECKSUM_SUFFIX
+from ganeti.node_ops.scripts import LogCopy
 from ganeti.node_ops.transfers.increments import ChangesSource, IncrementSink
 from ganeti.protocol.node_rpc_values import StreamForm
 from ganeti.storage.chains.layers import restored
@@ -49,7 +51,7 @@ from ganeti.system.files import fsync_directory
 
 SCRIPT_STALL_S: Final = 900.0  # a script that neither writes nor reads for so long is stopped
 SCRIPT_END_S: Final = 3600.0  # its time after its input or output has ended
-_TAIL_BYTES: Final = 4096
+_MESSAGES_END_S: Final = 60.0  # to write the last of them down
 _FILE_MODE: Final = 0o600
 
 
@@ -246,6 +248,36 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC, _FILE_MODE)
 
 
+class _Messages:
+    """Copies the messages of a script to its log, in a thread, until the script has ended."""
+
+    def __init__(self, source: int, log: int, pid: int) -> None:
+        ended = os.pidfd_open(pid)
+        self._descriptors = (source, log, ended)
+        self._copy = LogCopy(source, log)
+        self._thread = threading.Thread(
+            target=self._run, args=(ended,), name="messages", daemon=True
+        )
+        # Signals have to interrupt the reads and writes of the main thread.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            self._thread.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    def _run(self, ended: int) -> None:
+        try:
+            self._copy.follow(ended)
+        finally:
+            for descriptor in self._descriptors:
+                os.close(descriptor)
+
+    def tail(self) -> str:
+        """Return the last ones, once the script has ended."""
+        self._thread.join(_MESSAGES_END_S)
+        return self._copy.tail()
+
+
 class _Script:
     """A script of an operating system, its messages in a log file."""
 
@@ -256,25 +288,42 @@ class _Script:
 
     def start(self, *, stdin: int | None = None, stdout: int | None = None) -> None:
         """Start it."""
-        end = self._end
-        log = os.open(end.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        process.stops.hold()  # until the script can be stopped, too
         try:
-            self._child = process.spawn(
-                end.argv,
-                env=end.env,
-                cwd=end.cwd,
-                stdin=stdin,
-                stdout=log if stdout is None else stdout,
-                stderr=log,
-            )
-        finally:
-            os.close(log)
+            self._spawn(stdin, stdout)
+        except BaseException:
+            process.stops.release()
+            raise
+        try:
+            process.stops.release()
+        except BaseException:
+            self.kill()
+            raise
         signal.signal(signal.SIGALRM, self._stalled)
 
+    def _spawn(self, stdin: int | None, stdout: int | None) -> None:
+        end = self._end
+        with contextlib.ExitStack() as undo:
+            log = os.open(end.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+            undo.callback(os.close, log)
+            reader, writer = os.pipe2(os.O_CLOEXEC)
+            undo.callback(os.close, reader)
+            with open(writer, "wb", buffering=0):
+                self._child = process.spawn(
+                    end.argv,
+                    env=end.env,
+                    cwd=end.cwd,
+                    stdin=stdin,
+                    stdout=writer if stdout is None else stdout,
+                    stderr=writer,
+                )
+            self._messages = _Messages(reader, log, self._child.pid)
+            undo.pop_all()
+
     def _stalled(self, _number: int, _frame: object) -> None:
-        error = self.failure(f"was stopped: nothing moved for {self._patience_s} s")
+        patience_s = self._patience_s
         self.kill()
-        raise error
+        raise self.failure(f"was stopped: nothing moved for {patience_s} s")
 
     def give_time(self, seconds: float) -> None:
         """Stop it, and raise, unless something moves within so many seconds; zero: never."""
@@ -312,16 +361,9 @@ class _Script:
 
     def failure(self, what: str) -> CommandError:
         """Return the error for a script that failed."""
-        argv, tail = self._end.argv, self._tail()
+        argv, tail = self._end.argv, self._messages.tail()
         text = f"script {argv[0]} {what} (log file {self._end.log})"
         return CommandError(f"{text}: {tail}" if tail else text, tuple(argv), 1, tail)
-
-    def _tail(self) -> str:
-        with open(self._end.log, "rb") as log:
-            size = log.seek(0, os.SEEK_END)
-            log.seek(max(0, size - _TAIL_BYTES))
-            lines = log.read().decode("utf-8", "replace").strip().splitlines()
-        return "\n".join(lines[-20:])
 
 
 class ScriptSource:

@@ -40,7 +40,7 @@ from ganeti.node_ops.transfers.status import Request, TransferFiles, TransferSta
 from ganeti.protocol.export_description import PARTIAL_SUFFIX
 from ganeti.protocol.node_rpc_values import DISK_COMPRESSIONS, StreamForm, TransferOptions
 from ganeti.storage.stream import FrameReader, framed
-from ganeti.system import clock
+from ganeti.system import clock, process
 
 PATIENCE_S: Final = 300.0  # a job asks many times a second, also after a node daemon's restart
 _FORGOTTEN_POLL_S: Final = 1.0
@@ -185,7 +185,7 @@ def wait_until_forgotten(files: TransferFiles, patience_s: float = PATIENCE_S) -
 
 def _stopped(number: int, _frame: object) -> None:
     """End as the signal would, but stop the script first that reads or writes the disk."""
-    sys.exit(128 + number)
+    process.stops.stop(SystemExit(128 + number))
 
 
 def main() -> int:

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 from fakes.rpc_instances import rpc_instance
+from msgspec import structs
 
 from ganeti.base.errors import CommandError, ProtocolError, StorageError
 from ganeti.base.paths import Paths
+from ganeti.node_ops import scripts
 from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.transfers.calls import Transfers
 from ganeti.node_ops.transfers.ends import End, open_sink, open_source
@@ -84,6 +86,22 @@ def test_an_export_script_that_fails(tmp_path: Path, text: str) -> None:
 def test_an_import_script_that_fails(tmp_path: Path, text: str) -> None:
     with pytest.raises(CommandError, match=r"script .*/script (ended|did not read)"):
         fill(script(tmp_path, text), DATA * 10)
+
+
+@pytest.mark.parametrize("sends", [True, False])
+def test_messages_of_scripts_do_not_fill_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, sends: bool
+) -> None:
+    monkeypatch.setattr(scripts, "_LOG_BYTES_MAX", 100_000)
+    end = script(tmp_path, "yes | head -c 1000000 >&2; echo the end >&2; cat > /dev/null; exit 1")
+    with pytest.raises(CommandError, match=r"y\ny\nthe end$"):
+        drain(end) if sends else fill(end, b"the disk")
+    assert (tmp_path / "log").stat().st_size == 100_000
+
+
+def test_a_log_that_cannot_be_written_keeps_no_script_from_its_work(tmp_path: Path) -> None:
+    end = structs.replace(script(tmp_path, "yes | head -c 1000000 >&2; cat"), log="/dev/full")
+    assert drain(end) == b""
 
 
 def test_an_import_script_does_not_see_the_end_of_a_broken_stream(tmp_path: Path) -> None:
