@@ -33,7 +33,10 @@ from ganeti.objects.model import (
     COLLECTOR_INTERVAL_US,
     COLLECTORS_OF_3_0,
     INITIAL_GROUP_NAME,
+    SSH_KEY_BITS,
     IpFamily,
+    SshKeyType,
+    ssh_key_problem,
 )
 from ganeti.objects.nic import DEFAULT_MAC_PREFIX, mac_prefix_problem
 
@@ -56,7 +59,8 @@ class ClusterRequest:
     """The request of ``gnt-cluster init``; paths stand without a root.
 
     ``default_iallocator`` is None to take the one that comes with the programs, if it is there;
-    volume group and helper of DRBD are None for the usual ones, if disk templates need them.
+    volume group and helper of DRBD are None for the usual ones, if disk templates need them;
+    ``ssh_key_bits`` is None for the usual length of keys of that type.
     """
 
     cluster_name: str
@@ -87,7 +91,7 @@ class ClusterRequest:
     modify_etc_hosts: bool = True
     modify_ssh_setup: bool = True
     ssh_key_type: str = "rsa"
-    ssh_key_bits: int = 2048
+    ssh_key_bits: int | None = None
     uid_pool: Sequence[tuple[int, int]] = ()
     vg_name: str | None = None
     drbd_helper: str | None = None
@@ -131,6 +135,8 @@ def check_request(request: ClusterRequest) -> None:
         raise OpPrereqError(f"IP version {request.primary_ip_version} is neither 4 nor 6")
     if request.master_netmask is not None:
         settings.netmask(request.master_netmask, IpFamily(_IP_FAMILY[request.primary_ip_version]))
+    if request.ssh_key_bits is not None:
+        refuse(ssh_key_problem(SshKeyType(request.ssh_key_type), request.ssh_key_bits))
     _check_directories(request)
     settings.compression_tools(request.compression_tools)
     for name in IMAGES:
@@ -179,6 +185,11 @@ def _check_block_storage(request: ClusterRequest) -> None:
     ):
         if needing and not value:
             raise OpPrereqError(f"the disk template {needing[0]} is enabled and needs {option}")
+
+
+def key_bits_of(request: ClusterRequest) -> int:
+    """Return the length that SSH keys get."""
+    return request.ssh_key_bits or SSH_KEY_BITS[SshKeyType(request.ssh_key_type)]
 
 
 def volume_group_of(request: ClusterRequest) -> str:
@@ -231,13 +242,7 @@ def build_config(request: ClusterRequest, node: FirstNode, birth: Birth) -> dict
 # Fields of the cluster that are as requested.
 _AS_REQUESTED: Final = (
     *("cluster_name", "master_netdev", "use_external_mip_script", "candidate_pool_size"),
-    *(
-        "modify_etc_hosts",
-        "modify_ssh_setup",
-        "ssh_key_type",
-        "ssh_key_bits",
-        "maintain_node_health",
-    ),
+    *("modify_etc_hosts", "modify_ssh_setup", "ssh_key_type", "maintain_node_health"),
     *("prealloc_wipe_disks", "enabled_user_shutdown", *IMAGES),
 )
 _DIRECTORIES: Final = ("file_storage_dir", "shared_file_storage_dir", "gluster_storage_dir")
@@ -255,6 +260,7 @@ def _cluster(request: ClusterRequest, node: FirstNode, birth: Birth) -> dict[str
         **{name: [] for name in _EMPTY_LISTS},
         **{name: {} for name in _EMPTY_OBJECTS},
         "instance_communication_network": "",
+        "ssh_key_bits": key_bits_of(request),
         **_block_storage(request),
         **_parameter_groups(request),
         "rsahostkeypub": birth.host_key,

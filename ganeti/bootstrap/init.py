@@ -71,8 +71,9 @@ def init_cluster(paths: Paths, request: ClusterRequest, feedback: Feedback) -> N
         files.write_durable(paths.known_hosts, known_hosts, cluster_files.READABLE_MODE)
         _write_configuration(paths, request, node, birth)
         if request.modify_ssh_setup:
+            bits = cluster_config.key_bits_of(request)
             public_key = keys.set_up_user_key(
-                ssh.directory_of(paths), request.ssh_key_type, request.ssh_key_bits, host=node.name
+                ssh.directory_of(paths), request.ssh_key_type, bits, host=node.name
             )
             keys.let_keys_be_managed(paths)
             files.write_durable(

@@ -209,6 +209,24 @@ def storage_directories(cluster: Cluster) -> dict[DiskTemplate, str]:
     }
 
 
+SSH_KEY_BITS: Final = {SshKeyType.DSA: 1024, SshKeyType.ECDSA: 256, SshKeyType.RSA: 2048}
+"""The usual lengths of SSH keys."""
+_SSH_LENGTHS: Final[Mapping[SshKeyType, tuple[int, ...] | range]] = {
+    SshKeyType.DSA: (1024,),
+    SshKeyType.ECDSA: (256, 384, 521),
+    SshKeyType.RSA: range(1024, 16385),
+}
+
+
+def ssh_key_problem(kind: SshKeyType, bits: int) -> str | None:
+    """Return the fault of a length of SSH keys, or None."""
+    known = _SSH_LENGTHS[kind]
+    if bits in known:
+        return None
+    wanted = f"{known[0]} to {known[-1]}" if len(known) > 3 else ", ".join(map(str, known))
+    return f"an SSH key of type {kind} cannot have {bits} bits, but {wanted}"
+
+
 _NETMASK_MAX: Final = {IpFamily.IPV4: 32, IpFamily.IPV6: 128}
 
 

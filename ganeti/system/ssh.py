@@ -36,6 +36,7 @@ _DIRECTORY_MODE: Final = 0o700
 _SECRET_MODE: Final = 0o600
 _PUBLIC_MODE: Final = 0o644
 _BYTES_MAX: Final = 1 << 20
+_ECDSA_BITS: Final = (256, 384, 521)
 # Commands that make the SSH server read its keys again; the first that works is enough.
 _RELOADS: Final = (
     ("systemctl", "reload-or-restart", "ssh.service"),
@@ -133,8 +134,8 @@ def ensure_user_key(directory: str, kind: str, bits: int, *, host: str) -> str:
 
 def _generate(private: str, kind: str, bits: int, host: str) -> None:
     argv = ["ssh-keygen", "-q", "-t", kind, "-N", "", "-C", f"{SSH_USER}@{host}", "-f", private]
-    if kind == "rsa":
-        argv += ["-b", str(bits)]
+    if kind == "rsa" or (kind == "ecdsa" and bits in _ECDSA_BITS):
+        argv += ["-b", str(bits)]  # otherwise it is the length of keys of another type
     try:
         process.run(argv, timeout_s=KEYGEN_TIMEOUT_S).check()
     except CommandError as err:

@@ -17,7 +17,7 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import GenericError, OpExecError, OpPrereqError, wrong_state
+from ganeti.base.errors import GenericError, OpExecError, OpPrereqError, refuse, wrong_state
 from ganeti.base.text import ssh_key_of
 from ganeti.clients.node_rpc import RpcResult
 from ganeti.logical_units import lookup
@@ -32,7 +32,7 @@ from ganeti.logical_units.node.candidates import (
     trust,
     write_keys,
 )
-from ganeti.objects.model import Cluster, Node
+from ganeti.objects.model import SSH_KEY_BITS, Cluster, Node, SshKeyType, ssh_key_problem
 from ganeti.opcodes.cluster import OpClusterRenewCrypto
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.service import call_of
@@ -217,7 +217,18 @@ class LUClusterRenewCrypto(SimpleUnit[OpClusterRenewCrypto, RenewalNodes]):
                 "the SSH keys of this cluster are managed by hand (it was made with"
                 " --no-ssh-init); replace them by hand on each node"
             )
+        if op.renew_ssh_keys:
+            refuse(ssh_key_problem(*self._key_kind()))
         return found
+
+    def _key_kind(self) -> tuple[SshKeyType, int]:
+        """Return type and length of new keys: a length is one of keys of the same type."""
+        op, before = self.op, self.cluster
+        kind = op.ssh_key_type or before.ssh_key_type
+        kept = before.ssh_key_bits
+        if kind != before.ssh_key_type or ssh_key_problem(kind, kept):
+            kept = SSH_KEY_BITS[kind]
+        return kind, op.ssh_key_bits or kept
 
     def execute(self, plan: RenewalNodes) -> None:
         """Replace certificates, then keys; the errors of both are told."""
@@ -232,8 +243,7 @@ class LUClusterRenewCrypto(SimpleUnit[OpClusterRenewCrypto, RenewalNodes]):
 
     def _renew_ssh_keys(self, nodes: Sequence[Node]) -> None:
         before = self.cluster
-        kind = self.op.ssh_key_type or before.ssh_key_type
-        bits = self.op.ssh_key_bits or before.ssh_key_bits
+        kind, bits = self._key_kind()
         after = replace(before, ssh_key_type=kind, ssh_key_bits=bits)
         with keys_alone(self.context):
             SshRenewal(self.context, after, nodes).run()

@@ -136,6 +136,8 @@ def test_parameters_are_laid_over_the_defaults() -> None:
         ({"nicparams": {"link": ""}}, "mode bridged needs a link"),
         ({"nicparams": {"vlan": "x"}}, "'vlan': 'x' is not a VLAN"),
         ({"ipolicy": {"disk-templates": ["file", "drbd"]}}, "drbd, which would not be enabled"),
+        ({"ssh_key_type": "ecdsa", "ssh_key_bits": 2048}, "cannot have 2048 bits, but 256, 384"),
+        ({"ssh_key_bits": 1}, "cannot have 1 bits, but 1024 to 16384"),
         ({"candidate_pool_size": 0}, "one node at least"),
         ({"primary_ip_version": 5}, "IP version 5"),
         ({"install_image": "x"}, "install_image: 'x' is neither an absolute path nor a URL"),

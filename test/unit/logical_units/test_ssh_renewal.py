@@ -115,6 +115,17 @@ def test_they_may_be_of_another_kind(cluster: FakeCluster, machines: Machines) -
     check_renewed(cluster, machines, old)
 
 
+def test_another_kind_has_its_usual_length_and_no_other_kind_s(
+    cluster: FakeCluster, machines: Machines
+) -> None:
+    with pytest.raises(OpPrereqError, match="cannot have 2048 bits, but 256, 384, 521"):
+        renew(cluster, ssh_key_type="ecdsa", ssh_key_bits=2048)
+    with pytest.raises(OpPrereqError, match="cannot have 384 bits, but 1024 to 16384"):
+        renew(cluster, ssh_key_bits=384)
+    renew(cluster, ssh_key_type="ecdsa")
+    assert cluster.config.cluster["ssh_key_bits"] == 256
+
+
 def test_wherever_it_is_cut_off_logging_in_works_and_the_next_one_ends_it(
     cluster: FakeCluster, machines: Machines
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -34,6 +36,25 @@ def test_a_key_is_tried_before_those_of_root_not_in_their_place(
         f"IdentityFile={path}" for path in ("/key", *own)
     ]
     assert "Identity" not in " ".join(ssh.command_line("n", ["true"])), "SSH finds them by itself"
+
+
+@pytest.mark.parametrize(
+    ("kind", "bits", "words"),
+    [("ecdsa", 384, ["-b", "384"]), ("ecdsa", 2048, []), ("rsa", 1024, ["-b", "1024"])],
+)
+def test_a_key_has_the_length_that_its_kind_can_have(
+    monkeypatch: pytest.MonkeyPatch, kind: str, bits: int, words: list[str]
+) -> None:
+    ran: list[list[str]] = []
+
+    def run(argv: list[str], **_more: object) -> Any:
+        ran.append(argv)
+        return SimpleNamespace(check=lambda: None)
+
+    monkeypatch.setattr(ssh.process, "run", run)
+    ssh._generate("/key", kind, bits, "node1")
+    [argv] = ran
+    assert argv[argv.index("/key") + 1 :] == words
 
 
 def test_a_key_lets_in_whatever_its_comment(tmp_path: Path) -> None:
