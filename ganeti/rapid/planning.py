@@ -33,6 +33,7 @@ from ganeti.transport.http_message import HttpRequest
 QUERY_FIELDS_MAX: Final = 10_000  # a tag each; more would be a mistake
 _METHODS: Final = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE"})
 _SAFE: Final = frozenset({"GET", "HEAD"})
+_DRY_RUN: Final = "dry-run"
 _OURS: Final = frozenset({"same-origin", "none"})
 _EXPORT_DIR: Final = Paths("").export_dir
 _REASON_SOURCE_USER: Final = "gnt:user"
@@ -123,6 +124,7 @@ def read_inputs(target: Target, request: HttpRequest) -> Inputs:
         HttpProblem: 400.
     """
     query = _query(request)
+    _check_rehearsal(target.route, query)
     arguments = parse_arguments(target.route.arguments, query)
     body: Any = UNSET
     if target.route.takes_body and request.body.strip():
@@ -133,6 +135,17 @@ def read_inputs(target: Target, request: HttpRequest) -> Inputs:
     if target.route.body is not None and (body is not UNSET or not _is_optional(target.route)):
         body = converted(target.route.body, {} if body is UNSET else body)
     return Inputs(target.values, arguments, body)
+
+
+def _check_rehearsal(route: Route, query: Mapping[str, Sequence[str]]) -> None:
+    """Refuse to do in earnest what a client only wants to try: other arguments are ignored."""
+    is_known = route.method == "GET" or any(each.name == _DRY_RUN for each in route.arguments)
+    if is_known or query.get(_DRY_RUN, ["0"])[0] == "0":
+        return
+    action = route.action
+    in_body = isinstance(action, Submission) and action.has_body and action.parts is None
+    way = "; say 'dry_run' in the body" if in_body else ""
+    raise HttpProblem(400, f"'{_DRY_RUN}' is no query argument here{way}")
 
 
 def _is_optional(route: Route) -> bool:

@@ -273,6 +273,10 @@ def test_the_reason_trail_says_why_and_by_what() -> None:
         ("PUT", "/2/nodes/n/role", {}, 400, "role"),
         ("POST", "/2/nodes/n/migrate?live=1&mode=live", None, 400, "Only one"),
         ("GET", "/2/nodes/n/storage?storage_type=file", None, 400, "output_fields"),
+        ("POST", "/2/nodes/n/migrate?dry-run=1", {"mode": "live"}, 400, "'dry_run' in the body"),
+        ("PUT", "/2/instances/a/failover?dry-run=1", None, 400, "'dry_run' in the body"),
+        ("DELETE", "/2/jobs/1?dry-run=1", None, 400, "no query argument"),
+        ("POST", "/2/instances/a/reinstall?dry-run=1", None, 400, "no query argument"),
         ("PUT", "/2/os/debian/modify", {}, 400, "Nothing to change"),
         ("GET", "/2/nothing", None, 404, "nothing"),
         ("GET", "/2/../../etc/passwd", None, 404, "passwd"),
@@ -288,6 +292,13 @@ def test_what_is_wrong_with_a_request_is_said(
     problem = refusal(method, target, body)
     assert problem.status == status
     assert text.lower() in problem.message.lower()
+
+
+def test_what_is_not_only_tried_is_carried_out() -> None:
+    [opcode] = job("PUT", "/2/instances/a/failover?dry-run=0&nonsense=1")
+    assert "dry_run" not in opcode
+    [opcode] = job("PUT", "/2/instances/a/failover", {"dry_run": True})
+    assert opcode["dry_run"]
 
 
 @pytest.mark.parametrize(
