@@ -271,6 +271,13 @@ class LUNodeEvacuate(LeavingUnit[OpNodeEvacuate]):
         alone = [each for each in found.primary if each.uuid not in seconds]
         check_movable(self.config, found.node, alone)
         jobs = [self._job(found, each, seconds.get(each.uuid, ())) for each in found.primary]
+        for each in found.primary if self.op.mode is EvacMode.ALL else ():
+            if found.target_uuid in seconds.get(each.uuid, ()):
+                self.context.warn(
+                    f"instance {each.name} keeps copies of its disks on node {found.node.name}, as"
+                    f" node {found.target_name} has the others; 'gnt-instance replace-disks -n NODE"
+                    f" {each.name}' brings them elsewhere once it has moved"
+                )
         return Moves(found.node, [*jobs, *([self._replacement(found, i)] for i in found.secondary)])
 
     def _job(self, found: Leaving, instance: Instance, seconds: Sequence[str]) -> list[MoveOp]:

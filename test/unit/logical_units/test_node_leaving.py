@@ -49,6 +49,18 @@ def test_each_instance_leaves_in_a_job_of_its_own(
     ]
 
 
+@pytest.mark.parametrize(
+    ("target", "mode", "stay"),
+    [("node2", "all", True), ("node2", "primary-only", False), ("node3", "all", False)],
+)
+def test_copies_that_stay_on_the_node_are_told(
+    pair: FakeCluster, monkeypatch: pytest.MonkeyPatch, target: str, mode: str, stay: bool
+) -> None:
+    monkeypatch.setattr(pair.context, "submit_jobs", lambda jobs: [100 for _ in jobs])
+    evacuate(pair, remote_node=target, mode=mode)
+    assert pair.said("keeps copies of its disks on node node1.example.com") is stay
+
+
 @pytest.mark.shows("backend/overview/recovery")
 def test_from_a_dead_node_they_are_failed_over(
     cluster: FakeCluster, submitted: list[OpCode]
