@@ -108,7 +108,7 @@ def read_file(path: str) -> tuple[bytes, int]:
     if not os.path.isabs(path):
         raise OpPrereqError(f"path {path!r} is not absolute")
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=_without_waiting) as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
                 raise OpPrereqError(f"{path} is not a plain file")
@@ -117,6 +117,11 @@ def read_file(path: str) -> tuple[bytes, int]:
             return file.read(), stat.S_IMODE(found.st_mode)
     except OSError as err:
         raise OpPrereqError(f"cannot read {path}: {err.strerror}") from err
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file; a named pipe, which has no writer yet, keeps nobody waiting."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def place_on(context: Context, path: str, node_name: str) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import select
 import threading
 from pathlib import Path
 
-from ganeti.base.errors import CommandError
+import pytest
+
+from ganeti.base.errors import CommandError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.node_transport import VirtualTransport
-from ganeti.cli.cluster.remote import Destination, on_each
+from ganeti.cli.cluster.remote import Destination, on_each, read_file
 from ganeti.system.process import CommandResult
 
 WAIT_S = 60.0
@@ -48,3 +51,12 @@ def test_nobody_waits_for_what_still_runs(tmp_path: Path) -> None:
         assert node.name == "quick"
         break  # as an interrupt does
     assert told == [True]
+
+
+def test_a_pipe_is_no_file_to_copy_and_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(path := tmp_path / "pipe")
+    with pytest.raises(OpPrereqError, match="pipe is not a plain file"):
+        read_file(str(path))
+    (plain := tmp_path / "plain").write_bytes(b"text")
+    plain.chmod(0o640)
+    assert read_file(str(plain)) == (b"text", 0o640)
