@@ -18,7 +18,7 @@ from typing import Any, Final
 import psutil
 
 from ganeti.base.daemons import MASTER_DAEMONS, Place
-from ganeti.base.errors import GenericError, NotMasterError
+from ganeti.base.errors import GenericError, JobQueueDrainError, JobQueueFull, NotMasterError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.node_transport import transport_to
 from ganeti.clients.async_node_rpc import AsyncNodeRpcClient
@@ -267,7 +267,11 @@ def _submit(client: LuxiClient, plan: NodesPlan) -> list[str]:
     if not jobs:
         return []
     opcodes = [[_opcode_of(name, work)] for name, work in jobs.items()]
-    answers = client.submit_many_jobs(opcodes)
+    try:
+        answers = client.submit_many_jobs(opcodes)
+    except (JobQueueDrainError, JobQueueFull) as err:
+        logger.warning("Cannot submit jobs for nodes: %s", err.message)
+        return list(jobs)
     refused = []
     for (name, work), (is_submitted, answer) in zip(jobs.items(), answers, strict=True):
         if is_submitted:

@@ -121,13 +121,20 @@ def _stop_instances(node: NodeContext) -> bool:
             key = f"hvparams_{name}"
             text = ssconf.read_key_or_none(node.paths, key) or ""
             hypervisor = node.hypervisor(name, ssconf.parse_map(key, text, "="))
-            for instance in hypervisor.list_instances():
+            found = hypervisor.list_instances()
+        except (GenericError, OSError) as err:
+            logger.warning("Cannot find the instances of hypervisor %s: %s", name, err)
+            is_well = False
+            continue
+        for instance in found:  # one that does not stop keeps no other one running
+            try:
                 hypervisor.stop(instance, force=True)
                 node.unlink_disks(instance)
+            except (GenericError, OSError) as err:
+                logger.warning("Cannot stop instance %s: %s", instance, err)
+                is_well = False
+            else:
                 logger.warning("Stopped instance %s", instance)
-        except (GenericError, OSError) as err:
-            logger.warning("Cannot stop the instances of hypervisor %s: %s", name, err)
-            is_well = False
     return is_well
 
 
@@ -136,11 +143,17 @@ def _stop_mirrors() -> bool:
     if not drbdsetup.is_loaded():
         return True
     try:
-        for resource in drbdsetup.resources():
-            if _OURS.fullmatch(resource.name):
-                drbdsetup.run(("drbdsetup", "down", resource.name))
-                logger.warning("Took %s of DRBD down", resource.name)
+        found = [each.name for each in drbdsetup.resources() if _OURS.fullmatch(each.name)]
     except GenericError as err:
-        logger.warning("Cannot take the devices of DRBD down: %s", err.message)
+        logger.warning("Cannot find the devices of DRBD: %s", err.message)
         return False
-    return True
+    is_well = True
+    for name in found:
+        try:
+            drbdsetup.run(("drbdsetup", "down", name))
+        except GenericError as err:
+            logger.warning("Cannot take %s of DRBD down: %s", name, err.message)
+            is_well = False
+        else:
+            logger.warning("Took %s of DRBD down", name)
+    return is_well

@@ -9,13 +9,16 @@ from typing import Any, cast
 
 import pytest
 
+from ganeti.base.errors import JobQueueDrainError
 from ganeti.base.paths import Paths
 from ganeti.clients.luxi import LuxiClient
 from ganeti.jobs.votes import Poll
 from ganeti.opcodes.node import OpNodeSetParams
 from ganeti.opcodes.opcode import OpCode
+from ganeti.opcodes.tags import OpTagsSet
 from ganeti.protocol.luxi import QueryResponse
 from ganeti.watcher import master_part
+from ganeti.watcher.silent_nodes import OFFER_TAG
 
 
 class Luxi:
@@ -55,3 +58,30 @@ def test_a_silent_node_is_set_offline_unless_high_availability_has_to_prove_it_d
     assert tried == (["n2", "n2"] if is_on else ["n2"])
     found = [each.offline for each in luxi.submitted if isinstance(each, OpNodeSetParams)]
     assert found == ([] if is_on else [True])
+
+
+def test_an_offer_that_a_drained_queue_refuses_is_made_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was noted as made: the node was never offered."""
+    paths, luxi, tried = Paths(str(tmp_path)), Luxi(), list[str]()
+    os.makedirs(paths.data_dir)
+    Path(paths.ssconf_file("offline_nodes")).write_text("n2\n")
+
+    async def attempt(_paths: Paths, names: Sequence[str]) -> None:
+        tried.extend(names)
+
+    def refuse(_jobs: object) -> list[tuple[bool, Any]]:
+        raise JobQueueDrainError("the queue is drained")
+
+    monkeypatch.setattr(master_part, "_try_over_ssh", attempt)
+    poll = Poll("n1", ["n1", "n2", "n3", "n4"], {}, {"n3": "timed out"})
+    with monkeypatch.context() as drained:
+        drained.setattr(luxi, "submit_many_jobs", refuse)
+        assert not master_part._look_after_nodes(cast(LuxiClient, luxi), paths, poll)
+    assert tried == ["n3"]
+    poll = Poll("n1", ["n1", "n2", "n3", "n4"], {}, {})
+    assert master_part._look_after_nodes(cast(LuxiClient, luxi), paths, poll)
+    [offer] = luxi.submitted
+    assert isinstance(offer, OpTagsSet)
+    assert (offer.name, offer.tags) == ("n2", [OFFER_TAG])
