@@ -117,7 +117,7 @@ class FilterBody(msgspec.Struct, forbid_unknown_fields=True):
     priority: Annotated[int, msgspec.Meta(ge=0)] = 0
     predicates: list[list[Any]] = []
     action: str | list[Any] = "CONTINUE"
-    reason: list[list[Any]] = []
+    reason: list[tuple[str, str, int]] = []
 
 
 class WaitBody(msgspec.Struct, forbid_unknown_fields=True):
