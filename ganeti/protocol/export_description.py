@@ -2,8 +2,8 @@
 
 Values of parameters are those in force at the time of the export, defaults included.  A dump has a
 checksum beside its size, which other versions do not know and pass over, as they do the word that
-says how the disks were read, and the section of values that an INI file cannot hold: text of
-several lines, for one.
+says how the disks were read, and the sections of values and names that an INI file cannot hold:
+text of several lines, for one.
 
 Source: constants.json, "export_import"; config.json, "well_known_paths".
 """
@@ -39,6 +39,7 @@ _PARAMETERS: Final = {
     "os_private": "osparams_private",
 }
 _EXACT: Final = "exact"  # <section>.<name> = the value as JSON
+_NAMED: Final = "named"  # <number> = section, name and value as JSON
 _NIC_SETTINGS: Final = ("mac", "ip", "network", "name", "mode", "link", "vlan")
 _DEVICES_MAX: Final = 64
 
@@ -167,17 +168,19 @@ def format_description(found: ExportDescription) -> str:
         values |= _disk_values(f"disk{index}_", disk)
     parser[_INSTANCE] = values
     exact: dict[str, str] = {}
+    named: dict[str, str] = {}
     for section, field in _PARAMETERS.items():
-        params: Mapping[str, str] = getattr(found, field)
-        fitting = {name: value for name, value in params.items() if _fits(value)}
-        parser[section] = fitting
-        exact |= {
-            f"{section}.{name}": dumps(value).decode()
-            for name, value in params.items()
-            if name not in fitting
-        }
-    if exact:
-        parser[_EXACT] = exact
+        parser[section] = {}
+        for name, value in getattr(found, field).items():
+            if not _is_key(name):
+                named[str(len(named))] = dumps((section, name, value)).decode()
+            elif not _fits(value):
+                exact[f"{section}.{name}"] = dumps(value).decode()
+            else:
+                parser[section][name] = value
+    for section, values in ((_EXACT, exact), (_NAMED, named)):
+        if values:
+            parser[section] = values
     text = io.StringIO()
     parser.write(text)
     return text.getvalue()
@@ -186,6 +189,11 @@ def format_description(found: ExportDescription) -> str:
 def _fits(value: str) -> bool:
     """Tell whether a value comes back from an INI file as it was written."""
     return value.isprintable() and value == value.strip()
+
+
+def _is_key(name: str) -> bool:
+    """Tell whether a name comes back from an INI file as it was written."""
+    return _fits(name) and "=" not in name and name[:1] not in ("", "#", ";", "[")
 
 
 def _disk_values(prefix: str, disk: DumpedDisk) -> dict[str, str]:
@@ -246,6 +254,10 @@ def _section(parser: configparser.ConfigParser, name: str) -> dict[str, str]:
         section, _, param = key.partition(".")
         if section == name:
             values[param] = loads_as(str, text.encode())
+    for text in parser[_NAMED].values() if parser.has_section(_NAMED) else ():
+        section, param, value = loads_as(tuple[str, str, str], text.encode())
+        if section == name:
+            values[param] = value
     return values
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ganeti.base.errors import ProtocolError
 from ganeti.protocol.export_description import (
@@ -17,7 +18,8 @@ from ganeti.protocol.export_description import (
 
 WORDS = st.text("abcXYZ0123456789-_=%;#: ./", max_size=12).map(str.strip)
 NAMES = st.text("abcXYZ_", min_size=1, max_size=8)
-VALUES = st.dictionaries(NAMES, WORDS | st.text("a #;[]=\n\r\t\x1c\u2028é", max_size=8), max_size=4)
+ODD = st.text("a #;[]=\n\r\t\x1c\u2028é", max_size=8)
+VALUES = st.dictionaries(NAMES | ODD, WORDS | ODD, max_size=4)
 DISKS = st.builds(
     DumpedDisk,
     size_mib=st.integers(1, 10**6),
@@ -48,6 +50,16 @@ DESCRIPTIONS = st.builds(
 @given(DESCRIPTIONS)
 def test_what_is_written_is_read(found: ExportDescription) -> None:
     assert parse_description(format_description(found)) == found
+
+
+@pytest.mark.parametrize("name", ["", "=", "a=b", "#a", "[a]", " a", "a\nb"])
+def test_no_name_of_a_parameter_damages_an_export(name: str) -> None:
+    """Such an export was there, and could not be imported, or not with that parameter."""
+    found = parse_description(OLD)
+    osparams = {name: "1", "other": "2"}
+    text = format_description(replace(found, osparams=osparams, osparams_private={name: "3"}))
+    again = parse_description(text)
+    assert (again.osparams, again.osparams_private) == (osparams, {name: "3"})
 
 
 OLD = """
