@@ -241,6 +241,7 @@ def _check(paths: Paths, setup: NodeSetup) -> None:
     unknown = sorted(set(setup.ssconf) - ssconf.KEYS)
     if unknown:
         raise OpPrereqError(f"the set-up data has unknown ssconf keys: {', '.join(unknown)}")
+    _check_no_other_master(paths, setup, own)
     if setup.force_join:
         return
     found = ssconf.read_key_or_none(paths, "cluster_name")
@@ -254,6 +255,10 @@ def _check(paths: Paths, setup: NodeSetup) -> None:
             f"node {own!r} has a cluster configuration in {paths.config_data} but is no member of a"
             " cluster; run node-cleanup there first"
         )
+
+
+def _check_no_other_master(paths: Paths, setup: NodeSetup, own: str) -> None:
+    """Refuse a living master, even by force: its cluster would lose its certificate."""
     master = setup.ssconf.get("master_node", setup.node_name)
     if master != setup.node_name and daemon_control.running_pid(paths, MASTER_DAEMONS[0]):
         raise errors.wrong_state(

@@ -221,6 +221,9 @@ def test_a_master_does_not_follow_another_node(
     monkeypatch.setattr(daemon_control, "running_pid", lambda _paths, _name: 1)
     with pytest.raises(OpPrereqError, match=r"which is a master,.*names 'node1\.example\.com'"):
         node_setup.set_up_here(paths, make_setup(cluster_name="c"))
+    foreign = make_setup(cluster_name="other", force_join=True)
+    with pytest.raises(OpPrereqError, match=r"which is a master,.*names 'node1\.example\.com'"):
+        node_setup.set_up_here(paths, foreign)
     assert Path(paths.server_pem).read_bytes() == before
     assert ssconf.master_node(paths) == NAME
 
