@@ -72,7 +72,8 @@ class RapiAccess:
             rights = known.rights if rights is None else rights
             word = word or f"{{{known.scheme.upper()}}}{known.secret}"
             options = [f"{ROLE_PREFIX}{role}" for role in dict.fromkeys(roles)]
-            line = rapi_users.user_line(name, word, [*sorted({*rights}), *options])
+            kept = {*known.rights, *(f"{ROLE_PREFIX}{role}" for role in known.roles)}
+            line = rapi_users.user_line(name, word, [*sorted({*rights}), *options], kept)
             self._replace_line(self._paths.rapi_users, name, line)
 
     def check_user(self, name: str, roles: Collection[str] | None) -> None:

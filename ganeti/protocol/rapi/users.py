@@ -14,7 +14,7 @@ import binascii
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Final
@@ -195,8 +195,11 @@ def is_password_of(user: User | None, name: str, password: str) -> bool:
     return hmac.compare_digest(found.encode(), user.secret.lower().encode())
 
 
-def user_line(name: str, password: str, options: Iterable[str]) -> str:
+def user_line(name: str, password: str, options: Iterable[str], known: Collection[str] = ()) -> str:
     """Return the line of a user, with a password as it is written in the file.
+
+    Args:
+        known: options that the line has already; 3.0 leaves it to the file what they are.
 
     Raises:
         OpPrereqError: a name or option would not be read back as it is.
@@ -204,9 +207,8 @@ def user_line(name: str, password: str, options: Iterable[str]) -> str:
     check_name(name, "user")
     words = list(options)
     for word in words:
-        if word not in RIGHTS and not (
-            word.startswith(ROLE_PREFIX) and NAME.fullmatch(word[len(ROLE_PREFIX) :])
-        ):
+        is_role = word.startswith(ROLE_PREFIX) and NAME.fullmatch(word[len(ROLE_PREFIX) :])
+        if word not in RIGHTS and word not in known and not is_role:
             raise OpPrereqError(f"{word!r} is neither a right ({', '.join(RIGHTS)}) nor a role")
     return f"{name} {password} {','.join(words)}".rstrip()
 

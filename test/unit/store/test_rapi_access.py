@@ -30,6 +30,17 @@ def test_a_user_goes_with_all_tokens_and_nobody_elses(access: RapiAccess) -> Non
     assert [token.user for token in access.tokens().values()] == ["joe"]
 
 
+def test_a_new_password_leaves_options_that_nobody_knows(
+    access: RapiAccess, tmp_path: Path
+) -> None:
+    files.write_atomic(Paths(str(tmp_path)).rapi_users, b"ann {HA1}00 write,billing # of 2019\n")
+    access.set_user("ann", "new")
+    access.set_user("ann", roles=[])
+    assert access.users()["ann"].rights == {"write", "billing # of 2019"}
+    with pytest.raises(OpPrereqError, match="'paying' is neither a right"):
+        access.set_user("ann", rights=["paying"])
+
+
 def test_there_are_no_tokens_without_a_user(access: RapiAccess) -> None:
     for act in (lambda: access.add_token("eve", 0), lambda: access.remove_user("eve")):
         with pytest.raises(OpPrereqError, match="there is no user 'eve'"):
