@@ -138,9 +138,7 @@ class Access:
 
     def goes_by_roles(self, user: User | None, route: Route) -> bool:
         """Tell whether it depends on roles, and so on the path, if a user may call a route."""
-        if user is None or route.is_public:
-            return False
-        return bool(user.roles) and user.rights.isdisjoint(route.access)
+        return user is not None and bool(user.roles) and not _has_right(user, route)
 
     def permission(self, user: User | None, route: Route, path: str) -> Permission:
         """Return the right of a user to call a route.
@@ -151,9 +149,7 @@ class Access:
         Raises:
             HttpProblem: 403: nothing.
         """
-        if user is None or route.is_public:
-            return Permission()
-        if not user.rights.isdisjoint(route.access) or not (route.access or user.roles):
+        if user is None or _has_right(user, route) or not (route.access or user.roles):
             return Permission()
         wanted = route.access or (READ,)
         grants = [
@@ -209,6 +205,14 @@ class Access:
         ]
         roles = [{"name": name, "grants": grants} for name, grants in self._roles.items()]
         return {"users": users, "roles": roles}
+
+
+def _has_right(user: User, route: Route) -> bool:
+    """Tell whether a user may call a route whatever the roles are.
+
+    Reading that asks for no right is for those who have any on everything, as for anybody else.
+    """
+    return route.is_public or not user.rights.isdisjoint(route.access or RIGHTS)
 
 
 async def _check(user: User | None, name: str, password: str) -> bool:

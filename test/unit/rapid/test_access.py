@@ -223,6 +223,26 @@ def test_rights_and_roles_decide(paths: Paths) -> None:
     run(test())
 
 
+@pytest.mark.parametrize("options", ["read,role:webs", "write,role:webs"])
+def test_a_role_takes_nothing_from_who_has_a_right_on_everything(
+    paths: Paths, options: str
+) -> None:
+    write_users(paths, f"ann secret {options}\n")
+    grant = Grant(("read", "write"), names=("web*",))
+    files.write_atomic(paths.rapi_roles, rapi_users.format_roles({"webs": [grant]}))
+
+    async def test() -> None:
+        access = made(paths)
+        user = await access.user_of(basic("ann", "secret"), OPEN)
+        assert not access.goes_by_roles(user, OPEN)
+        assert not access.permission(user, OPEN, "/2/info").grants
+        is_limited = "write" not in options
+        assert access.goes_by_roles(user, WRITING) is is_limited
+        assert bool(access.permission(user, WRITING, "/2/modify").grants) is is_limited
+
+    run(test())
+
+
 def test_roles_that_cannot_be_read_grant_nothing(
     paths: Paths, caplog: pytest.LogCaptureFixture
 ) -> None:
