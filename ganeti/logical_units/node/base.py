@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, OpExecError, OpPrereqError, wrong_state
-from ganeti.base.text import natural_sort_key
+from ganeti.base.text import natural_sort_key, shown
 from ganeti.base.versions import PROTOCOL_VERSION
 from ganeti.clients.node_rpc import RpcResult
 from ganeti.jobs.votes import Answer, Poll, Standing, judge
@@ -54,6 +54,32 @@ def instances_of(config: WConfCalls, node: Node) -> tuple[list[Instance], list[I
         for uuids in found
     )
     return primary, secondary
+
+
+def copied_on(config: WConfCalls, node: Node) -> list[Instance]:
+    """Return the instances whose disks have copies on this node, and send writes to others."""
+    primary, secondary = instances_of(config, node)
+    instances = [*primary, *secondary]
+    return [
+        instance
+        for instance, disks in zip(instances, lookup.disks_of_each(config, instances), strict=True)
+        if any(disk.traits.mirrored for disk in disks)
+    ]
+
+
+def check_copies_at_rest(config: WConfCalls, node: Node) -> None:
+    """Refuse another secondary address of a node while disks are copied through the present one.
+
+    Raises:
+        OpPrereqError: names the instances.
+    """
+    busy = [each.name for each in copied_on(config, node) if each.disks_active]
+    if busy:
+        raise wrong_state(
+            f"the secondary address of node {node.name!r} cannot change while the disks of"
+            f" {shown(busy)} are active, as their copies use it; 'gnt-instance shutdown' first"
+            " ('gnt-instance deactivate-disks' where an instance does not run)"
+        )
 
 
 def check_addresses(node: Node, others: Sequence[Node], master: Node) -> None:

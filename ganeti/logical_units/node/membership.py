@@ -133,9 +133,13 @@ class LUNodeAdd(SimpleUnit[OpNodeAdd, Joining]):
         return replace(found, node=structs.replace(found.node, uuid=earlier.node.uuid))
 
     def locks(self, found: Joining) -> LockNeed:
-        """Lock the group shared, and the node exclusively."""
+        """Lock the group shared, and the node exclusively; for another address instances, too."""
         node = exclusive(LockLevel.NODE, [found.node.uuid])
-        return union(shared(LockLevel.NODEGROUP, [found.group.uuid]), node)
+        group = shared(LockLevel.NODEGROUP, [found.group.uuid])
+        if found.known is None or found.known.secondary_ip == found.node.secondary_ip:
+            return union(group, node)
+        names = [each.name for each in checks.copied_on(self.config, found.known)]
+        return union(shared(LockLevel.INSTANCE, names), group, node)
 
     def plan(self, found: Joining) -> Joining:
         """Check the addresses, and ask the node for its version."""
@@ -144,6 +148,8 @@ class LUNodeAdd(SimpleUnit[OpNodeAdd, Joining]):
             others, self.cluster.candidate_pool_size
         )
         checks.check_addresses(node, others, self.master)
+        if found.known is not None and found.known.secondary_ip != node.secondary_ip:
+            checks.check_copies_at_rest(self.config, found.known)
         checks.check_version(self.context, node)
         if node.secondary_ip != node.primary_ip:
             checks.check_has_secondary_ip(self.context, node)

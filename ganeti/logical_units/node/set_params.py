@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from ganeti.base.errors import OpPrereqError, wrong_state
 from ganeti.logical_units import lookup
 from ganeti.logical_units.hooks import HookPoint, ObjectType
-from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive
+from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive, shared, union
 from ganeti.logical_units.node import base as checks
 from ganeti.logical_units.node.base import NodeUnit, instances_of, make_switch, switch_of
 from ganeti.logical_units.node.candidates import (
@@ -128,7 +128,12 @@ class LUNodeSetParams(NodeUnit[OpNodeSetParams, NodeChange]):
     hooks = HookPoint("node-modify", ObjectType.NODE)
 
     def locks(self, found: Node) -> LockNeed:
-        return exclusive(LockLevel.NODE, [found.uuid])
+        """Lock the node, and instances that would have to connect anew to its other address."""
+        node = exclusive(LockLevel.NODE, [found.uuid])
+        if self.op.secondary_ip in (None, found.secondary_ip):
+            return node
+        names = [each.name for each in checks.copied_on(self.config, found)]
+        return union(shared(LockLevel.INSTANCE, names), node)
 
     def plan(self, found: Node) -> NodeChange:
         """Refuse changes that contradict each other, or that are not possible."""
@@ -166,6 +171,7 @@ class LUNodeSetParams(NodeUnit[OpNodeSetParams, NodeChange]):
         settings |= parameter_changes(op, node)
         if op.secondary_ip is not None and op.secondary_ip != node.secondary_ip:
             self._check_secondary_ip(replace(node, secondary_ip=op.secondary_ip), others)
+            checks.check_copies_at_rest(self.config, node)
             settings["secondary_ip"] = op.secondary_ip
         return settings
 

@@ -548,6 +548,24 @@ def test_a_secondary_address_is_changed(cluster: FakeCluster) -> None:
         modify(cluster, secondary_ip="198.51.100.98")
 
 
+@pytest.mark.parametrize("readd", [False, True])
+def test_an_address_stays_while_disks_are_copied_through_it(pair: FakeCluster, readd: bool) -> None:
+    def move(address: str) -> None:
+        if readd:
+            add(pair, "node2", readd=True, secondary_ip=address)
+        else:
+            modify(pair, secondary_ip=address)
+
+    with pytest.raises(OpPrereqError, match=r"while the disks of web1.* are active") as caught:
+        move("198.51.100.99")
+    assert caught.value.ecode == "wrong_state"
+    assert ("instance/web1.example.com", "shared") in pair.config.lock_history[-1]
+    move("198.51.100.2")  # as it is
+    pair.execute("OP_INSTANCE_SHUTDOWN", instance_name="web1")
+    move("198.51.100.99")
+    assert pair.config.node(2)["secondary_ip"] == "198.51.100.99"
+
+
 def test_the_hosts_file_is_kept_where_that_is_wanted(cluster: FakeCluster) -> None:
     cluster.config.cluster["modify_etc_hosts"] = True
     add(cluster)
