@@ -18,7 +18,7 @@ from typing import Final
 from ganeti.availability.simulator.nodes import Helper
 from ganeti.availability.simulator.world import World
 from ganeti.base.errors import OpPrereqError
-from ganeti.base.text import shown
+from ganeti.base.text import match_name_component, shown
 
 END: Final = "end"
 END_S_MAX: Final = 86400.0
@@ -124,10 +124,18 @@ def _event(at_s: float, words: Sequence[str], nodes: Collection[str]) -> Event:
     fewest, most = kind.names
     if len(names) < fewest or (most is not None and len(names) > most):
         raise ValueError(f"{words[0]} needs {kind.takes}")
-    for name in names:
-        if name not in nodes:
-            raise ValueError(f"{name!r} is no node; there are {shown(nodes)}")
-    return Event(at_s, words[0], state, tuple(names))
+    return Event(at_s, words[0], state, tuple(_node(name, nodes) for name in names))
+
+
+def _node(key: str, nodes: Collection[str]) -> str:
+    """Return the node that a full or short name means."""
+    try:
+        name = match_name_component(key, nodes)
+    except OpPrereqError as err:
+        raise ValueError(err.message) from None
+    if name is None:
+        raise ValueError(f"{key!r} is no node; there are {shown(nodes)}")
+    return name
 
 
 def _each(action: Callable[[World, str], None]) -> Callable[[World, str, Sequence[str]], None]:

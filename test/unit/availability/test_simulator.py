@@ -12,6 +12,7 @@ from ganeti.availability.simulator.nodes import Helper, SimGuest
 from ganeti.availability.simulator.scenario import read_scenario
 from ganeti.availability.simulator.world import STEP_S, World, make_world
 from ganeti.availability.timing import Timing
+from ganeti.base.errors import OpPrereqError
 
 NAMES = ("n1", "n2", "n3", "n4", "n5")
 RANDOM_SCENARIOS = int(os.environ.get("GANETI_TEST_SCENARIOS", "400"))
@@ -63,6 +64,16 @@ def play(world: World, text: str) -> list[str]:
 def when(world: World, text: str) -> float:
     """Return when something was said first."""
     return next(at_s for at_s, line in world.log if text in line)
+
+
+def test_nodes_of_a_scenario_may_have_short_names() -> None:
+    nodes = ("node1.example.com", "node2.example.com", "node2.example.org")
+    [event] = read_scenario("10 lose NODE1 node2.example.org", nodes).events
+    assert event.names == ("node1.example.com", "node2.example.org")
+    with pytest.raises(OpPrereqError, match="line 2 .* 'node2' is ambiguous"):
+        read_scenario("# two of them\n10 lose node2", nodes)
+    with pytest.raises(OpPrereqError, match="line 1 .* 'node3' is no node; there are node1"):
+        read_scenario("10 lose node3", nodes)
 
 
 # --- each loss once
