@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ganeti.base.errors import ErrorCode, GenericError, OpPrereqError
+from ganeti.base.errors import ErrorCode, GenericError, OpPrereqError, ProtocolError, TransportError
 from ganeti.base.text import natural_sorted
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, command, confirm, opt
 from ganeti.cli.run.failures import explain
@@ -139,16 +139,33 @@ def _switch_on(
         is_well = _all_switched(rows)
     away = [node for node in others if node.offline]
     late = _wait_for(context, away)
-    back = [_mark(node, offline=False) for node in away if node not in late]
-    if back:
-        execute(context, options, *back)
+    stay = _take_back(context, options, [node for node in away if node not in late])
     for node in late:
         context.terminal.error(
             f"Node {node.name} does not answer; see to it, then run: gnt-cluster epo --on"
             f" {node.name}"
         )
-    names = _instances([node for node in nodes if node not in late])
-    return _on_instances(context, options, names, OpInstanceStartup) and is_well and not late
+    names = _instances([node for node in nodes if node not in (*late, *stay)])
+    is_well = is_well and not (late or stay)
+    return _on_instances(context, options, names, OpInstanceStartup) and is_well
+
+
+def _take_back(context: Context, options: Options, nodes: Sequence[EpoNode]) -> list[EpoNode]:
+    """Mark nodes online, each in a job of its own: one that cannot be keeps no other offline.
+
+    Returns:
+        The nodes that stay offline, which are told.
+    """
+    stay = []
+    for node in nodes:
+        try:
+            execute(context, options, _mark(node, offline=False))
+        except (TransportError, ProtocolError):
+            raise  # LuxiD is lost, and takes no other node back either
+        except GenericError as err:
+            context.terminal.error(f"Node {node.name} stays offline: {explain(err)[0]}")
+            stay.append(node)
+    return stay
 
 
 def _mark(node: EpoNode, *, offline: bool) -> OpCode:
