@@ -70,9 +70,9 @@ def test_nodes_of_a_scenario_may_have_short_names() -> None:
     nodes = ("node1.example.com", "node2.example.com", "node2.example.org")
     [event] = read_scenario("10 lose NODE1 node2.example.org", nodes).events
     assert event.names == ("node1.example.com", "node2.example.org")
-    with pytest.raises(OpPrereqError, match="line 2 .* 'node2' is ambiguous"):
+    with pytest.raises(OpPrereqError, match=r"line 2 .* 'node2' is ambiguous"):
         read_scenario("# two of them\n10 lose node2", nodes)
-    with pytest.raises(OpPrereqError, match="line 1 .* 'node3' is no node; there are node1"):
+    with pytest.raises(OpPrereqError, match=r"line 1 .* 'node3' is no node; there are node1"):
         read_scenario("10 lose node3", nodes)
 
 
