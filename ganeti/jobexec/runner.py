@@ -13,6 +13,8 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from ganeti.base.errors import GenericError, JobCanceled, OpExecError
 from ganeti.base.paths import Paths
 from ganeti.clients.luxi import LuxiClient
@@ -55,6 +57,16 @@ FLUSH_RETRY_S_MAX: Final = 5.0
 GIVE_BACK_S_MAX: Final = 1.0
 
 
+def as_child(op: OpCode, parent: OpCode) -> OpCode:
+    """Return an opcode of a job that another opcode submits: as urgent, and for the same reason.
+
+    What it has itself stays.
+    """
+    return structs.replace(
+        op, priority=op.priority or parent.priority, reason=op.reason or parent.reason
+    )
+
+
 class JobRunner:
     """One run of one job."""
 
@@ -73,6 +85,7 @@ class JobRunner:
         self._secrets = confirm.secrets
         self._index = 0
         self._result: object = None
+        self._opcode: OpCode | None = None  # that runs
         self._output = Output(job)
         self._control = control
         control.on_priority = self._change_priority
@@ -166,8 +179,9 @@ class JobRunner:
         self._control.take_priority()
         if self.job.ops[self._index].status is Status.QUEUED:
             self._file.update(changes.op_waiting(self.job, self._index, timestamp()))
+        self._opcode = self._decode(self._index)
         try:
-            result = execute_opcode(self._context, self._decode(self._index))
+            result = execute_opcode(self._context, self._opcode)
         finally:
             omitted = self._output.end_opcode()
             if omitted:
@@ -279,8 +293,10 @@ class JobRunner:
         self._file.update_log(job, self._index)
 
     def _submit_jobs(self, jobs: Sequence[Sequence[OpCode]]) -> list[int]:
+        assert self._opcode is not None, "an opcode runs"
+        children = [[as_child(op, self._opcode) for op in job] for job in jobs]
         with LuxiClient(self._paths) as client:
-            answers = client.submit_many_jobs(jobs)
+            answers = client.submit_many_jobs(children)
         refused = [str(value) for accepted, value in answers if not accepted]
         if refused:
             raise OpExecError(f"jobs were refused: {'; '.join(refused)}")
