@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Final
 
 from ganeti.base.errors import OpPrereqError, UnitParseError
@@ -63,6 +65,9 @@ Given = Sequence[tuple[str, object]]
 
 _ACTIONS = ("add", "attach", "detach", "remove")
 _MODIFY = "modify"
+# Python refuses to read thousands of digits, with an error of its own.
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
+_PLACE: Final = re.compile(r"-?[0-9]{1,9}")
 
 
 def disks_for_create(
@@ -105,7 +110,7 @@ def disk_settings(index: object, settings: Mapping[str, object]) -> dict[str, ob
                 converted[name] = parse_unit(str(value))
             except UnitParseError as err:
                 raise OpPrereqError(f"disk {index}: {err.message}") from err
-        elif name == "spindles" and str(value).isdigit():
+        elif name == "spindles" and _NUMBER.fullmatch(str(value)):
             converted[name] = int(str(value))
         else:
             converted[name] = value
@@ -152,18 +157,27 @@ def in_order(what: str, given: Given) -> list[tuple[int, Mapping[str, object]]]:
     """
     by_index: dict[int, Mapping[str, object]] = {}
     for ident, settings in given:
-        if not ident.isdigit():
-            raise OpPrereqError(f"{what} {ident!r}: give its number, from 0 on")
-        index = int(ident)
+        index = number(what, ident)
         if index in by_index:
             raise OpPrereqError(f"{what} {index} is given twice")
         if not isinstance(settings, Mapping):
             raise OpPrereqError(f"{what} {index} cannot be removed, there is none yet")
         by_index[index] = settings
-    missing = sorted(set(range(max(by_index) + 1)) - set(by_index))
-    if missing:
-        raise OpPrereqError(f"{what} {missing[0]} is missing; the numbers must have no gaps")
+    missing = next(index for index in count() if index not in by_index)
+    if missing != len(by_index):
+        raise OpPrereqError(f"{what} {missing} is missing; the numbers must have no gaps")
     return sorted(by_index.items())
+
+
+def number(what: str, text: str) -> int:
+    """Return the number of a device.
+
+    Raises:
+        OpPrereqError: it is none.
+    """
+    if not _NUMBER.fullmatch(text):
+        raise OpPrereqError(f"{what} {text!r:.100}: give its number, from 0 on")
+    return int(text)
 
 
 def changes(given: Given, convert: object) -> list[list[object]]:
@@ -188,6 +202,6 @@ def changes(given: Given, convert: object) -> list[list[object]]:
             raise OpPrereqError(f"device {ident!r}: give one of {', '.join(named)}")
         rest = {name: value for name, value in settings.items() if name not in named}
         action = named[0] if named else _MODIFY
-        identifier: object = int(ident) if ident.lstrip("-").isdigit() else ident
+        identifier: object = int(ident) if _PLACE.fullmatch(ident) else ident
         found.append([action, identifier, convert(ident, rest)])
     return found

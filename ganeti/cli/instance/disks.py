@@ -8,17 +8,11 @@ from typing import Final
 from ganeti.base.errors import OpPrereqError, UnitParseError
 from ganeti.base.units import parse_unit
 from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, command, job, opt
-from ganeti.cli.instance.devices import disk_settings
+from ganeti.cli.instance.devices import disk_settings, number
 from ganeti.cli.run.binding import submit
 from ganeti.cli.run.jobs import results_of_all, submitted_jobs
 from ganeti.opcodes import instance
 from ganeti.opcodes.opcode import OpCode
-
-
-def _number(text: str) -> int:
-    if not text.isdigit():
-        raise OpPrereqError(f"disk {text!r}: give its number, from 0 on")
-    return int(text)
 
 
 def show_devices(context: Context, _opcode: OpCode, devices: object) -> None:
@@ -34,12 +28,12 @@ def grow(context: Context, options: Options, args: list[str]) -> None:
         amount_mib = parse_unit(size)
     except UnitParseError as err:
         raise OpPrereqError(f"disk {disk}: {err.message}") from err
-    submit(context, options, [name], disk=_number(disk), amount=amount_mib)
+    submit(context, options, [name], disk=number("disk", disk), amount=amount_mib)
 
 
 def lost_disks(options: Options) -> Mapping[str, object]:
     """Return the disks to make anew, all if none is named, and the nodes for them."""
-    given = [(_number(ident), settings) for ident, settings in options.disks]
+    given = [(number("disk", ident), settings) for ident, settings in options.disks]
     disks = [(index, disk_settings(index, values) if values else {}) for index, values in given]
     return {"disks": disks, "nodes": [node for node in (options.node or "").split(":") if node]}
 
@@ -55,7 +49,7 @@ def replacement(options: Options) -> Mapping[str, object]:
     chosen = [mode for mode, is_asked in ways.items() if is_asked]
     if len(chosen) != 1:
         raise OpPrereqError("give one of -a, -p, -s, -n NODE and -I ALLOCATOR")
-    disks = [_number(part) for part in (options.disks or "").split(",") if part]
+    disks = [number("disk", part) for part in (options.disks or "").split(",") if part]
     return {"mode": chosen[0], "disks": disks}
 
 

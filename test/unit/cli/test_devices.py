@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from ganeti.base.errors import OpPrereqError
@@ -54,6 +56,8 @@ def test_disks(
         ([("1", {"size": "1"})], "file", None, "disk 0 is missing"),
         ([("0", {"size": "1"}), ("0", {"size": "2"})], "file", None, "twice"),
         ([("zero", {"size": "1"})], "file", None, "'zero'"),
+        ([("²", {"size": "1"})], "file", None, "'²': give its number"),
+        ([("1" * 5000, {"size": "1"})], "file", None, "give its number"),
         ([("0", {"size": True})], "file", None, "size needs a value"),
         ([("0", False)], "file", None, "cannot be removed"),
     ],
@@ -63,6 +67,16 @@ def test_wrong_disks(
 ) -> None:
     with pytest.raises(OpPrereqError, match=text):
         devices.disks_for_create(given, template, os_size)
+
+
+def test_a_high_number_takes_no_memory() -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(OpPrereqError, match="disk 0 is missing"):
+            devices.in_order("disk", [("1000000", {})])
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.shows(
@@ -88,6 +102,8 @@ def test_interfaces() -> None:
         (("2", {"remove": True}), ["remove", 2, {}]),
         (("swap", {"mode": "ro"}), ["modify", "swap", {"mode": "ro"}]),
         (("0", {"modify": True, "name": "root"}), ["modify", 0, {"name": "root"}]),
+        (("--1", {"mode": "ro"}), ["modify", "--1", {"mode": "ro"}]),
+        (("²", {"spindles": "²"}), ["modify", "²", {"spindles": "²"}]),
     ],
 )
 def test_changes(given: tuple[str, object], expected: list[object]) -> None:
