@@ -25,6 +25,7 @@ class FakeLuxiClient:
         self.blocked: set[int] = set()
         self.lost: set[int] = set()
         self.unknown: set[str] = set()
+        self.full_names: dict[str, str] = {}
 
     def _script(self, job_id: int) -> tuple[str, list[object], list[str]]:
         return self.scripts[min(job_id, len(self.scripts)) - 1]
@@ -79,7 +80,7 @@ class FakeLuxiClient:
         return rows
 
     def query_instances(self, names: Sequence[str], _fields: Sequence[str]) -> list[list[object]]:
-        return [[name] for name in names if name not in self.unknown]
+        return [[self.full_names.get(name, name)] for name in names if name not in self.unknown]
 
     def close(self) -> None:
         return

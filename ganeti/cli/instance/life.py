@@ -44,7 +44,6 @@ def select_instances(
     # Names that a script spelled out are meant; the names of a selection are shown first.
     is_spelled_out = mode == "instances" and not context.terminal.is_interactive
     if len(names) > 1 and not (options.force_multiple or is_spelled_out):
-        require(context, ArgKind.INSTANCE, names)
         confirm_many(context, what, names, option="--force-multiple")
     return names
 
@@ -58,7 +57,7 @@ def _find(context: Context, mode: str, args: Sequence[str]) -> list[str]:
     if not args:
         raise OpPrereqError("no instances given")
     if mode == "instances":
-        return _distinct(args)
+        return _distinct(context, args)
     if mode == "instances-by-tags":
         wanted = set(args)
         rows = client.query_instances([], ["name", "tags"])
@@ -86,8 +85,23 @@ def _texts(value: object) -> list[str]:
     return [str(item) for item in value] if isinstance(value, list) else []
 
 
-def _distinct(names: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys(names))
+def _distinct(context: Context, names: Sequence[str]) -> list[str]:
+    """Return the names, of each instance that has several among them the first one.
+
+    Raises:
+        OpPrereqError: one of several is unknown; so nothing is done to the others.
+    """
+    given = list(dict.fromkeys(names))
+    if len(given) == 1:
+        return given  # its job says whether it is known
+    found: dict[str, str] = {}
+    for name in given:
+        rows = context.client.query_instances([name], ["name"])
+        if not rows:
+            text = f"instance {name!r} is not known; see 'gnt-instance list'"
+            raise OpPrereqError(text, ErrorCode.NOENT)
+        found.setdefault(str(rows[0][0]), name)
+    return list(found.values())
 
 
 def each_instance(what: str) -> Each:

@@ -114,3 +114,21 @@ def test_several_spelled_out_in_a_script_need_force() -> None:
     client.unknown = {"b"}
     with pytest.raises(OpPrereqError, match="instance 'b' is not known"):
         life.reinstall(context, options, ["a", "b"])
+
+
+def test_an_instance_that_is_named_twice_is_meant_once() -> None:
+    options = Options({"multi_mode": None, "force_multiple": True})
+    context = Context("gnt-instance", COMMAND, options, terminal("", interactive=False))
+    context._client = client = FakeLuxiClient()  # type: ignore[assignment]
+    client.full_names = {"web1": "web1.example.com"}
+    names = ["web1", "web2", "web1.example.com", "web2"]
+    assert life.select_instances(context, options, names, "restart") == ["web1", "web2"]
+
+
+def test_nothing_is_done_where_one_of_several_is_unknown() -> None:
+    options = Options({"multi_mode": None, "force_multiple": True})
+    context = Context("gnt-instance", COMMAND, options, terminal("", interactive=False))
+    context._client = client = FakeLuxiClient()  # type: ignore[assignment]
+    client.unknown = {"nosuch"}
+    with pytest.raises(OpPrereqError, match="instance 'nosuch' is not known"):
+        life.select_instances(context, options, ["web1", "nosuch"], "restart")
