@@ -1,9 +1,11 @@
-"""The commands on the pages exist, with these options, and so do the targets of make."""
+"""The commands on the pages and in messages exist, with these options, and so do targets of make."""
 
 from __future__ import annotations
 
+import ast
 import os
 import re
+from collections.abc import Iterator
 from importlib import import_module
 
 import pytest
@@ -95,6 +97,49 @@ def test_a_wrong_command_is_noticed(text: str, expected: str) -> None:
         for words in pages.commands_in(pages.Line("page", text, False))
     ]
     assert expected in "".join(found)
+
+
+def texts_of(source: str) -> Iterator[str]:
+    """Return the texts of a module, with a word in place of each value that is put in."""
+    inner: set[int] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.JoinedStr):
+            inner |= {id(part) for part in node.values}
+            yield "".join(
+                str(part.value) if isinstance(part, ast.Constant) else "NAME"
+                for part in node.values
+            )
+        elif (
+            isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inner
+        ):
+            yield node.value
+
+
+def wrong_hints(source: str) -> list[str]:
+    """Return the commands of ours that the messages of a module name in quotes and that are none."""
+    hints = [
+        hint for text in texts_of(source) for hint in re.findall(r"'(gnt-\w+ [a-z][^']*)'", text)
+    ]
+    lines = [pages.Line("", hint, is_inline=True) for hint in hints if "--NAME" not in hint]
+    return [
+        line.text
+        for line in lines
+        for words in pages.commands_in(line)
+        if complaint(words, is_part=True)
+    ]
+
+
+def test_commands_that_messages_name_exist() -> None:
+    modules = sorted((pages.CHECKOUT / "ganeti").rglob("*.py"))
+    found = {str(path): wrong_hints(path.read_text("utf-8")) for path in modules}
+    assert {path: hints for path, hints in found.items() if hints} == {}
+
+
+def test_a_wrong_command_of_a_message_is_noticed() -> None:
+    source = (
+        """f"no provider {name!r};" " see 'gnt-storage " f"list {name}'; 'gnt-storage info'" """
+    )
+    assert wrong_hints(source) == ["gnt-storage list NAME"]
 
 
 def test_answers_are_compared_but_for_times() -> None:

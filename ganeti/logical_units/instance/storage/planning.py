@@ -130,7 +130,7 @@ class ExternalDisks(Planner):
         if not isinstance(provider, str):
             raise OpPrereqError(
                 f"{what}: disk template {str(self.template)!r} needs a provider (provider=...);"
-                " see 'gnt-storage list'"
+                " see 'gnt-storage diagnose'"
             )
         params = {name: value for name, value in settings.items() if name not in DISK_SETTINGS}
         return replace(new, provider=provider, params={**params, **(new.params or {})})
