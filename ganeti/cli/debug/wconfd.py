@@ -9,11 +9,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from ganeti.base import json
-from ganeti.base.errors import NotMasterError, OpPrereqError, ProtocolError
+from ganeti.base.errors import (
+    ErrorCode,
+    GenericError,
+    NotMasterError,
+    OpPrereqError,
+    ProtocolError,
+    TransportError,
+)
 from ganeti.base.paths import Paths
 from ganeti.cli.command import Context, Options, command
 from ganeti.cli.run.listing import is_job_number
-from ganeti.transport.unix_client import UnixClient
+from ganeti.transport.unix_client import NobodyListensError, UnixClient
 
 CONNECT_TIMEOUT_S: Final = 5.0
 METAD_TIMEOUT_S: Final = 10.0
@@ -45,21 +52,36 @@ def metad(context: Context, _options: Options, args: list[str]) -> None:
     """Talk to the metadata daemon.
 
     Raises:
-        OpPrereqError: the words are not understood.
+        OpPrereqError: the words are not understood, or the daemon does not run here.
+        GenericError: it does not answer.
     """
+    path = context.paths.metad_socket
+    try:
+        with UnixClient(
+            path, connect_timeout_s=CONNECT_TIMEOUT_S, timeout_s=METAD_TIMEOUT_S
+        ) as connection:
+            _ask_metad(context, connection, args)
+    except NobodyListensError as err:
+        raise OpPrereqError(
+            f"the metadata daemon does not run on this node ({err.message}); it is started with the"
+            " first instance that communicates with the node, see ganeti-metad(8)",
+            ErrorCode.STATE,
+        ) from err
+    except TransportError as err:
+        raise GenericError(f"the metadata daemon of this node: {err.message}") from err
+
+
+def _ask_metad(context: Context, connection: UnixClient, args: list[str]) -> None:
     word, *words = args
-    with UnixClient(
-        context.paths.metad_socket, connect_timeout_s=CONNECT_TIMEOUT_S, timeout_s=METAD_TIMEOUT_S
-    ) as connection:
-        if word == "echo":
-            context.write(str(connection.call("echo", [" ".join(words)])))
-        elif word == "listinstances" and not words:
-            match connection.call("listInstances", []):
-                case dict() as found:
-                    lines = [f"{name}: {address}" for name, address in found.items()]
-                    context.terminal.write_lines(lines)
-        else:
-            context.write(json.dumps(connection.call(word, _decode(words))).decode())
+    if word == "echo":
+        context.write(str(connection.call("echo", [" ".join(words)])))
+    elif word == "listinstances" and not words:
+        match connection.call("listInstances", []):
+            case dict() as found:
+                lines = [f"{name}: {address}" for name, address in found.items()]
+                context.terminal.write_lines(lines)
+    else:
+        context.write(json.dumps(connection.call(word, _decode(words))).decode())
 
 
 def _check_master(paths: Paths) -> None:

@@ -10,6 +10,7 @@ from fakes.luxi_client import FakeLuxiClient
 
 from ganeti.base.errors import OpPrereqError
 from ganeti.cli.debug.opcodes import delay, submit_job
+from ganeti.cli.debug.wconfd import metad
 from ganeti.cli.declaration.parser import parse
 from ganeti.cli.programs import named
 from ganeti.cli.run.context import Context, Terminal
@@ -22,7 +23,9 @@ def run(client: FakeLuxiClient, *words: str) -> None:
     terminal = Terminal(io.StringIO(), io.StringIO(), io.StringIO())
     context = Context("gnt-debug", line.command, line.options, terminal)
     context._client = client  # type: ignore[assignment]  # the fake
-    {"delay": delay, "submit-job": submit_job}[words[0]](context, line.options, line.args)
+    {"delay": delay, "submit-job": submit_job, "metad": metad}[words[0]](
+        context, line.options, line.args
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,3 +54,12 @@ def test_jobs_and_opcodes_are_repeated(tmp_path: Path) -> None:
     client = FakeLuxiClient()
     run(client, "submit-job", "--job-repeat=2", "--op-repeat=3", str(path))
     assert [len(job) for job in client.submitted] == [3, 3]
+
+
+def test_a_metadata_daemon_that_does_not_run_is_not_called_the_master(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GANETI_ROOTDIR", str(tmp_path))
+    monkeypatch.setenv("GANETI_HOSTNAME", "node1.example.com")
+    with pytest.raises(OpPrereqError, match="the metadata daemon does not run on this node"):
+        run(FakeLuxiClient(), "metad", "listinstances")
