@@ -47,7 +47,8 @@ CODE_LINES_MAX = {
     # replaced to the end without nodes that are down, and merges of clusters with nodes that are
     # silent, drained or started again, and without votes or keys of a former candidate
     # and with what burnin has made and removes, the end of a session, and the way back of an upgrade
-    "cli": 17_100,
+    # and with the ports of machines that are no nodes yet, and nodes that a power cut leaves offline
+    "cli": 17_250,
     # with the question for how long high availability is paused, which two commands ask
     "clients": 1_880,
     "collectors": 1_315,
@@ -74,7 +75,8 @@ CODE_LINES_MAX = {
     # that nodes are still to let in no more, and guests that may have run elsewhere since they left,
     # and disks that nodes cannot look at, detached ones of a node that leaves, and sizes that a job
     # that died has left behind
-    "logical_units": 17_000,
+    # and addresses over which disks are copied
+    "logical_units": 17_150,
     # with the look for writers of a former master, jobs that start with their first record, ids that
     # candidates know, refused jobs that are taken back whatever the disk does, and changes of jobs
     # that are answered while these end
@@ -110,8 +112,8 @@ CODE_LINES_MAX = {
     # damaged, or set aside
     "store": 1_490,
     # with files that are written anew where they were replaced, SSH keys that are changed one after the
-    # other, and addresses that interfaces have
-    "system": 1_760,
+    # other and have the lengths of their kinds, and addresses that interfaces have
+    "system": 1_780,
     # with a bound on answers that nobody reads
     "transport": 2_300,
     # with what a former master left, and what killed programs did
