@@ -93,9 +93,12 @@ def facts_of(
         if level == "instance":
             jobs.busy.setdefault(instance, f"it is locked by {shown(_texts(owners))}")
     exports: dict[str, list[Export]] = defaultdict(list)
+    untold: dict[str, str] = {}
     for node, name, newest, points in answers["export"]:
         if name is not None and newest is not None:
             exports[str(name)].append(Export(str(node), _seconds(newest), _numbers(points)))
+        elif name is not None and points is None:  # one that is broken has an empty list
+            untold[str(name)] = str(node)
     machines = list(_machines(answers))
     primaries = {each.name: each.primary for each in machines}
     return Facts(
@@ -104,6 +107,7 @@ def facts_of(
         now=now,
         cluster_tags=cluster_tags,
         exports=exports,
+        untold=untold,
         busy=jobs.busy,
         under_way=[_touched(each, primaries, exports) for each in jobs.under_way],
         failed=jobs.failed,
@@ -142,7 +146,9 @@ def _named(opcode: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _is_ours(opcode: Mapping[str, Any]) -> bool:
-    return any(str(step[1]).startswith(REASON) for step in opcode.get("reason") or [])
+    steps = opcode.get("reason")  # of clients, which may write anything there
+    texts = (_texts(step)[1:2] for step in (steps if isinstance(steps, list) else ()))
+    return any(text.startswith(REASON) for found in texts for text in found)
 
 
 def _touched(

@@ -83,6 +83,7 @@ class Facts:
 
     Attributes:
         exports: {instance: its exports}; a silent node's are not known.
+        untold: {instance: a node that has an export of it, and did not tell which points}.
         busy: {instance: why it is left alone}.
         under_way: the nodes of each backup that is under way.
         failed: {instance: when its last backup failed}.
@@ -96,6 +97,7 @@ class Facts:
     now: float
     cluster_tags: Sequence[str] = ()
     exports: Mapping[str, Sequence[Export]] = field(default_factory=dict)
+    untold: Mapping[str, str] = field(default_factory=dict)
     busy: Mapping[str, str] = field(default_factory=dict)
     under_way: Sequence[frozenset[str]] = ()
     failed: Mapping[str, float] = field(default_factory=dict)
@@ -356,6 +358,8 @@ def _wait(machine: Machine, export: Export | None, facts: Facts) -> str:
     if export is None and NodeState.SILENT in facts.nodes.values():
         silent = [name for name, state in facts.nodes.items() if state is NodeState.SILENT]
         return f"node {min(silent)} is silent, and may have an export of it"
+    if export is None and machine.name in facts.untold:
+        return f"node {facts.untold[machine.name]} has an export of it, and did not tell how old"
     failed = facts.failed.get(machine.name)
     if failed is not None and facts.now - failed < RETRY_S:
         return "the last try failed; the next one is an hour after that"

@@ -85,9 +85,18 @@ def disk_in_chain(node: Node, export: str, number: int, dump: str) -> Place:
 
 
 def points_of(context: JobContext, node: Node, export: str) -> Sequence[ChainPoint]:
-    """Return the points of an export; none if the node cannot tell, as that of another version."""
+    """Return the points of an export; none if it is broken, or the node is of another version.
+
+    Raises:
+        OpPrereqError: the node did not tell, so that it is not known which there are.
+    """
     result = context.nodes.call_one(NodeCalls.export_chains, node, [export])
-    return result.payload[0][1] if result.error is None and result.payload else []
+    if result.lacks_call:
+        return []
+    if result.error is not None:
+        doing = f"find the points of the export {export!r}"
+        raise OpPrereqError(result.explain(doing), ErrorCode.ENVIRON)
+    return result.payload[0][1] if result.payload else []
 
 
 def require_point(points: Sequence[ChainPoint], number: int, what: str) -> ChainPoint:

@@ -404,9 +404,13 @@ class LUBackupExport(AnyExport[WithTarget, ExportPlan]):
         having = nodes_with_export(context, others, name)
         policy = policy_of(plan.view)
         if having and policy is not None and policy.keep:
-            count = len(points_of(context, goal, name))
+            older = ", ".join(node.name for node in having)
+            try:
+                count = len(points_of(context, goal, name))
+            except OpPrereqError as err:
+                context.warn(f"the older export on {older} stays: {err.message}")
+                return
             if count < policy.keep:
-                older = ", ".join(node.name for node in having)
                 context.info(
                     f"the older export on {older} stays until the one on {goal.name} has"
                     f" {policy.keep} points, as the policy of backups wants; it has {count}"

@@ -3,6 +3,7 @@
 Source: node_rpc.json, calls export_*; constants.json, "export_import".
 """
 
+import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,8 @@ from ganeti.protocol.node_rpc_values import ChainPoint
 from ganeti.protocol.service import read_as
 from ganeti.storage.stream import streamed_bytes
 from ganeti.system import clock, files
+
+logger = logging.getLogger(__name__)
 
 _NOTE_NAME: Final = "note"
 _TEMPORARY: Final = (CHECKSUM_SUFFIX, ROOT_SUFFIX, _NOTE_NAME)  # until it is complete
@@ -75,12 +78,24 @@ class Exports(NodeHandler):
         chains.discard(path)
 
     def export_chains(self, exports: Sequence[str]) -> list[tuple[str, list[ChainPoint]]]:
-        found = []
-        for name in exports or self.export_list():
-            directory = local_path(self.paths, name)
-            chains.recover(directory)
-            found.append((name, [_chain_point(point) for point in chains.points_of(directory)]))
-        return found
+        if exports:
+            return [(name, self._points(name)) for name in exports]
+        return [(name, self._points_if_readable(name)) for name in self.export_list()]
+
+    def _points_if_readable(self, name: str) -> list[ChainPoint]:
+        """Return the points of an export; none if it cannot be read: others are asked for, too."""
+        try:
+            return self._points(name)
+        except (GenericError, OSError) as err:
+            logger.warning("Cannot read the export %s: %s; taking it for broken", name, err)
+            return []
+
+    def _points(self, name: str) -> list[ChainPoint]:
+        directory = local_path(self.paths, name)
+        try:
+            return _look(directory)
+        except FileNotFoundError:  # it was replaced, or grew, in this moment
+            return _look(directory)
 
     def export_note(self, export: str, method: str, point: str = "", number: int = 0) -> None:
         if method not in set(export_description.ReadMethod):
@@ -123,6 +138,11 @@ class _Note(msgspec.Struct, frozen=True):
 def _noted(directory: str) -> _Note:
     data = files.read_bytes_or_none(os.path.join(directory, _NOTE_NAME), _CONFIG_BYTES_MAX)
     return _Note() if data is None else loads_as(_Note, data)
+
+
+def _look(directory: str) -> list[ChainPoint]:
+    chains.recover(directory)
+    return [_chain_point(point) for point in chains.points_of(directory)]
 
 
 def _chain_point(point: chains.Point) -> ChainPoint:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
+
 from ganeti.backups.facts import gather, opcode_of
 from ganeti.backups.plan import Export, Facts, NodeState, Place, Step, Work
 from ganeti.backups.policy import Policy
@@ -20,6 +22,8 @@ ANSWERS: Mapping[str, Rows] = {
         ["n1", None, None, None],
         ["n2", "web", [500, 0], [3, 4]],
         ["n3", "db", [7, 0], [0]],
+        ["n4", "untold", None, None],
+        ["n4", "broken", None, []],
     ],
     "group": [["g1", ["ganeti:backup:every:1d"]]],
     "instance": [
@@ -76,6 +80,7 @@ def test_machines_nodes_and_exports() -> None:
         "n5": NodeState.GOOD,
     }
     assert found.exports == {"web": [Export("n2", 500.0, (3, 4))], "db": [Export("n3", 7.0)]}
+    assert found.untold == {"untold": "n4"}
     assert found.busy == {"locked": "it is locked by job 9"}
     assert found.cluster_tags == ["t"]
 
@@ -99,6 +104,13 @@ def test_jobs() -> None:
     }
     assert found.under_way == [{"n1", "n2"}, {"n3"}]
     assert found.failed == {"bad": 9_500.0}
+
+
+@pytest.mark.parametrize("reason", [None, [], [[]], [["x"]], [5], ["ab"], [[1, 2, 3]]])
+def test_a_failed_job_may_have_any_reason(reason: object) -> None:
+    """Such a job kept all backups from being begun until it was an hour old."""
+    opcode = {"OP_ID": "OP_BACKUP_EXPORT", "instance_name": "web", "reason": reason}
+    assert told([1, "error", [9_000, 0], [opcode]]).failed == {}
 
 
 def test_rehearsals() -> None:

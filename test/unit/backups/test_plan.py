@@ -84,6 +84,7 @@ def test_the_cluster_has_policies_too() -> None:
         ({"busy": {"web": "job 7 is about it"}}, "job 7 is about it"),
         ({"nodes": {**NODES, "n1": NodeState.OFFLINE}}, "its primary node n1 is offline"),
         ({"nodes": {**NODES, "n3": NodeState.SILENT}}, "node n3 is silent, and may have"),
+        ({"untold": {"web": "n2"}}, "node n2 has an export of it, and did not tell how old"),
         ({"failed": {"web": NOW - RETRY_S + 1}}, "the last try failed"),
         ({"under_way": [frozenset(["n1"])]}, "node n1 has 1 under way, and may have 1"),
         ({"cluster_tags": ["ganeti:backup:per-node:0"]}, "n1 has 0 under way, and may have 0"),

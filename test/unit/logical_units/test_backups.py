@@ -284,10 +284,36 @@ def test_any_point_of_a_chain_is_imported(running: FakeCluster) -> None:
 
 
 def test_a_node_of_another_version_has_whole_exports(exported: FakeCluster) -> None:
-    exported.rpc.fail("export_chains", text="no such call")
+    exported.rpc.fail("export_chains", text="HTTP status 404: no such call")
     assert import_(exported)["tags"] == ["old"]
     with pytest.raises(OpPrereqError, match="has no point 1; it has none"):
         import_(exported, "web2.example.com", src_path=NAME, src_point=1)
+
+
+def test_nothing_is_done_with_a_chain_whose_points_its_node_does_not_tell(
+    running: FakeCluster,
+) -> None:
+    """An export replaced it by a full one, and an import took its oldest point for the newest."""
+    for _ in range(2):
+        export(running, incremental=True)
+    running.rpc.calls.clear()
+    running.rpc.fail("export_chains", text="timed out")
+    with pytest.raises(OpPrereqError, match="cannot find the points of the export"):
+        export(running, incremental=True)
+    with pytest.raises(OpPrereqError, match="cannot find the points of the export"):
+        import_(running, "web2.example.com", src_path=NAME, src_node="node3", os_type="debian")
+    assert not {"finalize_export", "export_remove", "export_start"} & set(running.rpc.names())
+
+
+def test_an_older_chain_stays_if_nobody_tells_how_many_points_the_new_one_has(
+    running: FakeCluster,
+) -> None:
+    running.config.instance(NAME)["tags"] = ["ganeti:backup:every:1d:keep:1"]
+    export(running, incremental=True)
+    running.rpc.fail("export_chains", text="timed out")
+    export(running, incremental=True, target_node="node2")
+    assert running.said("the older export on node3.example.com stays: cannot find the points")
+    assert not running.rpc.called("export_remove")
 
 
 EXPORT = ExportDescription(

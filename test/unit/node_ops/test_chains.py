@@ -155,6 +155,35 @@ def test_an_export_of_another_version_is_a_chain_of_one(chain: Chain) -> None:
     assert chain.calls.export_chains([]) == [(INSTANCE.name, [])]
 
 
+def test_an_export_that_cannot_be_read_hides_no_others(chain: Chain) -> None:
+    """All of the node counted as missing: full ones were begun elsewhere."""
+    chain.grow(1)
+    (chain.directory / "broken.example.com" / "config.ini").mkdir(parents=True)
+    found = dict(chain.calls.export_chains([]))
+    assert [point.number for point in found[INSTANCE.name]] == [0]
+    assert found["broken.example.com"] == []
+    with pytest.raises(OSError, match="directory"):
+        chain.calls.export_chains(["broken.example.com"])
+
+
+def test_a_chain_that_grows_while_it_is_looked_at_is_looked_at_again(
+    chain: Chain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its older points lose their checksums in that moment."""
+    chain.grow(2)
+    room_of, looks = chains.room_of, list[str]()
+
+    def changing(directory: str) -> int:
+        looks.append(directory)
+        if len(looks) == 1:
+            raise FileNotFoundError(directory)
+        return room_of(directory)
+
+    monkeypatch.setattr(chains, "room_of", changing)
+    [(_, points)] = chain.calls.export_chains([INSTANCE.name])
+    assert [point.number for point in points] == [0, 1]
+
+
 def test_a_whole_export_replaces_the_chain(chain: Chain) -> None:
     chain.grow(3)
     chain.kept.clear()
