@@ -364,9 +364,10 @@ def _verification_of(uuid: str) -> OpCode:
 
 
 def _is_verification(opcode: Mapping[str, Any], uuid: str) -> bool:
-    origin = opcode.get("reason") or [[None]]
-    return (
-        opcode.get("OP_ID") == "OP_GROUP_VERIFY_DISKS"
-        and opcode.get("group_name") == uuid
-        and origin[0][0] == REASON_SOURCE
-    )
+    if (opcode.get("OP_ID"), opcode.get("group_name")) != ("OP_GROUP_VERIFY_DISKS", uuid):
+        return False
+    match opcode.get("reason"):
+        case [[source, *_], *_]:
+            return bool(source == REASON_SOURCE)
+        case _:  # of clients, which may write anything there
+            return False

@@ -315,6 +315,17 @@ def test_a_verification_that_still_runs_is_waited_for_again(
     assert luxi.names()[2:] == ["OP_INSTANCE_ACTIVATE_DISKS web"]
 
 
+@pytest.mark.parametrize("reason", [[], [[]], [5], ["x"], None])
+def test_a_verification_of_somebody_else_may_have_any_reason(
+    paths: Paths, luxi: Luxi, reason: object
+) -> None:
+    other = {"OP_ID": "OP_GROUP_VERIFY_DISKS", "group_name": UUID, "reason": reason}
+    luxi.rows["job"] = [[2, [other]]]
+    luxi.status = ["success", [[{}, [], {}]]]
+    assert group.watch_group(paths, UUID)
+    assert luxi.names() == ["OP_GROUP_VERIFY_DISKS"]
+
+
 def test_a_verification_that_fails_is_a_failure(
     paths: Paths, luxi: Luxi, caplog: pytest.LogCaptureFixture
 ) -> None:
