@@ -35,6 +35,7 @@ from ganeti.system import clock, environment
 T = TypeVar("T")
 
 _WITH_TAGS: Final = frozenset({NODES, GROUPS, INSTANCES, NETWORKS})
+_PAUSE_S_MAX: Final = 36_525 * 86_400  # commands show dates, which have an end
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
@@ -77,6 +78,8 @@ class ClusterMethods:
     async def set_watcher_pause(self, until: float | None) -> float | None:
         if until is not None and until <= clock.now():
             raise OpPrereqError("the end of the pause lies in the past")
+        if until is not None and until > clock.now() + _PAUSE_S_MAX:
+            raise OpPrereqError("a pause of more than a hundred years is a mistake")
         await asyncio.to_thread(watcher_pause.write, self._paths, until)
         await self._replication.tell_state(self._paths.watcher_pause)
         return until

@@ -438,8 +438,9 @@ def test_watcher_pause(client: LuxiClient) -> None:
     until = float(int(time.time()) + 1000)
     assert client.set_watcher_pause(until) == until
     assert client.query_config_values(["watcher_pause"]) == [until]
-    with pytest.raises(OpPrereqError):
-        client.set_watcher_pause(5.0)
+    for wrong in (5.0, 1e308):
+        with pytest.raises(OpPrereqError):
+            client.set_watcher_pause(wrong)
     assert client.set_watcher_pause(None) is None
     assert client.query_config_values(["watcher_pause"]) == [None]
 

@@ -647,7 +647,7 @@ NEW: Final = (
     ),
     _get(
         "/2/exports",
-        "List the exports: pairs of node and export, null for a node that cannot tell.",
+        "List the exports: pairs of node and export, null for a node with none or no answer.",
         Question("QueryExports", lambda _: [[], False]),
         {"type": "array"},
     ),
