@@ -321,9 +321,8 @@ def test_a_verification_of_somebody_else_may_have_any_reason(
 ) -> None:
     other = {"OP_ID": "OP_GROUP_VERIFY_DISKS", "group_name": UUID, "reason": reason}
     luxi.rows["job"] = [[2, [other]]]
-    luxi.status = ["success", [[{}, [], {}]]]
     assert group.watch_group(paths, UUID)
-    assert luxi.names() == ["OP_GROUP_VERIFY_DISKS"]
+    assert luxi.names() == ["OP_INSTANCE_STARTUP web", "OP_GROUP_VERIFY_DISKS"]
 
 
 def test_a_verification_that_fails_is_a_failure(
