@@ -9,6 +9,7 @@ from fakes import pages
 from ganeti.base.daemons import DAEMONS, MOND_PORT
 from ganeti.base.owned_files import OWNED
 from ganeti.base.paths import Paths
+from ganeti.clients import maintd
 from ganeti.config.checks import FIRST_DRBD_PORT, LAST_DRBD_PORT
 from ganeti.ha import friends
 from ganeti.logical_units.cluster.availability import CLIENT_PORT, PEER_PORT
@@ -54,6 +55,7 @@ def test_every_port_of_the_program_is_on_the_page() -> None:
         f"{node_rpc.DEFAULT_PORT}/tcp",
         f"{confd.DEFAULT_PORT}/udp",
         f"{MOND_PORT}/tcp",
+        f"{maintd.PORT}/tcp",
         f"{friends.PORT}/udp",
         f"{CLIENT_PORT}/tcp",
         f"{PEER_PORT}/tcp",
