@@ -213,4 +213,5 @@ def events_of(op: Mapping[str, Any]) -> list[str]:
         entry[1]
         for entry in op.get("reason") or ()
         if isinstance(entry, list) and len(entry) > 1 and entry[0] == REASON_SOURCE
+        if isinstance(entry[1], str)  # clients may write anything there
     ]

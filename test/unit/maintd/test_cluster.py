@@ -16,10 +16,11 @@ from fakes.waiting import until
 
 from ganeti.base.paths import Paths
 from ganeti.maintd.balance import Question
-from ganeti.maintd.cluster import LiveCluster
+from ganeti.maintd.cluster import LiveCluster, events_of
 from ganeti.maintd.rounds import InstanceFacts
 from ganeti.objects.disk_templates import traits_of
 from ganeti.objects.model import AdminState
+from ganeti.protocol.maintenance.stored import REASON_SOURCE
 from ganeti.system import process
 
 ONE, TWO = uuid_of("node1"), uuid_of("node2")
@@ -110,3 +111,10 @@ def test_a_search_that_nobody_waits_for_any_more_is_ended(
 
     asyncio.run(begin_and_leave())  # which waits for all threads
     assert process.wait_gone(int(started.read_text()), 0)
+
+
+def test_reasons_of_clients_may_have_any_shape() -> None:
+    """One with a list in the place of the event ended the daemon, again and again."""
+    trail = [[], 5, "ab", [REASON_SOURCE], [REASON_SOURCE, ["x"]], ["gnt:user", "z", 1]]
+    assert events_of({"reason": [*trail, [REASON_SOURCE, "event", 1]]}) == ["event"]
+    assert events_of({"reason": None}) == []
