@@ -37,6 +37,8 @@ API too. One that does not answer keeps them until 'node-cleanup' removes them t
         opt.yes_no("-C --master-candidate", "whether it is a master candidate"),
         opt.yes_no("--node-powered -> powered", "whether it is powered, as recorded"),
         opt.yes_no("-O --offline", "whether it is left alone because it is broken"),
+        description="""The secondary address changes only while no active disk has a copy on the
+node: its instances are shut down first.""",
         examples="""
 gnt-node modify --offline yes node3  # node3 is broken: do not talk to it
 gnt-node modify -C no node2  # node2 is no longer a master candidate""",

@@ -196,7 +196,7 @@ COMMANDS: Final = (
         opt.flag("--ignore-status", "switch even a node that is not offline"),
         opcode=OpOobCommand,
         description="""Nodes to be switched off are marked offline first, unless --ignore-status is
-given.  If one of them has no out-of-band helper, nothing is done.""",
+given.  If one of them is the master or has no out-of-band helper, nothing is done.""",
         examples="""
 gnt-node power -f off node3  # by its out-of-band helper""",
     ),
