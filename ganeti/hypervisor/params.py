@@ -18,7 +18,7 @@ from ganeti.system.files import read_bytes_or_none
 
 _ALL_CPUS: Final = "all"
 _CPU_MAX: Final = 8191  # more than any kernel is built for
-_CPU_RANGE: Final = re.compile(r"(\d+)(?:-(\d+))?")
+_CPU_RANGE: Final = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _SHORT_BYTES_MAX: Final = 4096
 _SHOWN_MAX: Final = 8
 _ONLINE: Final = "/sys/devices/system/cpu/online"

@@ -302,7 +302,7 @@ def stop(files: MachineFiles, *, force: bool, timeout_s: float) -> None:
         try:
             path = files.socket_path("control")
             with Monitor.connect(files.name, path, _CONNECT_TIMEOUT_S) as monitor:
-                if not force and monitor.status() == "running":
+                if not force and _has_button(files) and monitor.status() == "running":
                     press_until_down(monitor, timeout_s)
                 monitor.execute("quit")
         except (MonitorGone, MonitorTimeout):
@@ -310,6 +310,15 @@ def stop(files: MachineFiles, *, force: bool, timeout_s: float) -> None:
         if not wait_gone(process.pid, _EXIT_TIMEOUT_S) and not state.end_process(process.pid):
             raise HypervisorError(f"instance {files.name}: process {process.pid} cannot be ended")
     clean_up(files)
+
+
+def _has_button(files: MachineFiles) -> bool:
+    """Tell whether a machine has a power button; without ACPI, pressing it does nothing."""
+    try:
+        runtime = state.load_runtime(files)
+    except HypervisorError:
+        return True  # not ours to understand
+    return runtime is None or runtime.machine.params.values.get("acpi") is not False
 
 
 def press_until_down(monitor: Monitor, timeout_s: float) -> bool:

@@ -120,9 +120,14 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
         return self.memory_mib + sum(dimm.size_mib for dimm in self.dimms)
 
     @property
+    def is_q35(self) -> bool:
+        """Whether it is of the newer kind, with PCI Express and without a floppy drive."""
+        return _is_q35(self.machine_type)
+
+    @property
     def pci_bus(self) -> str:
         """Name of the first bus, that devices are on unless there are ports for them."""
-        return "pcie.0" if _is_q35(self.machine_type) else "pci.0"
+        return "pcie.0" if self.is_q35 else "pci.0"
 
     @property
     def ports(self) -> int:
@@ -271,7 +276,7 @@ def free_slot(machine: Machine, slots_taken: Set[int]) -> int:
     Raises:
         OpPrereqError: the bus is full, or takes no devices while the machine runs.
     """
-    if _is_q35(machine.machine_type) and not machine.ports:
+    if machine.is_q35 and not machine.ports:
         text = f"the bus of machine {machine.machine_type} takes no devices"
         raise _fixed(machine, f"started without ports (hypervisor parameter pcie_ports), {text}")
     own = {disk.slot for disk in machine.disks} | {nic.slot for nic in machine.nics}
