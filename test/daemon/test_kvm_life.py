@@ -149,10 +149,18 @@ def test_disk_keeps_what_the_guest_wrote(nodes: KvmNodes, node: KvmNode) -> None
 
 
 def test_deaf_guest_is_ended_after_its_time(nodes: KvmNodes, node: KvmNode) -> None:
-    node.driver.start(make_instance(kernel_path="", kvm_flag="disabled", acpi=False), [])
+    node.driver.start(INSTANCE, [])
     started = time.monotonic()
     node.driver.stop(NAME, timeout_s=0.5)
     assert time.monotonic() - started > 0.4
+    assert node.process(NAME) is None
+
+
+def test_guest_without_a_power_button_is_ended_at_once(nodes: KvmNodes, node: KvmNode) -> None:
+    node.driver.start(make_instance(kernel_path="", kvm_flag="disabled", acpi=False), [])
+    started = time.monotonic()
+    node.driver.stop(NAME, timeout_s=60)
+    assert time.monotonic() - started < 30
     assert node.process(NAME) is None
 
 
@@ -360,12 +368,27 @@ def test_vnc_asks_for_the_password(nodes: KvmNodes, node: KvmNode) -> None:
         {"soundhw": "hda", "vga": "cirrus", "use_localtime": True, "keymap": "de"},
         {"reboot_behavior": "exit", "cpu_sockets": 1, "cpu_cores": 1, "cpu_threads": 1},
         {"cpu_mask": "0"},
+        {"cpu_sockets": 2, "cpu_cores": 3, "max_vcpus": 4},
     ],
     ids=lambda hvparams: "-".join(hvparams),
 )
 def test_guest_boots_with(nodes: KvmNodes, node: KvmNode, hvparams: dict[str, object]) -> None:
     instance = make_instance(kernel_path="", kvm_flag="disabled", **hvparams)
     node.driver.check_params(instance.hvparams)
+    node.driver.start(instance, [nodes.boot_disk()])
+    node.wait_serial(NAME, "start 1")
+
+
+@pytest.mark.parametrize("machine_version", ["pc", "q35"])
+def test_a_floppy_fits_every_machine(nodes: KvmNodes, node: KvmNode, machine_version: str) -> None:
+    image = nodes.base / "floppy.img"
+    image.write_bytes(b"\0" * 1474560)
+    instance = make_instance(
+        kernel_path="",
+        kvm_flag="disabled",
+        machine_version=machine_version,
+        floppy_image_path=str(image),
+    )
     node.driver.start(instance, [nodes.boot_disk()])
     node.wait_serial(NAME, "start 1")
 

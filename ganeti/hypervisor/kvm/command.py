@@ -17,6 +17,7 @@ from ganeti.hypervisor.kvm import devices
 from ganeti.hypervisor.kvm.hardware.disks import KEPT, PFLASH
 from ganeti.hypervisor.kvm.machine import MEMORY_SLOTS, Machine, cd_drives, port_name
 from ganeti.hypervisor.kvm.params import (
+    BRAILLE,
     SCSI_CONTROLLERS,
     SCSI_DISK_TYPES,
     SOUND_CARDS,
@@ -133,6 +134,8 @@ def usb_and_sound_options(params: KvmParams) -> Iterator[str]:
     if wanted:
         yield "-usb"
     for device in wanted:
+        if device == BRAILLE:  # what it shows goes to the node's BrlAPI
+            yield from ("-chardev", "braille,id=braille")
         option = usb_device_option(device)
         assert option is not None  # refused by check_params
         yield from ("-device", option)
@@ -162,7 +165,7 @@ def command_line(machine: Machine, place: Placement) -> list[str]:
         *_firmware(machine),
         *_tpm(place),
         *_cdroms(place, params),
-        *_floppy(place, params),
+        *_floppy(machine, place, params),
         *_nics(machine, place, params),
         *_shares(place, params),
         *shlex.split(params.text("kvm_extra")),
@@ -187,11 +190,9 @@ def _base(machine: Machine, place: Placement, params: KvmParams) -> Iterator[str
     elif mem_path:
         yield from ("-mem-path", mem_path, "-mem-prealloc")
     topology = [str(machine.vcpus)]
-    for name in ("sockets", "cores", "threads"):
-        if params.number(f"cpu_{name}"):
-            topology.append(f"{name}={params.number(f'cpu_{name}')}")
-    if params.number("max_vcpus") > machine.vcpus:
-        topology.append(f"maxcpus={params.number('max_vcpus')}")
+    topology += [f"{name}={count}" for name, count in params.topology().items()]
+    if (most := params.processors_max(machine.vcpus)) > machine.vcpus:
+        topology.append(f"maxcpus={most}")
     yield from ("-smp", ",".join(topology))
     yield from ("-rtc", f"base={'localtime' if params.flag('use_localtime') else 'utc'}")
     if params.text("reboot_behavior") == "exit":
@@ -361,12 +362,14 @@ def _cdroms(place: Placement, params: KvmParams) -> Iterator[str]:
         yield from _device(devices.cd_options(drive, params, boots=boots))
 
 
-def _floppy(place: Placement, params: KvmParams) -> Iterator[str]:
+def _floppy(machine: Machine, place: Placement, params: KvmParams) -> Iterator[str]:
     path = params.text("floppy_image_path")
     if not path:
         return
     image = {"driver": "file", "filename": place.local(path)}
     yield from _json("-blockdev", {"driver": "raw", "node-name": "image-floppy", "file": image})
+    if machine.is_q35:  # others have a controller of their own
+        yield from ("-device", "isa-fdc")
     boot = ",bootindex=1" if params.text("boot_order") == "floppy" else ""
     yield from ("-device", f"floppy,drive=image-floppy{boot}")
 

@@ -39,8 +39,9 @@ SOUND_CARDS: Final[Mapping[str, tuple[str, ...]]] = {
     "hda": ("intel-hda,id=hda", "hda-duplex,bus=hda.0,audiodev=audio"),
     "sb16": ("sb16,audiodev=audio",),
 }
+BRAILLE: Final = "braille"
 USB_DEVICES: Final[Mapping[str, str]] = {
-    "braille": "usb-braille",
+    BRAILLE: "usb-braille,chardev=braille",
     "keyboard": "usb-kbd",
     "mouse": "usb-mouse",
     "tablet": "usb-tablet",
@@ -94,6 +95,16 @@ class KvmParams(HvParams):
     def usb_devices(self) -> list[str]:
         """Return the USB devices asked for, as written."""
         return [name for name in re.split(r"[,\s]+", self.text("usb_devices")) if name]
+
+    def topology(self) -> dict[str, int]:
+        """Return how many sockets, cores and threads are asked for; without those left to QEMU."""
+        names = ("sockets", "cores", "threads")
+        return {name: count for name in names if (count := self.number(f"cpu_{name}"))}
+
+    def processors_max(self, vcpus: int) -> int:
+        """Return the processors that a machine has places for: as many as its topology makes."""
+        each = prod(self.topology().values())
+        return -(-max(vcpus, self.number("max_vcpus")) // each) * each
 
     def pci_devices(self) -> list[str]:
         """Return the addresses of the node's PCI devices asked for, as written."""
@@ -155,10 +166,10 @@ def _cpu(params: KvmParams) -> Iterator[GenericError]:
     except OpPrereqError as err:
         yield err
     most = params.number("max_vcpus")
-    topology = [params.number(f"cpu_{name}") for name in ("sockets", "cores", "threads")]
-    if most and all(topology) and prod(topology) < most:
+    topology = params.topology()
+    if most and len(topology) == 3 and prod(topology.values()) < most:
         yield wrong_param(
-            "max_vcpus", f"cpu_sockets, cpu_cores and cpu_threads make {prod(topology)}"
+            "max_vcpus", f"cpu_sockets, cpu_cores and cpu_threads make {prod(topology.values())}"
         )
     for name in ("max_memory", "max_vcpus"):
         if params.number(name) and not params.flag("acpi"):

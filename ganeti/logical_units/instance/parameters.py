@@ -6,6 +6,7 @@ Source: config.json, "IPolicy" and "ISpec"; constants.json, "ipolicy".
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Final
 
 from ganeti.base.errors import OpPrereqError, TypeEnforcementError, refuse, refusing, wrong_state
@@ -25,6 +26,7 @@ from ganeti.objects.parameters import (
 
 DEVICE_NAME_LENGTH_MAX: Final = 128  # as for tags
 _MEMORY_COMPAT: Final = "memory"  # older name for both limits of the memory
+_TOPOLOGY: Final = ("cpu_sockets", "cpu_cores", "cpu_threads")
 _MASK_SEPARATOR: Final = ":"  # constants.json, CPU_PINNING_SEP
 
 
@@ -77,12 +79,19 @@ def check_filled_beparams(filled: BeParams) -> None:
     refuse(memory_problem(filled))
 
 
-def check_cpu_mask(hvparams: Mapping[str, object], vcpus: int) -> None:
-    """Refuse a mask that has entries for other virtual processors than there are.
+def check_processors(hvparams: Mapping[str, object], vcpus: int) -> None:
+    """Refuse a mask for other virtual processors than there are, and sockets for fewer of them.
 
     Raises:
         OpPrereqError: saying how many.
     """
+    topology = [hvparams.get(name) for name in _TOPOLOGY]
+    counts = [count for count in topology if isinstance(count, int) and count]
+    if len(counts) == len(_TOPOLOGY) and prod(counts) < vcpus:
+        raise OpPrereqError(
+            f"hypervisor parameters {', '.join(_TOPOLOGY)}: they make {prod(counts)} virtual"
+            f" processors, the instance has {vcpus}; set one of them to 0 to have it computed"
+        )
     mask = str(hvparams.get("cpu_mask") or "")
     count = mask.count(_MASK_SEPARATOR) + 1
     if count not in (1, vcpus):

@@ -228,6 +228,22 @@ def test_a_mask_of_processors_has_one_entry_or_one_for_each(cluster: FakeCluster
     run(cluster, "SET_PARAMS", hvparams={"cpu_mask": "0-3"}, beparams={"vcpus": 4})
 
 
+def test_sockets_cores_and_threads_make_enough_processors(cluster: FakeCluster) -> None:
+    cluster.add_instance(hypervisor="kvm")
+    topology = {"cpu_sockets": 1, "cpu_cores": 2, "cpu_threads": 1}
+    run(cluster, "SET_PARAMS", hvparams=topology)
+    with pytest.raises(OpPrereqError, match="make 2 virtual processors, the instance has 3"):
+        run(cluster, "SET_PARAMS", beparams={"vcpus": 3})
+    run(cluster, "SET_PARAMS", hvparams={"cpu_sockets": 0}, beparams={"vcpus": 3})
+
+
+def test_processors_given_for_a_start_are_checked_before_it(cluster: FakeCluster) -> None:
+    cluster.add_instance(hypervisor="kvm", start=False)
+    with pytest.raises(OpPrereqError, match="cpu_mask: '0:1' is for 2 virtual processors"):
+        run(cluster, "STARTUP", hvparams={"cpu_mask": "0:1"})
+    assert instance(cluster)["admin_state"] == "down"
+
+
 def test_the_memory_of_a_running_guest_changes_within_its_limits(cluster: FakeCluster) -> None:
     cluster.add_instance(beparams={"minmem": 64, "maxmem": 256})
     assert run(cluster, "SET_PARAMS", runtime_mem=200) == [("runtime_memory", 200)]

@@ -36,10 +36,10 @@ from ganeti.logical_units.instance.creation.choosing import check_one_way, choos
 from ganeti.logical_units.instance.moving.target import check_other_node, check_target, record_move
 from ganeti.logical_units.instance.parameters import (
     check_beparams,
-    check_cpu_mask,
     check_filled_beparams,
     check_hvparams,
     check_policy,
+    check_processors,
     spec_of,
 )
 from ganeti.logical_units.instance.storage import disks
@@ -367,7 +367,7 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
         filled, hvparams = fill_beparams(view.cluster, new), fill_hvparams(view.cluster, new)
         check_filled_beparams(filled)
         if changed & {"hvparams", "beparams", "os"}:
-            check_cpu_mask(hvparams, filled["vcpus"])
+            check_processors(hvparams, filled["vcpus"])
         self._check_policy(plan)
         if view.primary.offline or self.op.force:
             return

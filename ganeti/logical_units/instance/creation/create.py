@@ -358,7 +358,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
         )
         filled = fill_beparams(self.cluster, instance)
         parameters.check_filled_beparams(filled)
-        parameters.check_cpu_mask(fill_hvparams(self.cluster, instance), filled["vcpus"])
+        parameters.check_processors(fill_hvparams(self.cluster, instance), filled["vcpus"])
         return self._without_default_values(instance) if op.identify_defaults else instance
 
     def _without_default_values(self, instance: Instance) -> Instance:

@@ -30,13 +30,14 @@ from ganeti.logical_units.instance.parameters import (
     check_beparams,
     check_filled_beparams,
     check_hvparams,
+    check_processors,
     without_defaults,
 )
 from ganeti.logical_units.instance.storage import disks
 from ganeti.logical_units.instance.storage.syncing import tell_degraded
 from ganeti.logical_units.instance.view import InstanceView, changed_fields
 from ganeti.logical_units.locks import LockLevel, LockNeed, shared
-from ganeti.objects.fill import fill_beparams, fill_osparams_all
+from ganeti.objects.fill import fill_beparams, fill_hvparams, fill_osparams_all
 from ganeti.objects.hypervisors import RebootType
 from ganeti.objects.model import AdminState, AdminStateSource, Node
 from ganeti.objects.parameters import apply_changes
@@ -87,9 +88,14 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup, Start]):
         if hvparams:
             wire = view.wire(view.primary, hvp=hvparams)
             guest.check_hvparams_on(self.context, view.primary, instance.hypervisor, wire.hvparams)
-        given = replace(instance, beparams={**instance.beparams, **beparams})
+        given = replace(
+            instance,
+            hvparams={**instance.hvparams, **hvparams},
+            beparams={**instance.beparams, **beparams},
+        )
         filled = fill_beparams(view.cluster, given)
         check_filled_beparams(filled)
+        check_processors(fill_hvparams(view.cluster, given), filled["vcpus"])
         guest.reserve_for(self.context, view, view.primary, filled["minmem"])
         return plan
 

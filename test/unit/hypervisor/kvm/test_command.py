@@ -114,7 +114,14 @@ def test_whole_command_line() -> None:
         ({"acpi": False}, ["-machine pc,acpi=off"]),
         ({"machine_version": "q35"}, ["-machine q35"]),
         ({"cpu_type": "host,-vmx"}, ["-cpu host,-vmx"]),
-        ({"cpu_sockets": 2, "cpu_cores": 3}, ["-smp 1,sockets=2,cores=3"]),
+        ({"cpu_sockets": 2, "cpu_cores": 3}, ["-smp 1,sockets=2,cores=3,maxcpus=6"]),
+        ({"cpu_cores": 3, "max_vcpus": 4}, ["-smp 1,cores=3,maxcpus=6"]),
+        ({"cpu_threads": 1}, ["-smp 1,threads=1"]),
+        ({"max_vcpus": 4}, ["-smp 1,maxcpus=4"]),
+        (
+            {"cpu_sockets": 2, "cpu_cores": 2, "cpu_threads": 2, "max_vcpus": 4},
+            ["-smp 1,sockets=2,cores=2,threads=2,maxcpus=8"],
+        ),
         ({"mem_path": "/huge"}, ["-mem-path /huge", "-mem-prealloc"]),
         (
             {"shared_dirs": "data=/srv/data;logs=/srv/a,b:ro"},
@@ -158,6 +165,10 @@ def test_whole_command_line() -> None:
             ["-usb", "-device usb-tablet", "-device usb-kbd"],
         ),
         (
+            {"usb_devices": "braille"},
+            ["-chardev braille,id=braille", "-device usb-braille,chardev=braille"],
+        ),
+        (
             {"soundhw": "hda"},
             ["-audiodev none,id=audio", "-device hda-duplex,bus=hda.0,audiodev=audio"],
         ),
@@ -193,6 +204,10 @@ def test_whole_command_line() -> None:
         (
             {"floppy_image_path": "/f", "boot_order": "floppy"},
             ["-device floppy,drive=image-floppy,bootindex=1"],
+        ),
+        (
+            {"floppy_image_path": "/f", "machine_version": "pc-q35-7.2"},
+            ["-device isa-fdc", "-device floppy,drive=image-floppy"],
         ),
         (
             {"disk_type": "scsi-hd", "scsi_controller_type": "virtio-scsi-pci"},
@@ -245,6 +260,7 @@ def test_parameters_have_their_options(hvparams: dict[str, object], expected: li
         ({"kernel_path": "/k"}, {}, "bootindex"),
         ({"serial_console": False}, {}, "isa-serial"),
         ({"boot_order": "network"}, {}, "bootindex"),
+        ({"floppy_image_path": "/f"}, {}, "isa-fdc"),
         ({}, {}, "-incoming"),
         ({}, {"console_address": ""}, "-vnc"),
     ],
