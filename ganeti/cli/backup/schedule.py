@@ -98,7 +98,7 @@ def _next_rehearsal(standing: Standing, step: Step | None, now: float) -> str:
 
 def set_policy(context: Context, options: Options, args: list[str]) -> None:
     """Say when instances, a node group or all are backed up."""
-    tag = NONE_TAG if options.none else _tag_of(context, options)
+    tag = _tag_of(context, options)
     opcodes: list[OpCode] = []
     for kind, name, old in _objects(context, options, args):
         if tag not in old:
@@ -126,10 +126,15 @@ def _run(context: Context, options: Options, opcodes: Sequence[OpCode]) -> None:
 
 
 def _tag_of(context: Context, options: Options) -> str:
+    values = {word.name: getattr(options, word.name) for word in WORDS}
+    # A number 0 is said, and refused.
+    given = {n: str(v) for n, v in values.items() if v is not None and v is not False and v != []}
+    if options.none:
+        if given:
+            raise OpPrereqError(f"--none and --{min(given)} exclude each other")
+        return NONE_TAG
     if options.every is None:
         raise OpPrereqError("say how often, with --every, or that there are none, with --none")
-    values = {word.name: getattr(options, word.name) for word in WORDS}
-    given = {name: str(value) for name, value in values.items() if value not in (None, False, [])}
     if names := values["to"]:
         given["to"] = "+".join(str(row[0]) for row in rows_of_nodes(context, names, ["name"]))
     return tag_of(given)
