@@ -528,7 +528,7 @@ class Rehearsal(Record, frozen=True, kw_only=True):
 class Instance(Record, frozen=True, kw_only=True):
     """An instance as stored: only parameters that differ from the defaults.
 
-    ``rehearsal`` is there only while a policy of backups wants rehearsals.
+    ``rehearsal`` is there once there was one that a policy of backups wanted.
     """
 
     LEFT_OUT: ClassVar[Mapping[str, object]] = {

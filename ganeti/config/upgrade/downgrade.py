@@ -3,8 +3,8 @@
 New keys are written only for features that are switched on.  So a key that 3.0 does not
 know can go without loss when its value is empty or false; when it is not, somebody is using a
 feature that 3.0 lacks, and must decide to give it up first.  Only the state of the maintenance
-daemon and lists of default allocators go in any case.  Parameters of hypervisors, disks and
-operating systems may have any name in 3.0, all other keys are fixed.
+daemon, results of rehearsals and lists of default allocators go in any case.  Parameters of
+hypervisors, disks and operating systems may have any name in 3.0, all other keys are fixed.
 
 Source: config.json, "unknown_keys" and "objects".
 """
@@ -135,10 +135,21 @@ def _members(value: object) -> Iterator[tuple[str | int, object]]:
         yield from enumerate(value)
 
 
-# What goes in any case, by label: why nothing of use is lost with it.
-_GIVEN_UP: Final[Mapping[str, str]] = {
-    MAINTENANCE: "with its state; nobody goes on with it",
-    "cluster.default_iallocators": "the first default allocator stays",
+# What goes in any case, by the table and the key: why nothing of use is lost with it.
+_GIVEN_UP: Final[Mapping[tuple[str | int, ...], str]] = {
+    (MAINTENANCE,): "with its state; nobody goes on with it",
+    ("cluster", "default_iallocators"): "the first default allocator stays",
+    ("instances", "rehearsal"): "the result of the last rehearsal of its backup",
+}
+# How to give up a feature, by its key.
+_COMMANDS: Final[Mapping[str | int, str]] = {
+    "diagnose_data_collector_filename": (
+        "gnt-cluster modify --diagnose-data-collector-filename=''"
+    ),
+    "max_disk_transfers": "gnt-cluster modify --max-disk-transfers=0",
+    "silent_node_tries": "gnt-cluster modify --silent-node-tries=0",
+    "ext_reservations6": "gnt-network modify --remove-reserved-ips=RANGE,... NETWORK",
+    FORMAT: "gnt-instance modify -t TEMPLATE -e format=raw INSTANCE",
 }
 _NAMED_MAX: Final = 20  # keys in one refusal: as many as fit on a screen
 _VALUE_CHARS_MAX: Final = 40
@@ -173,15 +184,21 @@ def downgrade_config(config: Mapping[str, object]) -> Upgraded:
 
 
 def _note(key: ForeignKey) -> str:
-    reason = "it was empty" if _is_empty(key.value) else _GIVEN_UP[key.label]
+    reason = "it was empty" if _is_empty(key.value) else _why_given_up(key)
     return f"{key.label} removed, {reason}"
 
 
+def _why_given_up(key: ForeignKey) -> str:
+    """Return why nothing of use is lost with a key; empty if something is."""
+    ends = key.path if len(key.path) == 1 else (key.path[0], key.path[-1])
+    return _GIVEN_UP.get(ends, "") if len(key.path) <= len(("table", "uuid", "key")) else ""
+
+
 def _refuse_loss(found: list[ForeignKey]) -> None:
-    in_use = [key for key in found if not (key.label in _GIVEN_UP or _is_empty(key.value))]
+    in_use = [key for key in found if not (_is_empty(key.value) or _why_given_up(key))]
     if not in_use:
         return
-    shown = [f"  {key.label} = {_shown(key.value)}" for key in in_use[:_NAMED_MAX]]
+    shown = [f"  {key.label} = {_shown(key.value)}{_hint(key)}" for key in in_use[:_NAMED_MAX]]
     if len(in_use) > _NAMED_MAX:
         shown.append(f"  and {len(in_use) - _NAMED_MAX} more")
     raise OpPrereqError(
@@ -190,6 +207,11 @@ def _refuse_loss(found: list[ForeignKey]) -> None:
         + "\nSwitch off the features that they belong to, or remove them, and try again.",
         ErrorCode.STATE,
     )
+
+
+def _hint(key: ForeignKey) -> str:
+    command = _COMMANDS.get(key.path[-1])
+    return f"; give it up by {command}" if command else ""
 
 
 def _is_empty(value: object) -> bool:

@@ -123,6 +123,35 @@ def test_of_lists_of_default_allocators_the_first_one_stays() -> None:
     )
 
 
+def test_results_of_rehearsals_go_in_any_case() -> None:
+    config = clean()
+    result = {"ended": 1.0, "job": 7, "node": "node1", "exported": 1, "failure": ""}
+    config["instances"][INSTANCE]["rehearsal"] = result
+    found = downgrade_config(config)
+    assert found.config == clean()
+    assert found.notes == (
+        f"instances.{INSTANCE}.rehearsal removed, the result of the last rehearsal of its backup",
+    )
+
+
+def test_the_way_to_give_a_feature_up_is_told() -> None:
+    config = clean()
+    config["cluster"] |= {"silent_node_tries": 3, "max_disk_transfers": 2}
+    config["cluster"]["diagnose_data_collector_filename"] = "diagnose"
+    place(config, ("disks", DISK))["params"] = {"format": "qcow2"}
+    config["networks"][NETWORK]["ext_reservations6"] = ["2001:db8::1-2001:db8::2"]
+    with pytest.raises(OpPrereqError) as raised:
+        downgrade_config(config)
+    hints = [line.partition("; give it up by ")[2] for line in str(raised.value).splitlines()]
+    assert set(filter(None, hints)) == {
+        "gnt-cluster modify --silent-node-tries=0",
+        "gnt-cluster modify --max-disk-transfers=0",
+        "gnt-cluster modify --diagnose-data-collector-filename=''",
+        "gnt-instance modify -t TEMPLATE -e format=raw INSTANCE",
+        "gnt-network modify --remove-reserved-ips=RANGE,... NETWORK",
+    }
+
+
 def test_many_reasons_are_not_all_shown() -> None:
     config = clean()
     config["cluster"].update({f"ours{number}": number + 1 for number in range(50)})
