@@ -73,16 +73,19 @@ class LUBackupRemove(LogicalUnit[OpBackupRemove, ExportName, Exports]):
         """Find the nodes whose chains do not begin at a point yet.
 
         Raises:
-            OpPrereqError: there is no such export, or it has no such point.
+            OpPrereqError: there is no such export, or none has such a point.
         """
+        found = [(n, points_of(self.context, n, name)) for n in require_export(self.context, name)]
+        if not any(point.number == number for _, points in found for point in points):
+            for node, points in found:
+                require_point(points, number, f"export {name!r} on node {node.name!r}")
         nodes = []
-        for node in require_export(self.context, name):
-            points = points_of(self.context, node, name)
-            require_point(points, number, f"export {name!r} on node {node.name!r}")
-            if points[0].number == number:
-                self.context.info(
-                    f"export {name} on {node.name} begins with point {number} already"
-                )
+        for node, points in found:
+            export = f"export {name} on {node.name}"
+            if number not in [point.number for point in points]:
+                self.context.info(f"{export} has no point {number}, and stays as it is")
+            elif points[0].number == number:
+                self.context.info(f"{export} begins with point {number} already")
             else:
                 nodes.append(node)
         return Exports(name, nodes)

@@ -305,6 +305,24 @@ def test_nothing_is_done_with_a_chain_whose_points_its_node_does_not_tell(
     assert not {"finalize_export", "export_remove", "export_start"} & set(running.rpc.names())
 
 
+def test_a_chain_is_shortened_beside_an_older_export_without_that_point(
+    running: FakeCluster,
+) -> None:
+    """The job failed, again each hour where it was one of a schedule."""
+    running.config.instance(NAME)["tags"] = ["ganeti:backup:every:1d:keep:9"]
+    export(running, incremental=True, target_node="node2")
+    for _ in range(3):
+        export(running, incremental=True)
+    running.rpc.calls.clear()
+    with pytest.raises(OpPrereqError, match="has no point 3; it has 0"):
+        running.execute("OP_BACKUP_REMOVE", instance_name=NAME, before=3)
+    running.rpc.fail("export_merge", text="enough is seen")
+    with pytest.raises(OpExecError, match="enough is seen"):
+        running.execute("OP_BACKUP_REMOVE", instance_name=NAME, before=2)
+    assert running.rpc.called("export_merge") == [("node3", [NAME, 2])]
+    assert running.said(f"export {NAME} on node2.example.com has no point 2, and stays as it is")
+
+
 def test_an_older_chain_stays_if_nobody_tells_how_many_points_the_new_one_has(
     running: FakeCluster,
 ) -> None:
