@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Final
 
@@ -20,6 +21,7 @@ from ganeti.system.environment import own_hostname
 
 _DAY_S: Final = 86400
 _DAYS_MAX: Final = 36500
+_PARTS: Final = ("rights", "resources", "names", "tags")
 
 
 def list_users(context: Context, _options: Options, _args: list[str]) -> None:
@@ -60,7 +62,15 @@ def _read_password(context: Context, name: str) -> str:
         raise OpPrereqError("an empty password is not possible; --no-password asks for none")
     if terminal.is_interactive and ask_secret(terminal, "Again: ") != password:
         raise OpPrereqError("the two are not the same; nothing was changed")
-    return password
+    return as_sent(password)
+
+
+def as_sent(password: str) -> str:
+    """Return a password as the server reads it: bytes that are no UTF-8 are Latin-1 to it."""
+    try:
+        return password.encode("utf-8", "surrogateescape").decode()
+    except UnicodeDecodeError:
+        return os.fsencode(password).decode("latin-1")
 
 
 def remove_user(context: Context, options: Options, args: list[str]) -> None:
@@ -82,13 +92,21 @@ def _grant(numbered: tuple[int, Grant]) -> tuple[str, Facts]:
 
 def set_role(context: Context, options: Options, args: list[str]) -> None:
     """Make a role, or replace its rights."""
-    given = {
-        key: tuple(options.get(key))
-        for key in ("rights", "resources", "names", "tags")
-        if options.get(key)
-    }
+    given = {key: _patterns(options, key) for key in _PARTS if options.get(key) is not None}
     _access(context).set_role(args[0], [Grant(**given)], keeps=options.add)
     _distribute(context, options)
+
+
+def _patterns(options: Options, key: str) -> tuple[str, ...]:
+    """Return the words of an option that limits a grant.
+
+    Raises:
+        OpPrereqError: there are none: the grant would be as if nothing had been said.
+    """
+    words = tuple(options.get(key))
+    if not words or not all(word.strip() for word in words):
+        raise OpPrereqError(f"--{key} needs words with commas between; leave it out for no limit")
+    return words
 
 
 def remove_role(context: Context, options: Options, args: list[str]) -> None:

@@ -125,7 +125,11 @@ class Terminal:
     def ask(self, question: str) -> str:
         """Ask a question, not in the output; the answer is "" at the end of the input."""
         _put(self._err, question)
-        return self._answers.readline().strip()
+        return self.line().strip()
+
+    def line(self) -> str:
+        """Return the next line of the input, with its blanks; "" at the end of it."""
+        return self._answers.readline().rstrip("\r\n")
 
 
 _SUBMISSIONS = "Submit"  # so begin the names of the calls that submit jobs

@@ -13,7 +13,7 @@ def ask_secret(terminal: Terminal, question: str) -> str:
     Where nobody is there to be asked, it is the next line of the input.
     """
     if not terminal.is_interactive:
-        return terminal.ask("")
+        return terminal.line()
     try:
         return getpass.getpass(question)
     except EOFError:

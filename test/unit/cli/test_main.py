@@ -174,7 +174,7 @@ def test_end_of_the_input_is_an_empty_secret(monkeypatch: pytest.MonkeyPatch) ->
     out = io.StringIO()
     assert ask_secret(Terminal(out, out, io.StringIO(), is_interactive=True), "Secret: ") == ""
     assert ask_secret(Terminal(out, out, io.StringIO()), "Secret: ") == ""
-    assert ask_secret(Terminal(out, out, io.StringIO("abc\n")), "Secret: ") == "abc"
+    assert ask_secret(Terminal(out, out, io.StringIO(" a c \r\n")), "Secret: ") == " a c "
 
 
 def test_nobody_to_ask_names_the_option() -> None:
