@@ -35,7 +35,7 @@ from typing import Final
 from ganeti.base.errors import GenericError, HypervisorError
 from ganeti.base.paths import UNIX_SOCKET_PATH_BYTES_MAX, Paths
 from ganeti.hypervisor.interface import check_name
-from ganeti.hypervisor.kvm.params import VNC_PASSWORD_BYTES_MAX, KvmParams
+from ganeti.hypervisor.kvm.params import PASSWORD_BYTES_MAX, KvmParams
 from ganeti.hypervisor.params import missing_here
 from ganeti.system.environment import check_socket_path
 from ganeti.system.files import ensure_directory, read_bytes, remove_if_exists
@@ -206,7 +206,7 @@ FILE_PARAMETERS: Final = (
     "vnc_password_file",
 )
 DIRECTORY_PARAMETERS: Final = ("mem_path", "vnc_x509_path")
-_PASSWORD_BYTES_MAX: Final = 256
+_FILE_BYTES_MAX: Final = 256
 
 
 def local_file(path: str, paths: Paths) -> str:
@@ -232,14 +232,14 @@ def read_password(parameter: str, path: str, paths: Paths) -> str:
         OpPrereqError: it cannot be read, is empty, or longer than the protocol allows.
     """
     try:
-        data = read_bytes(local_file(path, paths), _PASSWORD_BYTES_MAX)
+        data = read_bytes(local_file(path, paths), _FILE_BYTES_MAX)
     except (OSError, GenericError) as err:
         text = err.message if isinstance(err, GenericError) else err.strerror
         raise missing_here(parameter, f"cannot read {path}: {text}") from err
     password = data.partition(b"\n")[0].decode("utf-8", "replace").strip()
     if not password:
         raise missing_here(parameter, f"there is no password in {path}")
-    if parameter == "vnc_password_file" and len(password.encode()) > VNC_PASSWORD_BYTES_MAX:
-        text = f"the password in {path} has more than {VNC_PASSWORD_BYTES_MAX} characters"
-        raise missing_here(parameter, text)
+    most = PASSWORD_BYTES_MAX[parameter]
+    if len(password.encode()) > most:
+        raise missing_here(parameter, f"the password in {path} has more than {most} characters")
     return password

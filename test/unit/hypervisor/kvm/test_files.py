@@ -71,6 +71,14 @@ def test_unusable_passwords_are_named(tmp_path: Path, content: str | None, text:
         read_password("vnc_password_file", "/p", Paths(str(tmp_path)))
 
 
+def test_a_password_of_spice_may_be_longer_but_not_without_end(tmp_path: Path) -> None:
+    (tmp_path / "p").write_text("x" * 60)
+    assert read_password("spice_password_file", "/p", Paths(str(tmp_path))) == "x" * 60
+    (tmp_path / "p").write_text("x" * 61)
+    with pytest.raises(OpPrereqError, match=r"spice_password_file: .*more than 60"):
+        read_password("spice_password_file", "/p", Paths(str(tmp_path)))
+
+
 @pytest.mark.shows("2.1/vnc/parameter")
 def test_password_is_the_first_line(tmp_path: Path) -> None:
     (tmp_path / "p").write_text("secret \ncomment\n")
