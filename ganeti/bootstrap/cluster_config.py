@@ -18,7 +18,12 @@ from ganeti.logical_units.instance.parameters import (
     check_hvparams,
     without_defaults,
 )
-from ganeti.logical_units.parameters import check_ndparams, enforced
+from ganeti.logical_units.parameters import (
+    check_disk_state,
+    check_hv_state,
+    check_ndparams,
+    enforced,
+)
 from ganeti.objects import parameters as tables
 from ganeti.objects.disk_templates import (
     IMAGES,
@@ -72,6 +77,8 @@ class ClusterRequest:
     ndparams: Parameters = field(default_factory=dict)
     diskparams: Mapping[str, Parameters] = field(default_factory=dict)
     ipolicy: Parameters = field(default_factory=dict)
+    hv_state: Mapping[str, Parameters] = field(default_factory=dict)
+    disk_state: Mapping[str, Mapping[str, Parameters]] = field(default_factory=dict)
     mac_prefix: str = DEFAULT_MAC_PREFIX
     master_netdev: str = "lo"
     master_netmask: int | None = None
@@ -324,7 +331,17 @@ def _parameter_groups(request: ClusterRequest) -> dict[str, object]:
             )
             for name, table in tables.DISKPARAMS.items()
         },
+        **_states(request),
     }
+
+
+def _states(request: ClusterRequest) -> dict[str, object]:
+    """Return the static figures that are given; objects without any have no such fields."""
+    fields = {
+        "hv_state_static": check_hv_state(request.hv_state),
+        "disk_state_static": check_disk_state(request.disk_state),
+    }
+    return {name: value for name, value in fields.items() if value}
 
 
 def _beparams(request: ClusterRequest) -> dict[str, object]:

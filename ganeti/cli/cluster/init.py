@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Final
 
-from ganeti.base.errors import GenericError, NotSupportedError, OpPrereqError
+from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.bootstrap.cluster_config import USUAL_DISK_TEMPLATES, ClusterRequest
 from ganeti.cli.cluster.modify import CLUSTER_PARAMETERS
 from ganeti.cli.command import Context, Options, command, confirm, opt
@@ -15,8 +15,6 @@ from ganeti.cli.run.jobs import execute, make_opcode
 from ganeti.objects.hypervisors import USUAL_HYPERVISOR
 from ganeti.opcodes.cluster import OpClusterDestroy, OpClusterPostInit
 
-# Options that nothing supports yet, and why.
-_NOT_YET: Final = {"disk_state": "--disk-state", "hv_state": "--hypervisor-state"}
 _OLD_SPECS: Final = {
     "specs_cpu_count": "cpu-count",
     "specs_disk_count": "disk-count",
@@ -46,11 +44,7 @@ def make_request(cluster_name: str, options: Options) -> ClusterRequest:
 
     Raises:
         OpPrereqError: they contradict each other.
-        NotSupportedError: one of them is not supported yet.
     """
-    for name, what in _NOT_YET.items():
-        if options.get(name):
-            raise NotSupportedError(f"{what} is not supported yet")
     given = {
         field.name: options.get(field.name)
         for field in dataclasses.fields(ClusterRequest)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ganeti.base import json
-from ganeti.base.errors import OpPrereqError
+from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.bootstrap.cluster_config import (
     Birth,
     ClusterRequest,
@@ -72,6 +72,16 @@ def test_the_pool_of_candidates_has_the_size_asked_for(asked: dict[str, int], si
 def test_the_pool_of_user_ids_is_empty_unless_given(asked: dict[str, Any], pool: object) -> None:
     wire: Any = build_config(request(**asked), NODE, BIRTH)
     assert wire["cluster"]["uid_pool"] == pool
+
+
+def test_static_figures_are_kept() -> None:
+    asked = request(
+        hv_state={"kvm": {"cpu_total": "4"}}, disk_state={"plain": {"vg": {"disk_total": "10"}}}
+    )
+    check_request(asked)
+    cluster = ConfigData.from_wire(build_config(asked, NODE, BIRTH)).cluster
+    assert cluster.hv_state_static == {"kvm": {"cpu_total": 4}}
+    assert cluster.disk_state_static == {"plain": {"vg": {"disk_total": 10}}}
 
 
 def test_images_are_kept() -> None:
@@ -170,6 +180,19 @@ def test_every_template_that_instances_may_have_can_be_enabled_at_once() -> None
 def test_wrong_parameters_are_named(changes: dict[str, Any], text: str) -> None:
     with pytest.raises(OpPrereqError, match=text):
         build_config(request(**changes), NODE, BIRTH)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"hv_state": {"kvm": {"wheels": "4"}}}, "wheels"),
+        ({"hv_state": {"qemu": {}}}, "hypervisor state: 'qemu' is unknown"),
+        ({"disk_state": {"file": {}}}, "disk state: 'file' is unknown"),
+    ],
+)
+def test_wrong_static_figures_are_named(changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(GenericError, match=text):
+        check_request(request(**changes))
 
 
 def test_several_allocators_are_asked_in_order() -> None:

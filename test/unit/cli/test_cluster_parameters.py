@@ -153,3 +153,12 @@ def test_an_empty_list_is_not_the_usual_one(option: str) -> None:
     line = parse(named("gnt-cluster"), ["init", option, "cluster"], {})
     with pytest.raises(GenericError, match="must be enabled"):
         check_request(make_request("cluster", line.options))
+
+
+def test_static_figures_of_a_new_cluster() -> None:
+    words = ["--hypervisor-state=kvm:cpu_total=4", "--disk-state=plain/vg:disk_total=9"]
+    line = parse(named("gnt-cluster"), ["init", *words, "cluster"], {})
+    found = make_request("cluster", line.options)
+    assert found.hv_state == {"kvm": {"cpu_total": "4"}}
+    assert found.disk_state == {"plain": {"vg": {"disk_total": "9"}}}
+    check_request(found)
