@@ -23,7 +23,7 @@ from ganeti.daemon.context import DaemonContext
 from ganeti.daemon.log import FileHandler
 from ganeti.daemon.tally import Tally
 from ganeti.opcodes.values import Version
-from ganeti.protocol.luxi import ConsoleWay
+from ganeti.protocol.luxi import ConsoleWay, LuxiCalls, Rules
 from ganeti.protocol.rapi.jobs import Inputs, Submission, Wire
 from ganeti.protocol.rapi.pages import BOOK
 from ganeti.protocol.rapi.routes import (
@@ -160,7 +160,7 @@ class RapiServer:
             return response
         self._tally.add((route.method, route.path, status), seconds)
         submits = isinstance(route.action, Submission)
-        if submits or route.method != "GET":
+        if submits or _changes_something(route):
             is_fine = response.status < _ERRORS
             entry = Entry(
                 daemon="ganeti-rapi",
@@ -317,6 +317,9 @@ class RapiServer:
 
 
 def _changes_something(route: Route) -> bool:
+    if isinstance(route.action, Question):  # clients put some because a GET has no body
+        rules: Rules = LuxiCalls.calls[route.action.method].rules
+        return rules.changes
     return route.method != "GET" or bool(isinstance(route.action, Submission) and route.access)
 
 

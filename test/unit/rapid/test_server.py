@@ -192,6 +192,7 @@ def with_joe(tmp_path: Path) -> tuple[Slow, RapiServer]:
     [
         ("GET", "/2/info", "QueryClusterInfo", True),
         ("GET", "/2/jobs", "QueryJobs", True),
+        ("PUT", "/2/query/node?fields=name", "Query", True),
         ("PUT", "/2/redistribute-config", "SubmitJob", False),
         ("POST", "/2/jobs/17/archive", "ArchiveJob", False),
     ],
@@ -215,6 +216,8 @@ def test_questions_end_when_their_client_hangs_up_and_changes_do_not(
         assert luxi.answered == ([] if is_ended else [asks])
 
     run(test())
+    noted = (tmp_path / "audit.log").read_text()
+    assert bool(noted) is not is_ended  # changes are, and no questions
 
 
 def test_who_hangs_up_before_the_password_is_checked_changes_nothing(tmp_path: Path) -> None:
