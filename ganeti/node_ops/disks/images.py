@@ -13,6 +13,7 @@ from ganeti.base.paths import Paths
 
 _COPIED_BYTES: Final = 1 << 20  # at a time
 _TIMEOUT_S: Final = 60.0
+_LENGTH: Final = re.compile("[0-9]{1,18}")
 _URL: Final = re.compile(r"https?://[^/]", re.IGNORECASE)
 
 
@@ -23,15 +24,17 @@ def _at_url(url: str) -> Iterator[tuple[int, IO[bytes]]]:
     Raises:
         TransportError: there is nothing; or its server does not say how long it is.
     """
-    from urllib.request import urlopen  # few calls need it, and it takes long to load
+    from http.client import HTTPException  # few calls need them, and they take long to load
+    from urllib.request import urlopen
 
     try:
         answer = urlopen(url, timeout=_TIMEOUT_S)  # noqa: S310 - `_URL` allows no others
-    except (OSError, ValueError) as err:
-        raise TransportError(f"cannot read {url}: {err}") from err
+    except (OSError, ValueError, HTTPException) as err:
+        why = " ".join(str(err).split()) or type(err).__name__
+        raise TransportError(f"cannot read {url}: {why}") from err
     with closing(answer):
         length = answer.headers.get("Content-Length", "")
-        if not length.isdigit():
+        if not _LENGTH.fullmatch(length):
             raise TransportError(f"cannot read {url}: its server does not say how long it is")
         yield int(length), answer
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,3 +76,36 @@ def test_an_image_is_read_from_a_url(server: str, disk: Path) -> None:
         image_bytes(f"{server}/endless", PATHS)
     with pytest.raises(TransportError, match="404"):
         image_bytes(f"{server}/nothing", PATHS)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"hello\r\n\r\n", "hello"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: \xb2\r\n\r\n", "does not say how long"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
+            "does not say how long",
+        ),
+        (b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 200 + b"\r\n", "more than 100 headers"),
+    ],
+)
+def test_a_server_may_answer_anything(answer: bytes, words: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with listener.accept()[0] as connection:
+                connection.recv(4096)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(TransportError, match=words):
+            image_bytes(f"http://127.0.0.1:{listener.getsockname()[1]}/image", PATHS)
+        thread.join()
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/a b", "http://127.0.0.1:x/"])
+def test_an_address_that_is_none(url: str) -> None:
+    with pytest.raises(TransportError, match="cannot read"):
+        image_bytes(url, PATHS)
