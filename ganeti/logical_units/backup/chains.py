@@ -115,12 +115,16 @@ def require_point(points: Sequence[ChainPoint], number: int, what: str) -> Chain
 def plan_point(
     context: JobContext, view: InstanceView, target: Node, others: Sequence[Node]
 ) -> NewPoint:
-    """Decide what an export builds on; says so when it is a full one, and why."""
+    """Decide what an export builds on; says so when it is a full one, and why.
+
+    Raises:
+        OpPrereqError: the target does not tell what it has, which a full one would replace.
+    """
     name = view.name
-    found = nodes_with_export(context, [target, *others], name)
-    points = points_of(context, target, name) if target in found else []
+    names = context.nodes.check(target, f"look for an export of {name!r}").export_list()
+    points = points_of(context, target, name) if name in names else []
     if not points:
-        elsewhere = ", ".join(node.name for node in found)
+        elsewhere = ", ".join(node.name for node in nodes_with_export(context, others, name))
         rest = f"; it takes the place of the one on {elsewhere}" if elsewhere else ""
         return _full(context, f"node {target.name} has no export of {name}{rest}")
     last = points[-1]

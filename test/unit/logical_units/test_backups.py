@@ -297,6 +297,9 @@ def test_nothing_is_done_with_a_chain_whose_points_its_node_does_not_tell(
     for _ in range(2):
         export(running, incremental=True)
     running.rpc.calls.clear()
+    running.rpc.fail("export_list", text="timed out")
+    with pytest.raises(OpPrereqError, match=r"cannot look for an export of .*timed out"):
+        export(running, incremental=True)
     running.rpc.fail("export_chains", text="timed out")
     with pytest.raises(OpPrereqError, match="cannot find the points of the export"):
         export(running, incremental=True)
