@@ -13,6 +13,7 @@ from ganeti.base.errors import (
     TransportError,
     wrong_state,
 )
+from ganeti.base.paths import Paths
 from ganeti.bootstrap import node_setup
 from ganeti.bootstrap.node_transport import (
     NodeTransport,
@@ -107,7 +108,7 @@ def set_up(
         enter()
     except GenericError as err:
         if not readd:  # one that was taken in again still is a node
-            _clean_up(context, transport, name, _may_be_node(context, name, err))
+            _clean_up(context, transport, setup, _may_be_node(context, name, err))
         raise
 
 
@@ -225,8 +226,14 @@ def _may_be_node(context: Context, name: str, error: GenericError) -> str:
     return ""
 
 
-def _clean_up(context: Context, transport: NodeTransport, name: str, why_not: str) -> None:
-    """Leave nothing on a machine that did not become a node."""
+def _clean_up(
+    context: Context, transport: NodeTransport, setup: node_setup.NodeSetup, why_not: str
+) -> None:
+    """Leave nothing on a machine that did not become a node.
+
+    One that was taken by force may have had the configuration of another cluster, which is kept.
+    """
+    name = setup.node_name
     if why_not:
         context.terminal.error(
             f"Node {name} is left as it is: {why_not}.\n"
@@ -235,8 +242,9 @@ def _clean_up(context: Context, transport: NodeTransport, name: str, why_not: st
         )
         return
     try:
-        node_setup.clean_up_remotely(transport, name)
-        context.terminal.error(f"Node {name} was not added; its new files are removed again")
+        node_setup.clean_up_remotely(transport, name, backup=setup.force_join)
+        kept = f", those of before are in {Paths().backup_dir} there" if setup.force_join else ""
+        context.terminal.error(f"Node {name} was not added; its new files are removed again{kept}")
     except GenericError as err:
         context.terminal.error(
             f"Node {name} was not added, and cleaning it up failed too: {err.message}\n"

@@ -218,8 +218,10 @@ class Machine:
 
     def __init__(self) -> None:
         self.ran: list[str] = []
+        self.words: list[str] = []
 
     def run(self, argv: Sequence[str], **_more: object) -> Any:
+        self.words += argv
         self.ran += [word for word in argv if word.rpartition("/")[2] in PROGRAMS]
         return SimpleNamespace(check=lambda: SimpleNamespace(stdout=b""))
 
@@ -230,7 +232,9 @@ class Machine:
 PROGRAMS = ("node-daemon-setup", "node-cleanup")
 
 
-def set_up_and_fail(error: GenericError, *, readd: bool = False, **known: Any) -> tuple[bool, str]:
+def set_up_and_fail(
+    error: GenericError, *, readd: bool = False, force_join: bool = False, **known: Any
+) -> tuple[bool, str]:
     """Set a machine up that cannot be entered; tell whether it was cleaned up, and what was said.
 
     Args:
@@ -257,12 +261,17 @@ def set_up_and_fail(error: GenericError, *, readd: bool = False, **known: Any) -
         waiting_for=known.get("waiting_for", []),
     )
     setup = NodeSetup(
-        node_name="node4", cluster_name="cluster", node_daemon_certificate="", ssconf={}
+        node_name="node4",
+        cluster_name="cluster",
+        node_daemon_certificate="",
+        ssconf={},
+        force_join=force_join,
     )
     with pytest.raises(type(error)) as caught:
         set_up(cli, machine, setup, fail, readd=readd)
     assert caught.value is error
     assert len(machine.ran) in (1, 2)
+    assert ("--no-backup" in machine.words) is (len(machine.ran) == 2 and not force_join)
     return len(machine.ran) == 2, "\n".join(said)
 
 
@@ -316,6 +325,9 @@ def test_a_machine_that_did_not_become_a_node_is_cleaned_up() -> None:
     assert was_cleaned
     assert said == "Node node4 was not added; its new files are removed again"
     assert set_up_and_fail(OpExecError("no"), readd=True, **known) == (False, "")
+    was_cleaned, said = set_up_and_fail(OpExecError("no"), force_join=True, **known)
+    assert was_cleaned
+    assert said.endswith(f"again, those of before are in {Paths().backup_dir} there")
 
 
 class PowerlessClient:
