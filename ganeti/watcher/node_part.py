@@ -118,9 +118,11 @@ def _stop_instances(node: NodeContext) -> bool:
     is_well = True
     for name in (ssconf.read_key_or_none(node.paths, "hypervisor_list") or "").split():
         try:
-            key = f"hvparams_{name}"
-            text = ssconf.read_key_or_none(node.paths, key) or ""
-            hypervisor = node.hypervisor(name, ssconf.parse_map(key, text, "="))
+            text = ssconf.read_key_or_none(node.paths, f"hvparams_{name}") or ""
+            # A line without a name goes on with the value of the one before: nothing needs that.
+            rows = (line.partition("=") for line in text.split("\n"))
+            params = {key: value for key, is_named, value in rows if is_named}
+            hypervisor = node.hypervisor(name, params)
             found = hypervisor.list_instances()
         except (GenericError, OSError) as err:
             logger.warning("Cannot find the instances of hypervisor %s: %s", name, err)

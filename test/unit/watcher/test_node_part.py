@@ -39,6 +39,8 @@ def test_an_instance_that_does_not_stop_keeps_no_other_one_running(
     paths, hypervisor = Paths(str(tmp_path)), _Hypervisor()
     os.makedirs(paths.data_dir)
     Path(paths.ssconf_file("hypervisor_list")).write_text("fake\n")
+    text = "kernel_args=ro\nquiet\nother=1\n"  # the cluster's value has two lines
+    Path(paths.ssconf_file("hvparams_fake")).write_text(text)
     monkeypatch.setattr(NodeContext, "hypervisor", lambda *_args: hypervisor)
     with caplog.at_level(logging.WARNING):
         assert not node_part._stop_instances(NodeContext(paths, "node1"))
