@@ -77,7 +77,8 @@ CLUSTER_PARAMETERS = (
     opt.option("--default-iallocator-params", "options of the default allocator", Settings),
     opt.option("--drbd-usermode-helper -> drbd_helper", "helper of DRBD", str),
     opt.names(
-        "--enabled-disk-templates", "disk templates that instances may have, separated by commas"
+        "--enabled-disk-templates",
+        "disk templates of the cluster, separated by commas; see --ipolicy-disk-templates",
     ),
     opt.names(
         "--enabled-hypervisors", "hypervisors, separated by commas; the first is the default one"

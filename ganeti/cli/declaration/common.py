@@ -305,7 +305,7 @@ _OPTIONS: Final = (
     option(
         "--ipolicy-std-specs", "the usual instance: memory-size=...,disk-size=...", values.KeyValues
     ),
-    commas("--ipolicy-disk-templates", "disk templates that instances may have"),
+    commas("--ipolicy-disk-templates", "disk templates that the policy allows"),
     option("--ipolicy-spindle-ratio", "how many instances may share a spindle", values.MaybeFloat),
     option("--ipolicy-vcpu-ratio", "how many virtual CPUs a real one may serve", values.MaybeFloat),
     # migration

@@ -99,6 +99,13 @@ def test_a_wrong_command_is_noticed(text: str, expected: str) -> None:
     assert expected in "".join(found)
 
 
+@pytest.mark.parametrize("page", pages.pages())
+def test_who_enables_a_disk_template_is_told_to_allow_it_too(page: str) -> None:
+    lines = [line.text for line in pages.lines_of(page) if "gnt-cluster modify" in line.text]
+    wrong = [text for text in lines if "--enabled-disk" in text and "--ipolicy-disk" not in text]
+    assert wrong == []
+
+
 def texts_of(source: str) -> Iterator[str]:
     """Return the texts of a module, with a word in place of each value that is put in."""
     inner: set[int] = set()
