@@ -455,6 +455,12 @@ def reserve_for(context: JobContext, view: InstanceView, node: Node, needed_mib:
     reserve_memory(context, [node], what, needed_mib, hypervisor, view.own_hvparams)
 
 
+def memory_left_mib(context: JobContext, view: InstanceView, node: Node) -> int:
+    """Ask a node for the memory (MiB) that nobody has or has reserved before this job."""
+    free_mib = free_memory_mib(context, node, view.instance.hypervisor, view.own_hvparams)
+    return free_mib - sum(_others_before(context, node).values())
+
+
 def _others_before(context: JobContext, node: Node) -> dict[str, int]:
     """Return the memory (MiB) that others have reserved on a node before this job, by owner."""
     found: dict[str, int] = {}

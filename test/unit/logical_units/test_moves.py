@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 from fakes.fake_cluster import FakeCluster, make_group, make_node, uuid_of
+from fakes.fake_nodes import NODE_MEMORY_MIB
 
 from ganeti.base.errors import GenericError, JobCanceled, OpExecError, OpPrereqError
 from ganeti.clients.node_rpc import RpcResult, Target
-from ganeti.hypervisor.fake import Book, Phase
+from ganeti.hypervisor.fake import Book, FakeHypervisor, Phase
 from ganeti.logical_units.instance.moving.failover import Seen, Step, leads_to, plan_cleanup
 from ganeti.logical_units.instance.moving.migrate import decide_live, progress_text
 from ganeti.objects.hypervisors import MigrationMode
@@ -79,6 +80,57 @@ def test_what_accepting_answers_is_where_the_memory_goes(running: FakeCluster) -
     migrate(running, mode="non-live")
     ((_, args),) = running.rpc.called("instance_migrate")
     assert args[2:] == ["192.0.2.2:8102", False]
+
+
+def crowd(cluster: FakeCluster, left_mib: int) -> None:
+    """Let a guest on node2 have all its memory but this; ours is of 400 MiB, 100 at least."""
+    books = cluster.rpc.node("node2").books
+    used_mib = NODE_MEMORY_MIB - left_mib
+    books.save("other", Book(memory_mib=used_mib, vcpus=1, started_s=1.0, phase=Phase.RUNNING))
+    cluster.add_instance(beparams={"minmem": 100, "maxmem": 400})
+
+
+def memory(cluster: FakeCluster, node: str) -> int | None:
+    return cluster.rpc.node(node).memory.get(NAME)
+
+
+def test_a_guest_gives_back_memory_to_fit_on_the_target(cluster: FakeCluster) -> None:
+    crowd(cluster, left_mib=300)
+    migrate(cluster)
+    assert where(cluster) == {"node2": 0}
+    assert memory(cluster, "node2") == 300
+    assert cluster.said("300 of 400 MiB are left to it")
+
+
+@pytest.mark.parametrize(
+    ("left_mib", "params"), [(99, {}), (300, {"allow_runtime_changes": False})]
+)
+def test_a_guest_that_cannot_or_must_not_shrink_stays(
+    cluster: FakeCluster, left_mib: int, params: dict[str, Any]
+) -> None:
+    crowd(cluster, left_mib=left_mib)
+    with pytest.raises(OpPrereqError, match="not enough memory on node 'node2"):
+        migrate(cluster, **params)
+    assert memory(cluster, "node1") == 400
+
+
+def test_a_guest_that_was_shrunk_in_vain_gets_its_memory_back(cluster: FakeCluster) -> None:
+    crowd(cluster, left_mib=300)
+    cluster.rpc.fail("accept_instance", text="no route")
+    with pytest.raises(OpExecError, match="no route"):
+        migrate(cluster)
+    assert memory(cluster, "node1") == 400
+
+
+def test_a_guest_that_keeps_its_memory_is_not_moved(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crowd(cluster, left_mib=300)
+    monkeypatch.setattr(FakeHypervisor, "balloon", lambda *_: None)
+    with pytest.raises(OpExecError, match="has not given back"):
+        migrate(cluster)
+    assert where(cluster) == {"node1": 0}
+    assert not cluster.rpc.called("accept_instance")
 
 
 @pytest.mark.shows("backend/locks/instances-first", "2.12/aims/finer")

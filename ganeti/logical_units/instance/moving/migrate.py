@@ -2,7 +2,8 @@
 
 The steps on both nodes, and the way back from each:
 
-    source  migration_info                   nothing has changed
+    source  instance_balloon_memory          the guest fits, if it had too much memory
+    source  migration_info                   nothing else has changed
     both    drbd_attach_net                  both may write to disks with copies (`mirrors`)
     target  accept_instance                  a guest waits for its memory
     source  instance_migrate                 the memory is on its way
@@ -22,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ganeti.base.errors import GenericError, OpExecError, OpPrereqError, wrong_state
+from ganeti.base.errors import ErrorCode, GenericError, OpExecError, OpPrereqError, wrong_state
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance import guest, metadata
@@ -48,10 +49,13 @@ from ganeti.protocol.wconfd import LockMode
 
 POLL_S: Final = 0.05  # between two looks; the node itself waits up to a second for the end
 PROGRESS_S: Final = 2.0  # between two messages
+SHRINK_POLL_S: Final = 0.5
+SHRINK_S_MAX: Final = 60.0  # a guest that has a driver for its balloon needs a second
 MIGRATION_S_MAX: Final = 14400.0  # the longest class of node calls: four hours
 
 ACTIVE: Final = frozenset({"active", "postcopy-active"})
 COMPLETED: Final = "completed"
+_BALLOON: Final = NodeCalls.instance_balloon_memory
 _STATUS: Final = NodeCalls.instance_get_migration_status
 _TO_TARGET: Final = NodeCalls.instance_finalize_migration_dst
 _AT_SOURCE: Final = NodeCalls.instance_finalize_migration_src
@@ -64,12 +68,19 @@ def cleanup_hint(name: str) -> str:
 
 @dataclass(slots=True)
 class Migration:
-    """One migration of a running instance."""
+    """One migration of a running instance.
+
+    Attributes:
+        memory_mib: what the guest has now.
+        fitting_mib: what there is for it on the target, if that is less.
+    """
 
     context: JobContext
     view: InstanceView
     target: Node
     live: bool
+    memory_mib: int
+    fitting_mib: int
     info: str = ""
 
     @property
@@ -96,8 +107,14 @@ class Migration:
         """
         say = self.context.feedback
         say(f"Migrating instance {self.name}")
-        self.info = self._describe()
-        self.both.check()
+        try:
+            if self.fitting_mib < self.memory_mib:
+                self._shrink()
+            self.info = self._describe()
+            self.both.check()
+        except GenericError:
+            self._grow_back()
+            raise
         try:
             self.both.allow(self.target)
             say(f"* preparing {self.target.name} to accept the instance")
@@ -120,6 +137,39 @@ class Migration:
             return nodes.migration_info(self.view.wire(self.source))
         except GenericError as err:
             raise OpExecError(f"{err}; nothing was changed") from err
+
+    def _shrink(self) -> None:
+        """Take memory from the guest until it fits on the target.
+
+        Raises:
+            OpExecError: it keeps its memory.
+            JobCanceled: canceled meanwhile.
+        """
+        context, wanted_mib, view = self.context, self.fitting_mib, self.view
+        context.feedback(
+            f"* the guest gives back memory: {wanted_mib} of {self.memory_mib} MiB are left to it,"
+            f" which fit on {self.target.name}; 'gnt-instance modify -m' gives it more again"
+        )
+        nodes = context.nodes.on(self.source, f"change the memory of instance {self.name!r}")
+        deadline = context.monotonic() + SHRINK_S_MAX
+        nodes.instance_balloon_memory(view.wire(self.source), wanted_mib)
+        for _ in looks(context, SHRINK_POLL_S, PROGRESS_S):
+            info = nodes.instance_info(self.name, view.instance.hypervisor, view.own_hvparams)
+            if guest.memory_of(info) <= wanted_mib:
+                return
+            if context.monotonic() >= deadline:
+                raise OpExecError(
+                    f"cannot migrate instance {self.name!r}: node {self.target.name!r} has"
+                    f" {wanted_mib} MiB for it, and its guest has not given back what it has more"
+                    f" within {SHRINK_S_MAX:.0f} s; it goes on at {self.source.name}"
+                )
+
+    def _grow_back(self) -> None:
+        """Give the guest back the memory that was taken from it, if any was."""
+        if self.fitting_mib < self.memory_mib:
+            doing, call = f"give instance {self.name!r} its memory", _BALLOON
+            wire = self.view.wire(self.source)
+            self.context.attempt(doing, call, self.source, wire, self.memory_mib)
 
     def _accept(self) -> str:
         metadata.bring(self.context, self.view, self.target)
@@ -178,6 +228,7 @@ class Migration:
             doing, _AT_SOURCE, source, wire(source), success=False, live=self.live
         )
         if clean and self.both.forbid(source):
+            self._grow_back()
             self.context.info(f"the migration was undone, {self.name} runs on {self.source.name}")
         else:
             self.context.warn(f"the migration could not be undone; {cleanup_hint(self.name)}")
@@ -269,10 +320,13 @@ class MigrationPlan(WithTarget):
 
     Attributes:
         live: it runs on while it moves.
+        memory_mib, fitting_mib: as of `Migration`.
         why_failover: the reason why it is failed over instead, if it is.
     """
 
     live: bool
+    memory_mib: int = 0
+    fitting_mib: int = 0
     why_failover: str | None = None
 
 
@@ -299,10 +353,30 @@ class LUInstanceMigrate(MoveUnit[OpInstanceMigrate, MigrationPlan]):
             if not fill_beparams(view.cluster, view.instance)["always_failover"]:
                 self._check_failover_allowed(view, why_not)
             check_failover(self.context, view, target, ignore_ipolicy=self.op.ignore_ipolicy)
-            return MigrationPlan(view, target, live, why_not)
+            return MigrationPlan(view, target, live, why_failover=why_not)
         check_target(self.context, view, target, ignore_ipolicy=self.op.ignore_ipolicy)
-        guest.reserve_for(self.context, view, target, memory_mib)
-        return MigrationPlan(view, target, live)
+        fitting_mib = self._reserve(view, target, memory_mib)
+        return MigrationPlan(view, target, live, memory_mib, fitting_mib)
+
+    def _reserve(self, view: InstanceView, target: Node, memory_mib: int) -> int:
+        """Reserve memory on the target; returns how much of the guest's fits there.
+
+        Raises:
+            OpPrereqError: not even the least that it may have, or it must not change.
+        """
+        least_mib = fill_beparams(view.cluster, view.instance)["minmem"]
+        can_shrink = self.op.allow_runtime_changes and least_mib < memory_mib
+        try:
+            guest.reserve_for(self.context, view, target, memory_mib)
+        except OpPrereqError as err:
+            if not can_shrink or err.ecode not in (ErrorCode.NORES, ErrorCode.TEMP_NORES):
+                raise
+        else:
+            return memory_mib
+        left_mib = guest.memory_left_mib(self.context, view, target)
+        fitting_mib = max(least_mib, min(left_mib, memory_mib))
+        guest.reserve_for(self.context, view, target, fitting_mib)
+        return fitting_mib
 
     def _find_obstacle(self, view: InstanceView) -> tuple[str | None, int]:
         """Return why it cannot be migrated, if so, and the memory (MiB) that it has now."""
@@ -337,7 +411,8 @@ class LUInstanceMigrate(MoveUnit[OpInstanceMigrate, MigrationPlan]):
         if self.op.cleanup:
             clean_up(self.context, plan.view)
         elif plan.why_failover is None:
-            Migration(self.context, plan.view, plan.goal, plan.live).run()
+            sizes = plan.memory_mib, plan.fitting_mib
+            Migration(self.context, plan.view, plan.goal, plan.live, *sizes).run()
         else:
             self.context.info(f"cannot migrate: {plan.why_failover}; failing over instead")
             fail_over(
