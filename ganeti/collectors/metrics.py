@@ -116,6 +116,13 @@ def document() -> str:
         "master candidate), `ganeti-rapi` its requests (with the right read or write).  A",
         "histogram is served as `NAME_bucket`, `NAME_sum` and `NAME_count`.",
         "",
+        "`ganeti-maintd` serves at `http://MASTER:1816/metrics`, where MASTER is the address on",
+        "the master's network device: `ganeti_maintd_on` (1 while maintenance is switched on),",
+        "`ganeti_maintd_nodes_unknown` (nodes whose health is not known),",
+        "`ganeti_maintd_round_jobs` (jobs of the last round), `ganeti_maintd_incidents` (by",
+        "`status`), `ganeti_maintd_rounds_total`, and while",
+        "[high availability](high-availability.md) is on, the `ganeti_ha_*` of that page.",
+        "",
         "Rules for alerts, targets for Prometheus and a board for Grafana are in",
         "`doc/examples/monitoring`.",
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 import yaml
 
 from ganeti.collectors.metrics import served_names
+from ganeti.maintd import availability, service
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "doc/examples/monitoring"
 
@@ -32,6 +34,20 @@ def test_every_metric_of_an_example_exists() -> None:
         assert set(names) <= served.keys(), expression
         for name, label in re.findall(r"(ganeti_[a-z_]+)\{(\w+)", expression):
             assert label in served[name], expression
+
+
+def test_what_the_maintenance_daemon_serves_is_on_a_page() -> None:
+    sources = {
+        "maintd": (service, EXAMPLES.parents[1] / "metrics.md"),
+        "ha": (availability, EXAMPLES.parents[1] / "high-availability.md"),
+    }
+    for prefix, (module, page) in sources.items():
+        source = inspect.getsource(module)
+        names = set(re.findall(r'_gauge\(\s*"(\w+)"', source))
+        names |= set(re.findall(rf"TYPE ganeti_{prefix}_(\w+)", source))
+        assert len(names) > 4
+        text = page.read_text()
+        assert [name for name in sorted(names) if f"`ganeti_{prefix}_{name}" not in text] == []
 
 
 def test_targets_name_the_ports_of_the_daemons() -> None:
