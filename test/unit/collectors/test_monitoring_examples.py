@@ -30,7 +30,7 @@ def test_every_metric_of_an_example_exists() -> None:
     assert len(found) > 20
     for expression in found:
         names = re.findall(r"ganeti_[a-z_]+", expression)
-        assert names, expression
+        assert names or expression.startswith("up{"), expression
         assert set(names) <= served.keys(), expression
         for name, label in re.findall(r"(ganeti_[a-z_]+)\{(\w+)", expression):
             assert label in served[name], expression
@@ -48,6 +48,13 @@ def test_what_the_maintenance_daemon_serves_is_on_a_page() -> None:
         assert len(names) > 4
         text = page.read_text()
         assert [name for name in sorted(names) if f"`ganeti_{prefix}_{name}" not in text] == []
+
+
+def test_the_loss_of_a_node_is_an_alert() -> None:
+    jobs = yaml.safe_load((EXAMPLES / "prometheus.yaml").read_text())["scrape_configs"]
+    watched = re.findall(r'up{job="([a-z-]+)"} == 0', " ".join(expressions()))
+    assert watched == ["ganeti-mond"]
+    assert set(watched) <= {job["job_name"] for job in jobs}
 
 
 def test_targets_name_the_ports_of_the_daemons() -> None:
