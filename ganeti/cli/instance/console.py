@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Final
 
-from ganeti.base.errors import ErrorCode, OpExecError, OpPrereqError
+from ganeti.base.errors import ErrorCode, GenericError, OpExecError, OpPrereqError
 from ganeti.bootstrap.node_transport import SshTransport, virtual_sibling
 from ganeti.cli.command import EXIT_SUCCESS, Context, Options, command, opt
 from ganeti.cli.instance.guest import Found, look
@@ -142,9 +142,12 @@ def _user_of(found: Found) -> str:
 
 def _identity_for(let_in: str) -> str:
     """Return the user's private key whose public one the guest was given, "" without."""
-    let_in_keys = {tuple(line.split()[:2]) for line in let_in.splitlines()}
-    for path in sorted(glob.glob(os.path.expanduser("~/.ssh/*.pub"))):
-        public = files.read_bytes(path, _KEY_BYTES_MAX).decode("utf-8", "replace")
+    let_in_keys = {tuple(line.split()[:2]) for line in let_in.splitlines() if line.strip()}
+    for path in sorted(glob.glob(os.path.expanduser("~/.ssh/*.pub"))) if let_in_keys else ():
+        try:
+            public = files.read_bytes(path, _KEY_BYTES_MAX).decode("utf-8", "replace")
+        except (OSError, GenericError):  # no key, or none for this user: SSH may find another
+            continue
         if tuple(public.split()[:2]) in let_in_keys and os.path.exists(path[:-4]):
             return path[:-4]
     return ""

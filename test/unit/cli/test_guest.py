@@ -106,6 +106,9 @@ def test_the_key_is_the_one_that_the_guest_was_given(tmp_path: Path) -> None:
     directory.mkdir()
     for name, public in (("a", "ssh-rsa AAAAB3 a"), ("b", f"{KEY} me@here"), ("c", f"{KEY} c")):
         (directory / f"{name}.pub").write_text(public)
+    (directory / "0.pub").symlink_to("/nonexistent")
+    (directory / "1.pub").mkdir()
+    (directory / "2.pub").write_bytes(b"x" * (1 << 17))
     (directory / "a").touch()
     (directory / "c").touch()  # of b there is only the public half
     client = FakeClient(osparams={"ssh_key": f"ssh-rsa AAAAother x\n{KEY} somebody"})
