@@ -55,6 +55,8 @@ def renew_crypto(context: Context, options: Options, _args: list[str]) -> int:
     if not options.force:
         what = " and all daemons are stopped for a while" if stops else ""
         confirm(context, f"Keys or certificates of all nodes are replaced{what}.  Go on?")
+    if options.new_ssh_keys:  # a refusal would come after all else was replaced
+        _renew_ssh_keys(context, options, dry_run=True)
     peers = reachable_peers(context, options) if contents or stops else []
     if options.verbose:
         for name in contents:
@@ -89,8 +91,12 @@ def _renew_others(context: Context, options: Options) -> None:
     if options.new_etcd_certificates:
         _renew(context, options, etcd_certificates=True)
     if options.new_ssh_keys:
-        kind = {"ssh_key_type": options.ssh_key_type, "ssh_key_bits": options.ssh_key_bits}
-        _renew(context, options, renew_ssh_keys=True, **kind)
+        _renew_ssh_keys(context, options)
+
+
+def _renew_ssh_keys(context: Context, options: Options, *, dry_run: bool = False) -> None:
+    kind = {"ssh_key_type": options.ssh_key_type, "ssh_key_bits": options.ssh_key_bits}
+    _renew(context, options, renew_ssh_keys=True, dry_run=dry_run, **kind)
 
 
 def _renew(context: Context, options: Options, **params: object) -> None:

@@ -84,6 +84,7 @@ class Cluster:
         for opcode in opcodes:
             flags = ("node_certificates", "renew_ssh_keys")
             [name] = [each for each in flags if getattr(opcode, each, False)] or ["files"]
+            name = f"try {name}" if opcode.dry_run else name
             self.jobs.append(name)
             if name in self.errors:
                 raise self.errors[name]
@@ -167,8 +168,18 @@ def test_a_failed_job_of_candidates_ends_the_renewal_and_the_others_begin(three:
     three.errors["node_certificates"] = OpExecError("no new client certificate for third")
     assert three.renew("--new-node-certificates", "--new-ssh-keys") == 1
     assert "no new client certificate for third" in three.screen.getvalue()
-    assert three.jobs == ["node_certificates", "renew_ssh_keys"]
+    assert three.jobs == ["try renew_ssh_keys", "node_certificates", "renew_ssh_keys"]
     assert not renewal.is_cut_off(three.paths)
+
+
+def test_keys_that_are_managed_by_hand_are_refused_before_anything_is_replaced(
+    three: Cluster,
+) -> None:
+    three.errors["try renew_ssh_keys"] = OpPrereqError("the SSH keys are managed by hand")
+    with pytest.raises(OpPrereqError, match="managed by hand"):
+        three.renew("--new-node-certificates", "--new-confd-hmac-key", "--new-ssh-keys")
+    assert three.told is None
+    assert three.jobs == ["try renew_ssh_keys"]
 
 
 def test_a_renewal_whose_job_has_no_known_end_is_cut_off(three: Cluster) -> None:
