@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import tomllib
 from collections.abc import Iterator
 from importlib import import_module
 
@@ -147,6 +148,20 @@ def test_a_wrong_command_of_a_message_is_noticed() -> None:
         """f"no provider {name!r};" " see 'gnt-storage " f"list {name}'; 'gnt-storage info'" """
     )
     assert wrong_hints(source) == ["gnt-storage list NAME"]
+
+
+def test_the_layers_of_the_guide_are_those_that_are_checked() -> None:
+    guide = (pages.CHECKOUT / "doc/development.md").read_text("utf-8")
+    table = guide.partition("| row | packages |")[2].partition("\n\n")[0]
+    named = [re.findall(r"`(\w+)`", row.split("|")[2]) for row in table.splitlines()[2:]]
+    contracts = tomllib.loads((pages.CHECKOUT / "pyproject.toml").read_text("utf-8"))
+    [layers] = [
+        each["layers"]
+        for each in contracts["tool"]["importlinter"]["contracts"]
+        if each["type"] == "layers"
+    ]
+    checked = [name for layer in layers for name in re.findall(r"\w+", layer)]
+    assert [name for row in named for name in row] == checked
 
 
 def test_answers_are_compared_but_for_times() -> None:
