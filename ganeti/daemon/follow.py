@@ -18,6 +18,7 @@ from ganeti.transport.http_server import HttpServer
 logger = logging.getLogger(__name__)
 
 _KINDS: Final[tuple[Kind, ...]] = ("moved_to", "close_write", "create", "delete", "moved_from")
+_LINKS_MAX: Final = 40  # as the kernel follows
 _DELAY_S: Final = 0.05  # several files, or pieces of one, that change together are read once
 
 
@@ -25,33 +26,73 @@ _DELAY_S: Final = 0.05  # several files, or pieces of one, that change together 
 def follow_files(paths: Collection[str], on_changed: Callable[[], object]) -> Iterator[None]:
     """Call back soon after one of these files changed, while the context is entered.
 
+    The file that a symbolic link leads to is followed too.
+
     Raises:
         InotifyError: the directory of one cannot be watched.
     """
-    loop = asyncio.get_running_loop()
-    timer: asyncio.TimerHandle | None = None
-
-    def soon() -> None:
-        nonlocal timer
-        if timer is not None:
-            timer.cancel()
-        timer = loop.call_later(_DELAY_S, on_changed)
-
-    watcher = Watcher()
+    followed = _Followed(paths, on_changed)
     try:
-        for directory in {os.path.dirname(path) for path in paths}:
-            names = {os.path.basename(path) for path in paths if os.path.dirname(path) == directory}
-
-            def on_event(name: str, _kind: Kind, names: set[str] = names) -> None:
-                if not name or name in names:
-                    soon()
-
-            watcher.watch(directory, _KINDS, on_event)
+        followed.begin()
         yield
     finally:
-        watcher.close()
-        if timer is not None:
-            timer.cancel()
+        followed.end()
+
+
+class _Followed:
+    """The files that one caller follows."""
+
+    def __init__(self, paths: Collection[str], on_changed: Callable[[], object]) -> None:
+        self._paths = paths
+        self._on_changed = on_changed
+        self._names: set[str] = set()
+        self._directories: set[str] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._watcher = Watcher()
+
+    def begin(self) -> None:
+        for path in self._paths:
+            self._watch(path)
+        self._watch_targets()
+
+    def end(self) -> None:
+        self._watcher.close()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _watch(self, path: str) -> None:
+        self._names.add(os.path.basename(path))
+        directory = os.path.dirname(path)
+        if directory not in self._directories:
+            self._watcher.watch(directory, _KINDS, self._on_event)
+            self._directories.add(directory)
+
+    def _watch_targets(self) -> None:
+        for target in [each for path in self._paths for each in _targets(path)]:
+            try:
+                self._watch(target)
+            except GenericError as err:
+                logger.warning("Changes of %s will not be noticed: %s", target, err.message)
+
+    def _on_event(self, name: str, _kind: Kind) -> None:
+        if not name or name in self._names:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = asyncio.get_running_loop().call_later(_DELAY_S, self._tell)
+
+    def _tell(self) -> None:
+        self._watch_targets()  # a link may lead elsewhere now
+        self._on_changed()
+
+
+def _targets(path: str) -> Iterator[str]:
+    """Yield the paths to which a symbolic link leads, one after the other."""
+    for _ in range(_LINKS_MAX):
+        try:
+            path = os.path.join(os.path.dirname(path), os.readlink(path))
+        except OSError:  # no link, or nothing is there
+            return
+        yield path
 
 
 @contextlib.contextmanager
