@@ -369,6 +369,12 @@ def test_vnc_asks_for_the_password(nodes: KvmNodes, node: KvmNode) -> None:
         {"reboot_behavior": "exit", "cpu_sockets": 1, "cpu_cores": 1, "cpu_threads": 1},
         {"cpu_mask": "0"},
         {"cpu_sockets": 2, "cpu_cores": 3, "max_vcpus": 4},
+        {
+            "kvm_pci_reservations": 4,
+            "use_guest_agent": True,
+            "soundhw": "hda",
+            "usb_mouse": "tablet",
+        },
     ],
     ids=lambda hvparams: "-".join(hvparams),
 )

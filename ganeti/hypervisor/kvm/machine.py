@@ -28,6 +28,7 @@ _NOT_ON_PCI: Final = frozenset({"ide-hd", "ne2k_isa"})
 _SCSI_UNITS_MAX: Final[Mapping[str, int]] = {"lsi": 7, "megasas": 16, "virtio-scsi-pci": 16}
 _IDE_UNITS_MAX: Final = 4
 MEMORY_SLOTS: Final = 32
+_ALWAYS_THERE: Final = 3  # on the PCI bus: both bridges, and the balloon
 
 
 class DiskDevice(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,13 +195,25 @@ def _free_slots(name: str, params: KvmParams, ports: int) -> Iterator[int]:
             " parameter pcie_ports, which takes effect when the instance is restarted",
             ErrorCode.NORES,
         )
-    reserved = params.number("kvm_pci_reservations")
+    reserved = max(params.number("kvm_pci_reservations"), _own_places(params))
     yield from range(reserved, PCI_SLOTS)
     raise OpPrereqError(
         f"instance {name}: more than {PCI_SLOTS - reserved} disks and network interfaces;"
         " lower hypervisor parameter kvm_pci_reservations",
         ErrorCode.NORES,
     )
+
+
+def _own_places(params: KvmParams) -> int:
+    """Return how many places on the PCI bus QEMU gives to other devices, from the first one on."""
+    there = (
+        params.text("vga") != "none",
+        params.flag("use_guest_agent") or (params.has_spice and params.flag("spice_use_vdagent")),
+        params.text("soundhw") not in ("", "sb16"),
+        params.text("disk_type") in SCSI_DISK_TYPES
+        or any(drive.unit is not None for drive in cd_drives(params)),
+    )
+    return _ALWAYS_THERE + sum(there) + len(params.pci_devices())
 
 
 def _disk_devices(

@@ -21,6 +21,28 @@ def disks(count: int) -> list[AssembledDisk]:
     ]
 
 
+@pytest.mark.parametrize(
+    ("hvparams", "first"),
+    [
+        ({}, 4),
+        ({"vga": "none"}, 4),
+        ({"use_guest_agent": True}, 5),
+        ({"spice_bind": "127.0.0.1"}, 5),
+        ({"use_guest_agent": True, "soundhw": "hda"}, 6),
+        ({"soundhw": "sb16"}, 4),
+        ({"cdrom_image_path": "/cd", "cdrom_disk_type": "scsi-cd"}, 5),
+        ({"pci_pass": "01:00.0,01:00.1"}, 6),
+        ({"use_guest_agent": True, "kvm_pci_reservations": 8}, 8),
+    ],
+)
+def test_too_few_places_for_other_devices_are_made_more(
+    hvparams: dict[str, object], first: int
+) -> None:
+    instance = make_instance(**{"kvm_pci_reservations": 4, **hvparams})  # type: ignore[arg-type]
+    machine = build_machine(instance, disks(1), accelerator="tcg")
+    assert machine.disks[0].slot == first
+
+
 def test_devices_get_their_places_after_the_reserved_ones() -> None:
     machine = build_machine(make_instance(nics=2), disks(2), accelerator="kvm")
     assert [disk.slot for disk in machine.disks] == [12, 13]
