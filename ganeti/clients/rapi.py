@@ -23,6 +23,7 @@ import html
 import keyword
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -44,7 +45,8 @@ T = TypeVar("T")
 
 ANSWER_TIMEOUT_S: Final = 60.0
 WAIT_S: Final = 10.0  # a server answers "nothing changed" after that long
-FINAL_STATUSES: Final = frozenset({"success", "error", "canceled"})
+_SUCCESS: Final = "success"
+FINAL_STATUSES: Final = frozenset({_SUCCESS, "error", "canceled"})
 _TEXT_LENGTH_MAX: Final = 500  # of an answer that is none of the remote API
 
 
@@ -97,18 +99,20 @@ class LogEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class EndedJob(msgspec.Struct, frozen=True):
-    """A job that has ended, with the results of its opcodes."""
+    """A job that has ended, with the results and statuses of its opcodes."""
 
     job_id: int
     status: str
     summaries: list[str]
     results: list[Any]
+    statuses: list[str] = []
 
 
 class _JobRow(msgspec.Struct):
     status: str
     summary: list[str] | None
     opresult: list[Any] | None
+    opstatus: list[str] | None = None
 
 
 class JobFailedError(GenericError):
@@ -123,7 +127,9 @@ class JobFailedError(GenericError):
 
 def failure_reason(job: EndedJob) -> str:
     """Return the errors of a failed job as one line; "" if it was canceled before it began."""
-    return "; ".join(_reason(result) for result in job.results if result is not None)
+    paired = zip_longest(job.results, job.statuses)
+    wrong = [result for result, status in paired if status != _SUCCESS]
+    return "; ".join(_reason(result) for result in wrong if result is not None)
 
 
 class JobStillRunsError(GenericError):
@@ -349,8 +355,9 @@ class RapiClient:
             JobFailedError: it ended otherwise than in success.
         """
         row = self.read(_JobRow, "get_job", job_id)
-        job = EndedJob(job_id, row.status, row.summary or [], row.opresult or [])
-        if job.status != "success":
+        results, statuses = row.opresult or [], row.opstatus or []
+        job = EndedJob(job_id, row.status, row.summary or [], results, statuses)
+        if job.status != _SUCCESS:
             raise JobFailedError(job)
         return job
 

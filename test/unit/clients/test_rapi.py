@@ -240,6 +240,14 @@ def test_a_failed_job_says_why() -> None:
     assert JobFailedError(job).message == text
 
 
+def test_results_of_what_went_well_are_no_reasons() -> None:
+    results = ["new-name", ["OpPrereqError", ["there is none", "unknown_entity"]], None]
+    job = EndedJob(3, "error", [], results, ["success", "error", "error"])
+    assert rapi.failure_reason(job) == "there is none"
+    early = EndedJob(4, "canceled", [], [None, None], ["canceled", "canceled"])
+    assert rapi.failure_reason(early) == ""
+
+
 def test_a_change_asks_for_the_version_that_was_read() -> None:
     recorder = Recorder()
     recorder.put_instance_startup("a", if_match=rapi.tag_of({"uuid": "u-1", "serial_no": 4}))
