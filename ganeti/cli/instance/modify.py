@@ -46,7 +46,10 @@ def modify(context: Context, options: Options, args: list[str]) -> None:
 
 _GROWS: Final = ("be/maxmem", "be/minmem", "be/vcpus")
 _NAMES: Final = ("disk.name/", "nic.name/")  # the guest knows none
-_AT_ONCE: Final = ("be/always_failover", "be/auto_balance", "be/spindle_use")
+_AT_ONCE: Final = (  # read where they matter: by jobs, and when it is migrated
+    *("be/always_failover", "be/auto_balance", "be/minmem", "be/spindle_use"),
+    *("hv/migration_caps", "hv/migration_downtime"),
+)
 
 
 def waits_for_start(name: str, *, has_hotplug: bool) -> bool:
