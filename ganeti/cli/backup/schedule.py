@@ -9,8 +9,9 @@ from ganeti.backups.facts import gather
 from ganeti.backups.plan import Plan, Standing, Step, Work, plan_backups, tag_problems
 from ganeti.backups.policy import FORMS, NONE_TAG, WORDS, Word, WordKind, is_policy, tag_of
 from ganeti.base.errors import OpPrereqError
-from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, Context, Options, command, opt
+from ganeti.cli.command import EXIT_FAILURE, EXIT_SUCCESS, ArgKind, Context, Options, command, opt
 from ganeti.cli.declaration.program import Option
+from ganeti.cli.run.binding import require
 from ganeti.cli.run.jobs import execute
 from ganeti.cli.run.listing import rows_of_nodes, style_of
 from ganeti.cli.run.table import format_plain, format_time
@@ -28,6 +29,7 @@ _COLUMNS: Final = (
 def schedule(context: Context, options: Options, args: list[str]) -> int:
     """Show which instances are backed up by the watcher, and when next."""
     client = context.client
+    require(context, ArgKind.INSTANCE, args)
 
     def ask(resource: str, fields: Sequence[str], wanted: Any) -> Sequence[Sequence[object]]:
         return client.query(resource, fields, wanted).rows()

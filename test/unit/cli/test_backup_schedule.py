@@ -41,3 +41,11 @@ def test_what_makes_no_policy(given: dict[str, Any], words: str) -> None:
     """Without a look at them 0 points meant full exports, and --none made nothing of the others."""
     with pytest.raises(OpPrereqError, match=words):
         schedule._tag_of(CONTEXT, options(**given))
+
+
+def test_a_name_that_no_instance_has_is_refused() -> None:
+    """A misspelled one counted as well backed up."""
+    client = SimpleNamespace(query_instances=lambda names, _fields: [["web1"]] * ("web1" in names))
+    context = cast(Context, SimpleNamespace(client=client))
+    with pytest.raises(OpPrereqError, match="instance 'wbe1' is not known"):
+        schedule.schedule(context, options(), ["web1", "wbe1"])
