@@ -33,6 +33,8 @@ _SCHEME: Final = re.compile(r"\{(\w+)\}(.*)", re.DOTALL)
 # One hash costs 16 MiB and some 50 ms of CPU: dear for a thief, cheap once in the life of a file.
 _COST: Final = (1 << 14, 8, 1)  # N, r and p of scrypt
 _KEY_BYTES: Final = 32
+_KEY_BYTES_MIN: Final = 16  # of the hashes of other programs
+_KEY_BYTES_MAX: Final = 64
 _SCRYPT_MEMORY_MAX: Final = 64 << 20
 _SCRYPT: Final = re.compile(r"(\d{1,8})\$(\d{1,3})\$(\d{1,3})\$([\w+/=]+)\$([\w+/=]+)")
 
@@ -160,12 +162,18 @@ def _scrypt_parts(secret: str) -> tuple[int, int, int, bytes, bytes]:
         salt, digest = (base64.b64decode(word, validate=True) for word in match.groups()[3:])
     except binascii.Error as err:
         raise ValueError("salt and hash of scrypt must be base64") from err
+    if not _KEY_BYTES_MIN <= len(digest) <= _KEY_BYTES_MAX:
+        limits = f"{_KEY_BYTES_MIN} to {_KEY_BYTES_MAX}"
+        raise ValueError(f"a hash of scrypt has {limits} bytes, this one {len(digest)}")
     return n, r, p, salt, digest
 
 
-def _scrypt(password: str, n: int, r: int, p: int, salt: bytes) -> bytes:
+def _scrypt(
+    password: str, n: int, r: int, p: int, salt: bytes, size_bytes: int = _KEY_BYTES
+) -> bytes:
+    memory = 2 * _SCRYPT_MEMORY_MAX
     return hashlib.scrypt(
-        password.encode(), salt=salt, n=n, r=r, p=p, maxmem=2 * _SCRYPT_MEMORY_MAX, dklen=_KEY_BYTES
+        password.encode(), salt=salt, n=n, r=r, p=p, maxmem=memory, dklen=size_bytes
     )
 
 
@@ -184,7 +192,7 @@ def is_password_of(user: User | None, name: str, password: str) -> bool:
     """
     if user is not None and user.scheme is Scheme.SCRYPT:
         n, r, p, salt, digest = _scrypt_parts(user.secret)
-        return hmac.compare_digest(_scrypt(password, n, r, p, salt), digest)
+        return hmac.compare_digest(_scrypt(password, n, r, p, salt, len(digest)), digest)
     _scrypt(password, *_COST, b"as slow as any other")
     if user is None or user.scheme is Scheme.NONE:
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 
 import pytest
@@ -42,6 +43,7 @@ bob secret role:webs,read, x
         "joe {scrypt}3$8$1$c2FsdA==$eA==",
         "joe {scrypt}1048576$8$1$c2FsdA==$eA==",
         "joe {scrypt}16384$8$1$c2FsdA=$eA==",
+        "joe {scrypt}16384$8$1$c2FsdA==$eHh4eA==",
     ],
 )
 def test_a_line_that_cannot_be_used_is_left_out_and_named(line: str) -> None:
@@ -57,6 +59,15 @@ def test_every_form_of_a_password_is_checked(word: str) -> None:
     assert rapi_users.is_password_of(user, "ann", "secret")
     assert not rapi_users.is_password_of(user, "ann", "Secret")
     assert not rapi_users.is_password_of(user, "ann", "")
+
+
+def test_a_hash_of_another_program_may_have_another_length() -> None:
+    """Python's own function makes 64 bytes if nothing is said."""
+    digest = hashlib.scrypt(b"secret", salt=b"salt", n=1 << 14, r=8, p=1)
+    words = [base64.b64encode(part).decode() for part in (b"salt", digest)]
+    user = rapi_users.parse_users("ann {SCRYPT}16384$8$1$" + "$".join(words))[0]["ann"]
+    assert rapi_users.is_password_of(user, "ann", "secret")
+    assert not rapi_users.is_password_of(user, "ann", "Secret")
 
 
 def test_nobody_gets_in_without_a_password() -> None:
