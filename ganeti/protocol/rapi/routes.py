@@ -21,6 +21,7 @@ PATTERNS: Final[Mapping[str, str]] = {
     "job_id": r"\d{1,18}",
     "disk": r"\d{1,9}",
     "os": r"[\w.+_-]+",
+    "group": r"[^/]+",  # any text but what lists cannot hold: with blanks, in other scripts
     "user": users.NAME.pattern,
     "role": users.NAME.pattern,
 }

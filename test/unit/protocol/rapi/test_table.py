@@ -112,6 +112,7 @@ def test_what_changes_something_asks_for_a_right() -> None:
             {"instance": "a", "disk": "3"},
         ),
         ("/2/os/debian+12/modify", "/2/os/{os}/modify", {"os": "debian+12"}),
+        ("/2/groups/räck 1/rename", "/2/groups/{group}/rename", {"group": "räck 1"}),
     ],
 )
 def test_a_path_finds_its_resource(path: str, template: str, values: dict[str, str]) -> None:
