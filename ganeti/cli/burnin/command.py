@@ -428,7 +428,7 @@ instance, and removes them again: a test of a cluster before it is used.""",
     ),
     examples=(
         (
-            "burnin -o debootstrap+default -t plain -p test1.example.com test2.example.com",
+            "burnin -o debootstrap+bookworm -t plain -p test1.example.com test2.example.com",
             "two instances side by side, on all nodes",
         ),
     ),

@@ -137,7 +137,7 @@ COMMANDS: Final = (
 --no-name-check and --no-ip-check are given.  Disks are numbered from 0; sizes are MiB unless they
 end in g or t.  One network interface is made unless --net or --no-nics is given.""",
         examples="""
-gnt-instance add -t file -s 1g -o debootstrap+default -n node1 web1.example.com \
+gnt-instance add -t file -s 1g -o debootstrap+bookworm -n node1 web1.example.com \
  # one disk of 1 GiB in a file on node1
 gnt-instance add -t sharedfile --disk 0:size=10g --disk 1:size=512,name=swap \
 -B memory=1g,vcpus=2 -o test -n node1 db1.example.com \
@@ -156,8 +156,9 @@ gnt-instance add -t diskless -H fake -o test --no-name-check --no-ip-check -n no
         "<file> --iallocator CHANGE",
         opcode=OpInstanceMultiAlloc,
         description="""The file holds a list with one object for each instance, whose keys are the
-parameters of the opcode OP_INSTANCE_CREATE; sizes of disks may have units.  Each instance needs its
-node (pnode).  Each is made by a job of its own, all at the same time.""",
+parameters of the opcode OP_INSTANCE_CREATE; sizes of disks may have units.  Instances without a
+node (pnode) are placed by the allocator, all of them together.  Each is made by a job of its own, all
+at the same time.""",
         examples="""
 gnt-instance batch-create instances.json \
  # with [{"instance_name": "web1", "pnode": "node1", "disk_template": "diskless"}]""",

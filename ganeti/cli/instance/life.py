@@ -238,6 +238,6 @@ gnt-instance reboot -t full web1  # stop and start it, so that changed parameter
         opt.flag("--select-os", "choose the operating system from a list"),
         opcode=instance.OpInstanceReinstall,
         examples="""
-gnt-instance reinstall -f -o debootstrap+default web1  # when it is stopped; its data are lost""",
+gnt-instance reinstall -f -o debootstrap+bookworm web1  # when it is stopped; its data are lost""",
     ),
 )

@@ -107,6 +107,26 @@ def test_who_enables_a_disk_template_is_told_to_allow_it_too(page: str) -> None:
     assert wrong == []
 
 
+def test_definitions_of_examples_have_their_variants() -> None:
+    """Those of an option -o or of a word of its own, on pages and in manual pages."""
+    examples = pages.CHECKOUT / "doc/examples/os"
+    known = set()
+    for path in examples.iterdir():
+        variants = path / "variants.list"
+        lines = variants.read_text("utf-8").splitlines() if variants.exists() else []
+        known |= {f"{path.name}+{line}" for line in lines if line and not line.startswith("#")}
+    texts = [(pages.CHECKOUT / page).read_text("utf-8") for page in pages.pages()]
+    texts += [path.read_text("utf-8") for path in sorted((pages.CHECKOUT / "man").iterdir())]
+    names = "|".join(path.name for path in examples.iterdir())
+    found = {
+        word.rstrip(".")
+        for text in texts
+        for word in re.findall(rf"\b(?:{names})\+[a-z][\w.-]*", text.replace("\\-", "-"))
+    }
+    assert len(found) > 4
+    assert found - known == set()
+
+
 def texts_of(source: str) -> Iterator[str]:
     """Return the texts of a module, with a word in place of each value that is put in."""
     inner: set[int] = set()
