@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Final
 
@@ -13,7 +12,7 @@ from ganeti.cli.run.report import Facts, format_report
 from ganeti.cli.run.secret import ask_secret
 from ganeti.cli.run.table import format_time
 from ganeti.opcodes.cluster import OpClusterRedistConf
-from ganeti.protocol.rapi.users import Grant
+from ganeti.protocol.rapi.users import Grant, text_of
 from ganeti.store import ssconf
 from ganeti.store.rapi_access import RapiAccess, describe_grant
 from ganeti.system import clock
@@ -66,11 +65,8 @@ def _read_password(context: Context, name: str) -> str:
 
 
 def as_sent(password: str) -> str:
-    """Return a password as the server reads it: bytes that are no UTF-8 are Latin-1 to it."""
-    try:
-        return password.encode("utf-8", "surrogateescape").decode()
-    except UnicodeDecodeError:
-        return os.fsencode(password).decode("latin-1")
+    """Return a password as the server reads it, also where it is no UTF-8."""
+    return text_of(password.encode("utf-8", "surrogateescape"))
 
 
 def remove_user(context: Context, options: Options, args: list[str]) -> None:

@@ -229,13 +229,9 @@ async def _check(user: User | None, name: str, password: str) -> bool:
 
 def _decode_basic(word: str) -> str:
     try:
-        data = base64.b64decode(word, validate=True)
+        return rapi_users.text_of(base64.b64decode(word, validate=True))
     except (binascii.Error, ValueError):
         return ""
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return data.decode("latin-1")
 
 
 def _read(path: str) -> str:

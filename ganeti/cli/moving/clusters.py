@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ganeti.base.errors import GenericError, OpPrereqError, TransportError
 from ganeti.clients.rapi import EndedJob, LogEntry, Password, RapiClient, RapiRefusedError
+from ganeti.protocol.rapi.users import text_of
 from ganeti.system import clock, files
 from ganeti.transport.curl_pool import TlsTrust
 
@@ -64,10 +65,10 @@ class Cluster:
                 f"{self.label}: user {self.user!r} needs --{self.options}-password-file"
             )
         data = self._read(self.password_file, _PASSWORD_BYTES_MAX)
-        lines = data.decode("utf-8", "replace").splitlines()
-        if not lines or not lines[0]:
+        password = text_of(data.partition(b"\n")[0].removesuffix(b"\r"))
+        if not password:
             raise OpPrereqError(f"{self.label}: there is no password in {self.password_file}")
-        return Password(self.user, lines[0])
+        return Password(self.user, password)
 
     def _trust(self) -> TlsTrust:
         """Trust the given certificate from any server, otherwise the system's authorities."""

@@ -101,6 +101,14 @@ class Token(msgspec.Struct, frozen=True):
 Roles = Mapping[str, list[Grant]]
 
 
+def text_of(data: bytes) -> str:
+    """Return the text of a password: bytes that are no UTF-8 are Latin-1."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
+
+
 # The file of users.
 
 

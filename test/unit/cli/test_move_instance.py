@@ -626,3 +626,11 @@ def test_files_that_are_missing(tmp_path: Any) -> None:
     ):
         with pytest.raises(OpPrereqError, match=text):
             cluster(**changes).client()
+
+
+def test_a_password_is_the_first_line_of_its_file_as_the_server_reads_it(tmp_path: Any) -> None:
+    path = tmp_path / "password"
+    path.write_bytes(b"p\xe4\x0b \x85\r\nmore\n")
+    login = cluster(user="joe", password_file=str(path))._login()
+    assert login is not None
+    assert login.password == "p\xe4\x0b \x85"
