@@ -355,6 +355,20 @@ def test_vnc_asks_for_the_password(nodes: KvmNodes, node: KvmNode) -> None:
     assert kinds == [("ssh", "n", None, None), ("vnc", "192.0.2.1", 11007, 5107)]
 
 
+def test_vnc_has_its_socket_in_the_directory_that_was_named(nodes: KvmNodes, node: KvmNode) -> None:
+    instance = make_instance(kernel_path="", kvm_flag="disabled", vnc_bind_address="/run/vnc")
+    link = Path(node.env.paths.localize(f"/run/vnc/{NAME}.vnc"))
+    link.parent.mkdir(parents=True)
+    link.symlink_to("/left/by/an/earlier/run")
+    node.driver.start(instance, [])
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(60)
+        client.connect(os.path.realpath(link))
+        assert client.recv(12).startswith(b"RFB 003.")
+    node.driver.stop(NAME, force=True)
+    assert not link.is_symlink()
+
+
 @pytest.mark.parametrize(
     "hvparams",
     [

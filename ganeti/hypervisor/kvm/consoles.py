@@ -139,8 +139,8 @@ def consoles(instance: RpcInstance, env: NodeEnv, node: ConsoleNode) -> list[Ins
 
 def vnc_socket(instance: RpcInstance, env: NodeEnv) -> str:
     """Return the path of the socket that VNC listens on, "" if it does not."""
-    bind = KvmParams(instance.hvparams).text("vnc_bind_address")
-    return MachineFiles(env.paths, instance.name).link("vnc") if bind.startswith("/") else ""
+    directory = KvmParams(instance.hvparams).vnc_directory
+    return MachineFiles(env.paths, instance.name).link("vnc") if directory else ""
 
 
 _TAIL_BYTES: Final = 2048

@@ -13,6 +13,7 @@ Sockets have short names made from the instance's, because a socket's path must 
     RUN_DIR/kvm-hypervisor/tpm/<name>          the process that is the machine's TPM
     RUN_DIR/kvm-hypervisor/shares/<name>/<tag> the process for a shared directory, and its view
     RUN_DIR/kvm-hypervisor/still/<name>        locked while a snapshot lets the guest stand still
+    VNC_BIND_ADDRESS/<name>.vnc                link to the socket, where that is a directory
     LOG_DIR/kvm/<name>.log, <name>.serial.log  the output of QEMU and of the guest's serial console
 
 A machine that 3.0 started has its sockets in ``ctrl`` instead, called ``<name>.qmp``, ``.monitor``
@@ -151,6 +152,10 @@ class MachineFiles:
     def link(self, kind: str) -> str:
         """Return the path of the link, with the instance's name, to a socket."""
         return f"{self.paths.kvm_dir}/ctrl/{self.name}.{kind}"
+
+    def vnc_link(self, directory: str) -> str:
+        """Return the path of the link to VNC's socket in a directory that a parameter names."""
+        return os.path.join(self.paths.localize(directory), f"{self.name}.vnc")
 
     def make_directories(self) -> None:
         """Make the directories for all of these files."""

@@ -35,6 +35,7 @@ from ganeti.netdev.backends import BackendKind, NetworkAbilities, NicBackend, ch
 from ganeti.objects.nic import NicMode
 from ganeti.objects.rpc_instance import RpcInstance, RpcNIC
 from ganeti.system import clock
+from ganeti.system.files import ensure_directory, remove_if_exists
 from ganeti.system.process import wait_gone
 
 START_TIMEOUT_S: Final = 60.0  # QEMU answers after 0.1 s; huge pages may have to be cleared first
@@ -49,7 +50,7 @@ def console_address(machine: Machine, env: NodeEnv, files: MachineFiles) -> str:
     _parameter, bind = bound_by(machine.params)
     if not bind:
         return ""
-    if bind.startswith("/"):
+    if machine.params.vnc_directory:
         return files.socket_path("vnc")
     if machine.network_port is None or machine.network_port < VNC_BASE_PORT:
         raise OpPrereqError(
@@ -103,6 +104,7 @@ def bring_up(
         if not incoming:  # QEMU only appends to it, so that it can be shortened meanwhile
             with contextlib.suppress(FileNotFoundError):
                 os.truncate(files.serial_log, 0)
+        _link_vnc(machine.params, files, undo)
         locked = _lock_uid(machine.params, env.paths, undo)
         runtime = replace_fields(runtime, uid=locked.uid if locked is not None else None)
         state.save_runtime(files, state.with_taps(runtime, backends))
@@ -138,6 +140,23 @@ def bring_up(
         if locked is not None:
             locked.in_use()
         return monitor
+
+
+def _link_vnc(params: KvmParams, files: MachineFiles, undo: contextlib.ExitStack) -> None:
+    """Make the link to VNC's socket in the directory that it is asked for in, if it is.
+
+    Raises:
+        HypervisorError: it cannot be made there.
+    """
+    if not params.vnc_directory:
+        return
+    link = files.vnc_link(params.vnc_directory)
+    text = f"instance {files.name}: hypervisor parameter vnc_bind_address: cannot make {link}"
+    with failing_as(HypervisorError, text):
+        ensure_directory(os.path.dirname(link))
+        remove_if_exists(link)
+        os.symlink(files.socket_path("vnc"), link)
+    undo.callback(remove_if_exists, link)
 
 
 def _lock_uid(params: KvmParams, paths: Paths, undo: contextlib.ExitStack) -> LockedUid | None:
@@ -280,6 +299,9 @@ def clean_up(files: MachineFiles) -> None:
             taps.remove_tap(tap, runtime.modes.get(tap, NicMode.BRIDGED))
         if runtime.uid is not None:
             release_uid(files.paths, runtime.uid)
+        if directory := runtime.machine.params.vnc_directory:
+            with contextlib.suppress(OSError):  # it is of no use, whatever has become of it
+                remove_if_exists(files.vnc_link(directory))
     tpm.end(files)
     virtiofs.end(files)
     files.remove()

@@ -81,6 +81,12 @@ class KvmParams(HvParams):
         return bool(self.text("vnc_bind_address"))
 
     @property
+    def vnc_directory(self) -> str:
+        """The directory in which VNC's socket is to be; "" where it has an address."""
+        bind = self.text("vnc_bind_address")
+        return bind if bind.startswith("/") else ""
+
+    @property
     def has_spice(self) -> bool:
         """Whether there is a SPICE console."""
         return bool(self.text("spice_bind"))
@@ -213,8 +219,10 @@ def _nics(params: KvmParams) -> Iterator[GenericError]:
 
 def _vnc(params: KvmParams) -> Iterator[GenericError]:
     address = params.text("vnc_bind_address")
-    if address and not address.startswith("/"):
+    if address and not params.vnc_directory:
         yield from _wrong_address("vnc_bind_address", address)
+    if ".." in params.vnc_directory.split("/"):
+        yield wrong_param("vnc_bind_address", f"{address!r} is not a plain path")
     for name in ("vnc_password_file", "vnc_x509_path", "vnc_tls"):
         if params.values.get(name) and not address:
             yield wrong_param(name, "needs vnc_bind_address")

@@ -97,6 +97,7 @@ def test_right_combinations_pass(changes: dict[str, object]) -> None:
         ({"migration_downtime": 0}, "migration_downtime"),
         ({"kvm_extra": "'"}, "kvm_extra"),
         ({"kvm_pci_reservations": 99}, "kvm_pci_reservations"),
+        ({"vnc_bind_address": "/run/../etc"}, "vnc_bind_address"),
     ],
     ids=str,
 )
