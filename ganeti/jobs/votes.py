@@ -129,13 +129,13 @@ def judge(poll: Poll) -> Verdict:
     needed = votes_needed(len(poll.nodes))
     mine = sum(name == own_name for name in votes.values())
     coming = len(set(poll.nodes) - poll.answers.keys() - poll.silent.keys())
+    others = {name for name in votes.values() if name not in (own_name, "")}
+    chosen = [name for name in others if list(votes.values()).count(name) >= needed]
     newer = newer_configuration(poll, of_followers=mine + coming >= needed)
-    if newer is not None:
+    if newer is not None and not chosen:  # else it is that of the master, and nothing is amiss
         return Verdict(Standing.REFUSED, newer, is_deposed=True)
     if mine >= needed:
         return Verdict(Standing.CONFIRMED)
-    others = {name for name in votes.values() if name not in (own_name, "")}
-    chosen = [name for name in others if list(votes.values()).count(name) >= needed]
     undecided = len(poll.nodes) - len(votes)
     reason = (
         f"{mine} of {len(poll.nodes)} nodes say that this node ({own_name}) is the master,"

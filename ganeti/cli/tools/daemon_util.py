@@ -43,9 +43,11 @@ def check(context: Context, _options: Options, args: list[str]) -> int:
 
 def start_all(context: Context, _options: Options, _args: list[str]) -> None:
     """Start the daemons of this node, on the master those of the master too."""
-    paths = context.paths
     _refuse_without_cluster(context)
-    daemon_control.start_wanted(paths, _places(context), context.write)
+    daemon_control.start_wanted(context.paths, _HERE, context.write)
+    # Last: on a former master they do not start, and keep no others from it.
+    if _is_master(context):
+        daemon_control.start_wanted(context.paths, _MASTER, context.write)
 
 
 def stop_all(context: Context, _options: Options, _args: list[str]) -> None:
@@ -129,9 +131,8 @@ def _refuse_without_cluster(context: Context) -> None:
         raise OpPrereqError(f"this machine belongs to no cluster: there is no {path}")
 
 
-def _places(context: Context) -> frozenset[Place]:
-    is_master = ssconf.read_key_or_none(context.paths, "master_node") == own_hostname()
-    return _HERE | _MASTER if is_master else _HERE
+def _is_master(context: Context) -> bool:
+    return ssconf.read_key_or_none(context.paths, "master_node") == own_hostname()
 
 
 _ONE: Final = (Argument(ArgKind.TEXT, metavar="DAEMON"),)

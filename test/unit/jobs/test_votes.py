@@ -92,6 +92,15 @@ def test_the_outvoted_hear_who_said_what() -> None:
     assert "n1 names n1; n2, n3 name n2" in verdict.reason
 
 
+def test_a_former_master_that_is_back_hears_who_follows_it() -> None:
+    """And not that a fail-over is needed, though all others have a newer configuration."""
+    verdict = judge(poll("n1", 3, {"n1": facts(), "n2": facts("n2", 6), "n3": facts("n2", 6)}))
+    assert (verdict.standing, verdict.master_name) == (Standing.REFUSED, "n2")
+    assert verdict.is_deposed
+    assert "n2, n3 name n2" in verdict.reason
+    assert "master-failover" not in verdict.reason
+
+
 def test_a_node_that_knows_better_need_not_ask() -> None:
     verdict = judge(poll("n1", 3, {"n1": facts("n2")}))
     assert (verdict.standing, verdict.master_name) == (Standing.REFUSED, "n2")
