@@ -228,14 +228,26 @@ def _disk_devices(
             f"instance {name}: {len(seen)} disks of type {kind}, at most {units_max} are possible",
             ErrorCode.NORES,
         )
+    units = _scsi_units(seen, units_max or 0)
     for disk in disks:
         if disk.name in own:
             driver = own[disk.name]
             yield DiskDevice(uuid=disk.uuid, driver=driver, read_only=driver == TPM)
             continue
         slot = next(slots) if _is_on_pci(kind) else None
-        unit = disk.index if kind in SCSI_DISK_TYPES else None
+        unit = units.get(disk.uuid) if kind in SCSI_DISK_TYPES else None
         yield _disk_device(disk, kind, slot=slot, unit=unit)
+
+
+def _scsi_units(disks: Sequence[AssembledDisk], units_max: int) -> dict[str, int]:
+    """Return the places of disks on the SCSI bus, by UUID: their numbers, as far as it has them.
+
+    Disks that the guest does not see have numbers as well, so there may be larger ones.
+    """
+    fitting = {disk.uuid: disk.index for disk in disks if disk.index < units_max}
+    free = (unit for unit in range(units_max) if unit not in fitting.values())
+    others = (disk.uuid for disk in disks if disk.uuid not in fitting)
+    return fitting | dict(zip(others, free, strict=False))
 
 
 def _kept_by_machine(params: KvmParams) -> Mapping[str, str]:

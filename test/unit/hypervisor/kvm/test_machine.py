@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from guests.instances import make_instance
 
@@ -9,7 +11,7 @@ from ganeti.base.errors import HypervisorError, OpPrereqError
 from ganeti.hypervisor.interface import AssembledDisk
 from ganeti.hypervisor.kvm.machine import build_machine, with_machine_type
 from ganeti.hypervisor.kvm.state import Runtime, decode_runtime, runtime_for_migration
-from ganeti.objects.disk_templates import DiskMode
+from ganeti.objects.disk_templates import UEFI_VARS, DiskMode
 
 
 def disks(count: int) -> list[AssembledDisk]:
@@ -48,6 +50,23 @@ def test_devices_get_their_places_after_the_reserved_ones() -> None:
     assert [disk.slot for disk in machine.disks] == [12, 13]
     assert [nic.slot for nic in machine.nics] == [14, 15]
     assert machine.cpu_type == ""
+
+
+@pytest.mark.parametrize(
+    ("count", "hvparams", "units"),
+    [
+        (4, {}, [1, 2, 3]),
+        (7, {"cdrom_image_path": "/cd", "cdrom_disk_type": "scsi-cd"}, [1, 2, 3, 4, 5, 0]),
+        (8, {}, [1, 2, 3, 4, 5, 6, 0]),
+    ],
+)
+def test_a_disk_that_the_guest_does_not_see_takes_no_place_on_the_scsi_bus(
+    count: int, hvparams: dict[str, object], units: list[int]
+) -> None:
+    hidden, *others = disks(count)
+    instance = make_instance(disk_type="scsi-hd", firmware="uefi", **hvparams)  # type: ignore[arg-type]
+    machine = build_machine(instance, [replace(hidden, name=UEFI_VARS), *others], accelerator="tcg")
+    assert [disk.unit for disk in machine.disks] == [None, *units]
 
 
 def test_emulation_offers_every_feature_it_has() -> None:
