@@ -222,7 +222,7 @@ def _request_head(request: HttpRequest, call: NodeCall) -> RequestHead:
 
 def _limit_s(call: NodeCall, body: bytes) -> float:
     """Return how long a call may take; wrong arguments are the handler's to complain about."""
-    if call.rules.extra_s is not None:
+    if call.rules.limit_depends:
         with contextlib.suppress(GenericError):
             return node_rpc.deadline_s(call, node_rpc.decode_arguments(call, body))
     return call.rules.limit_s

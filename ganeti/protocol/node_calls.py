@@ -572,14 +572,14 @@ class InstanceCalls(Service):
     ) -> None:
         """Start an instance; one that runs already is left alone."""
 
-    @rpc.changes(rpc.NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S, waits_by=1)
     def instance_shutdown(self, instance: RpcInstance, timeout: float, reason: Values) -> None:
         """Stop an instance, by force once ``timeout`` seconds are over; 0 asks for force at once.
 
         Work that an earlier job left on its disks is ended, too.
         """
 
-    @rpc.changes(rpc.NORMAL_S)
+    @rpc.changes(rpc.NORMAL_S, waits_by=2)
     def instance_reboot(
         self,
         instance: RpcInstance,

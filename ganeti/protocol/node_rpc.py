@@ -77,6 +77,8 @@ class Rules(msgspec.Struct, frozen=True):
             a node that comes back follow its cluster's master again.
         extra_s: seconds by which it may exceed the time that its first argument says; then there
             is no other limit.
+        waits_by: the place of the argument that says for how many seconds it may wait first; the
+            limit begins after that.
     """
 
     limit_s: float
@@ -88,6 +90,12 @@ class Rules(msgspec.Struct, frozen=True):
     ends_with_caller: bool = False
     from_former: bool = False
     extra_s: float | None = None
+    waits_by: int | None = None
+
+    @property
+    def limit_depends(self) -> bool:
+        """Whether the arguments decide how long it may take."""
+        return self.extra_s is not None or self.waits_by is not None
 
 
 NodeCall = Call[Rules]
@@ -108,7 +116,8 @@ def deadline_s(call: NodeCall, args: Sequence[object]) -> float:
     rules = call.rules
     if rules.extra_s is not None and args and isinstance(args[0], int | float):
         return max(0.0, float(args[0])) + rules.extra_s
-    return rules.limit_s
+    wait_s = None if rules.waits_by is None else next(iter(args[rules.waits_by :]), None)
+    return rules.limit_s + (max(0.0, float(wait_s)) if isinstance(wait_s, int | float) else 0.0)
 
 
 # The end of an error that leaves open whether the call has done its work.

@@ -29,6 +29,7 @@ def test_the_head_names_the_peer_and_the_job(headers: dict[str, str], job_id: in
 @pytest.mark.parametrize(
     ("name", "body", "limit_s"),
     [
+        ("instance_shutdown", b'[{"name": "web1"}, 1800, []]', 2700.0),
         ("version", b"[]", 60.0),
         ("test_delay", b"[10]", 15.0),
         ("test_delay", b"nonsense", 5.0),

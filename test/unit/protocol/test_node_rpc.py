@@ -98,6 +98,22 @@ def test_a_delay_may_take_as_long_as_it_says(args: list[object], seconds: float)
     assert node_rpc.deadline_s(NodeCalls.calls["test_delay"], args) == seconds
 
 
+@pytest.mark.parametrize(
+    ("name", "args", "seconds"),
+    [
+        ("instance_shutdown", [{}, 1800, []], 2700),
+        ("instance_shutdown", [{}, 0, []], 900),
+        ("instance_shutdown", [{}, -1, []], 900),
+        ("instance_shutdown", [{}, "long", []], 900),
+        ("instance_reboot", [{}, "hard", 1800.5, []], 2700.5),
+    ],
+)
+def test_a_guest_has_its_time_to_shut_down_before_the_limit_begins(
+    name: str, args: list[object], seconds: float
+) -> None:
+    assert node_rpc.deadline_s(NodeCalls.calls[name], args) == seconds
+
+
 @pytest.mark.parametrize("call", NodeCalls.calls.values(), ids=lambda call: call.name)
 def test_every_argument_and_answer_has_a_type_that_can_be_read(call: NodeCall) -> None:
     for kind in (*(argument.type for argument in call.arguments), call.result):
