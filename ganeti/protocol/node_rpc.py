@@ -33,6 +33,7 @@ FAST_S = 300.0
 NORMAL_S = 900.0
 SLOW_S = 3600.0
 ONE_DAY_S = 86400.0
+_WAIT_S_MAX = 7 * ONE_DAY_S
 
 # test_delay may take as long as it was told to sleep and this much more.
 DELAY_MARGIN_S = 5.0
@@ -116,8 +117,10 @@ def deadline_s(call: NodeCall, args: Sequence[object]) -> float:
     rules = call.rules
     if rules.extra_s is not None and args and isinstance(args[0], int | float):
         return max(0.0, float(args[0])) + rules.extra_s
-    wait_s = None if rules.waits_by is None else next(iter(args[rules.waits_by :]), None)
-    return rules.limit_s + (max(0.0, float(wait_s)) if isinstance(wait_s, int | float) else 0.0)
+    wait_s = 0 if rules.waits_by is None else next(iter(args[rules.waits_by :]), 0)
+    if not isinstance(wait_s, int | float):
+        return rules.limit_s
+    return rules.limit_s + float(max(0, min(wait_s, _WAIT_S_MAX)))
 
 
 # The end of an error that leaves open whether the call has done its work.

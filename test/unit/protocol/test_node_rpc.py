@@ -104,6 +104,7 @@ def test_a_delay_may_take_as_long_as_it_says(args: list[object], seconds: float)
         ("instance_shutdown", [{}, 1800, []], 2700),
         ("instance_shutdown", [{}, 0, []], 900),
         ("instance_shutdown", [{}, -1, []], 900),
+        ("instance_shutdown", [{}, 10**400, []], 604800 + 900),
         ("instance_shutdown", [{}, "long", []], 900),
         ("instance_reboot", [{}, "hard", 1800.5, []], 2700.5),
     ],
