@@ -248,21 +248,24 @@ def why_not_stopped(
 
 
 def check_hvparams_on(
-    context: JobContext, node: Node, hypervisor: str, hvparams: Mapping[str, object]
+    context: JobContext, nodes: Sequence[Node], hypervisor: str, hvparams: Mapping[str, object]
 ) -> None:
-    """Ask a node whether it can use filled hypervisor parameters, whose files may not be there.
+    """Ask nodes whether they can use filled hypervisor parameters, whose files may not be there.
+
+    Those that are marked offline are left out.
 
     Raises:
-        OpPrereqError: it cannot, or does not answer.
+        OpPrereqError: one cannot, or does not answer.
     """
+    asked = [node for node in nodes if not node.offline]
     method = NodeCalls.hypervisor_validate_params
-    result = context.nodes.call_one(method, node, hypervisor, hvparams)
-    if result.error is None:
-        return
-    text = f"node {node.name!r} cannot use the hypervisor parameters: {result.error}"
-    if result.offline or result.address:
-        text = result.explain("ask for the hypervisor parameters")
-    raise OpPrereqError(text, ErrorCode.ENVIRON)
+    for name, result in context.nodes.call_all(method, asked, hypervisor, hvparams).items():
+        if result.error is None:
+            continue
+        text = f"node {name!r} cannot use the hypervisor parameters: {result.error}"
+        if result.address:
+            text = result.explain("ask for the hypervisor parameters")
+        raise OpPrereqError(text, ErrorCode.ENVIRON)
 
 
 def check_os(

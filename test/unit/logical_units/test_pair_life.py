@@ -264,6 +264,22 @@ def test_a_copy_that_is_not_made_ends_the_creation(pairs: FakeCluster) -> None:
     assert pairs.said("remove it by hand on node node2.example.com: 'lvremove xenvg/")
 
 
+def test_the_secondary_node_must_be_able_to_use_the_parameters_too(pairs: FakeCluster) -> None:
+    """It starts the instance when it is failed over."""
+    refuses = "node2.example.com' cannot use the hypervisor parameters: no such kernel"
+    pairs.rpc.fail("hypervisor_validate_params", "node2", "no such kernel")
+    with pytest.raises(OpPrereqError, match=refuses):
+        pairs.execute("OP_INSTANCE_CREATE", **creation(hypervisor="kvm"))
+    pairs.rpc.failure = lambda *_args: None
+    add_pair(pairs, hypervisor="kvm", start=False)
+    pairs.rpc.fail("hypervisor_validate_params", "node2", "no such kernel")
+    change = {"instance_name": NAME, "hvparams": {"kernel_path": "/nix"}}
+    with pytest.raises(OpPrereqError, match=refuses):
+        pairs.execute("OP_INSTANCE_SET_PARAMS", **change)
+    pairs.config.node(2)["offline"] = True
+    pairs.execute("OP_INSTANCE_SET_PARAMS", **change)
+
+
 def test_start_and_stop(pairs: FakeCluster) -> None:
     add_pair(pairs)
     pairs.execute("OP_INSTANCE_SHUTDOWN", instance_name=NAME)

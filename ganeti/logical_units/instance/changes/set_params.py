@@ -372,7 +372,7 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
         if view.primary.offline or self.op.force:
             return
         if changed & {"hvparams", "os"}:
-            guest.check_hvparams_on(context, view.primary, new.hypervisor, hvparams)
+            guest.check_hvparams_on(context, view.nodes, new.hypervisor, hvparams)
         if new.os and changed & {"os", "osparams", "osparams_private"}:
             osparams = fill_osparams_all(view.cluster, new.os, new.osparams, new.osparams_private)
             variant = self.op.force_variant

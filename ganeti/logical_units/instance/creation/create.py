@@ -404,7 +404,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, Wanted, Creation]):
         boots: bool,
     ) -> None:
         context, node, hypervisor = self.context, found.primary, instance.hypervisor
-        check_hvparams_on(context, node, hypervisor, fill_hvparams(self.cluster, instance))
+        check_hvparams_on(context, found.nodes, hypervisor, fill_hvparams(self.cluster, instance))
         if instance.os and not self.op.no_install:
             check_os(
                 context,

@@ -87,7 +87,8 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup, Start]):
         guest.check_runs_nowhere_else(self.context, view)
         if hvparams:
             wire = view.wire(view.primary, hvp=hvparams)
-            guest.check_hvparams_on(self.context, view.primary, instance.hypervisor, wire.hvparams)
+            here = [view.primary]
+            guest.check_hvparams_on(self.context, here, instance.hypervisor, wire.hvparams)
         given = replace(
             instance,
             hvparams={**instance.hvparams, **hvparams},
