@@ -69,7 +69,8 @@ def connect(context: Context, found: Mapping[str, object], *, show_only: bool) -
 
 def graphical_text(kind: str, found: Mapping[str, object]) -> str:
     """Return how to reach a graphical console."""
-    host, port = found.get("host"), found.get("port")
+    host, port = str(found.get("host")), found.get("port")
+    host = f"[{host}]" if ":" in host else host
     text = f"Instance {found.get('instance')} has a {kind.upper()} console on {host}:{port}"
     display = found.get("display")
     url = f"{kind}://{host}:{port}/"

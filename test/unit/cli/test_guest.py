@@ -200,3 +200,12 @@ def test_nobody_waits_for_an_instance_that_has_stopped() -> None:
     context = make_context(FakeClient({"console": "panic\n"}, oper_state=False))
     with pytest.raises(OpExecError, match=r"does not run any more; .*\n  panic$"):
         guest.wait(context, NAME, "agent", 60)
+
+
+@pytest.mark.parametrize(
+    ("host", "place"), [("192.0.2.1", "192.0.2.1:11000"), ("2001:db8::1", "[2001:db8::1]:11000")]
+)
+def test_the_address_of_a_screen_is_one_that_viewers_take(host: str, place: str) -> None:
+    found = {"instance": "web1", "host": host, "port": 11000, "display": 5100}
+    text = console.graphical_text("vnc", found)
+    assert text == f"Instance web1 has a VNC console on {place} (display 5100)\nvnc://{place}/"
