@@ -157,8 +157,8 @@ gnt-instance add -t diskless -H fake -o test --no-name-check --no-ip-check -n no
         opcode=OpInstanceMultiAlloc,
         description="""The file holds a list with one object for each instance, whose keys are the
 parameters of the opcode OP_INSTANCE_CREATE; sizes of disks may have units.  Instances without a
-node (pnode) are placed by the allocator, all of them together.  Each is made by a job of its own, all
-at the same time.""",
+node (pnode) are placed by the allocator, all of them together.  Each is made by a job of its own,
+all at the same time.""",
         examples="""
 gnt-instance batch-create instances.json \
  # with [{"instance_name": "web1", "pnode": "node1", "disk_template": "diskless"}]""",
