@@ -19,6 +19,7 @@ _DURATION_S_MAX: Final = 36_525 * 86_400  # a hundred years: more is a mistake
 _DIGITS_MAX: Final = 10  # such a number of seconds is longer
 _DIGITS = re.compile(r"([0-9]+)")
 _BLANKS: Final = "\t\n\xa0\u202f"
+_SHOWN_ALIKE_MAX: Final = 8
 _PLUGIN_NAME = re.compile(r"[a-zA-Z0-9_-]+")
 
 
@@ -41,11 +42,17 @@ def fit_for_terminal(text: str) -> str:
 
     >>> fit_for_terminal("a\\x1b[31m b\\r")
     'a\\\\x1b[31m b\\\\r'
+    >>> fit_for_terminal("\\0" * 1000 + "a")
+    '\\\\x00 (1000 times) a'
     """
-    return "".join(
-        each if each.isprintable() or each in _BLANKS else each.encode("unicode_escape").decode()
-        for each in text
-    )
+    return "".join(_fit_for_terminal(each, len([*run])) for each, run in itertools.groupby(text))
+
+
+def _fit_for_terminal(character: str, count: int) -> str:
+    if character.isprintable() or character in _BLANKS:
+        return character * count
+    shown = character.encode("unicode_escape").decode()
+    return shown * count if count <= _SHOWN_ALIKE_MAX else f"{shown} ({count} times) "
 
 
 def listed_paths(text: str) -> list[str]:

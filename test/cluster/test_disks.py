@@ -200,7 +200,7 @@ def test_volumes_of_a_provider(cluster: TestCluster, provider: str, tmp_path: Pa
 
 REFUSED = [
     ("grow-disk {} 0 0", "nothing to grow"),
-    ("grow-disk {} 0 9223372036854775808", "cannot have more than"),
+    ("grow-disk {} 0 9223372036854775808", "is too large"),
     ("grow-disk --absolute {} 0 4", "cannot be made smaller"),
     ("grow-disk {} 7 1", "disk 7 not found"),
     ("grow-disk {} 99 1", "disk"),
