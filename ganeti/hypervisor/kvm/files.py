@@ -36,7 +36,7 @@ from typing import Final
 from ganeti.base.errors import GenericError, HypervisorError
 from ganeti.base.paths import UNIX_SOCKET_PATH_BYTES_MAX, Paths
 from ganeti.hypervisor.interface import check_name
-from ganeti.hypervisor.kvm.params import PASSWORD_BYTES_MAX, KvmParams
+from ganeti.hypervisor.kvm.params import SPICE_PASSWORD_BYTES_MAX, VNC_PASSWORD_BYTES, KvmParams
 from ganeti.hypervisor.params import missing_here
 from ganeti.system.environment import check_socket_path
 from ganeti.system.files import ensure_directory, read_bytes, remove_if_exists
@@ -231,10 +231,12 @@ def local_files(params: KvmParams, paths: Paths) -> dict[str, str]:
 
 
 def read_password(parameter: str, path: str, paths: Paths) -> str:
-    """Return the first line of a password file.
+    """Return the first line of a password file; for VNC what its protocol uses of it.
+
+    Viewers cut longer ones in the same way, and instances of Ganeti 3.0 may have them.
 
     Raises:
-        OpPrereqError: it cannot be read, is empty, or longer than the protocol allows.
+        OpPrereqError: it cannot be read, is empty, or longer than SPICE allows.
     """
     try:
         data = read_bytes(local_file(path, paths), _FILE_BYTES_MAX)
@@ -244,7 +246,8 @@ def read_password(parameter: str, path: str, paths: Paths) -> str:
     password = data.partition(b"\n")[0].decode("utf-8", "replace").strip()
     if not password:
         raise missing_here(parameter, f"there is no password in {path}")
-    most = PASSWORD_BYTES_MAX[parameter]
-    if len(password.encode()) > most:
+    if parameter == "vnc_password_file":
+        return password.encode()[:VNC_PASSWORD_BYTES].decode("utf-8", "ignore")
+    if len(password.encode()) > (most := SPICE_PASSWORD_BYTES_MAX):
         raise missing_here(parameter, f"the password in {path} has more than {most} characters")
     return password

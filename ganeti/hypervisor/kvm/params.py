@@ -22,10 +22,8 @@ from ganeti.objects.hypervisors import HVPARAMS, Hypervisor
 from ganeti.objects.parameters import ValueType
 
 VNC_BASE_PORT: Final = 5900
-PASSWORD_BYTES_MAX: Final[Mapping[str, int]] = {
-    "vnc_password_file": 8,  # the protocol uses no more
-    "spice_password_file": 60,  # QEMU takes no more
-}
+VNC_PASSWORD_BYTES: Final = 8  # the protocol uses no more
+SPICE_PASSWORD_BYTES_MAX: Final = 60  # QEMU takes no more
 PARAMETERS: Final = HVPARAMS[Hypervisor.KVM]
 
 # Values of parameters -> QEMU's names; the others are the same

@@ -61,14 +61,21 @@ def test_file_below_the_root_comes_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "text"),
-    [(None, "cannot read"), ("\n", "no password"), ("x" * 9, "more than 8"), ("x" * 999, "larger")],
+    ("content", "text"), [(None, "cannot read"), ("\n", "no password"), ("x" * 999, "larger")]
 )
 def test_unusable_passwords_are_named(tmp_path: Path, content: str | None, text: str) -> None:
     if content is not None:
         (tmp_path / "p").write_text(content)
     with pytest.raises(OpPrereqError, match=f"vnc_password_file: .*{text}"):
         read_password("vnc_password_file", "/p", Paths(str(tmp_path)))
+
+
+def test_of_a_long_password_vnc_uses_the_beginning(tmp_path: Path) -> None:
+    """An instance of Ganeti 3.0 with such a file has to start after the upgrade."""
+    (tmp_path / "p").write_text("0123456789\n")
+    assert read_password("vnc_password_file", "/p", Paths(str(tmp_path))) == "01234567"
+    (tmp_path / "p").write_text("1234567\u00e4\n")
+    assert read_password("vnc_password_file", "/p", Paths(str(tmp_path))) == "1234567"
 
 
 def test_a_password_of_spice_may_be_longer_but_not_without_end(tmp_path: Path) -> None:
