@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import threading
 from collections.abc import Iterator
 from logging.handlers import QueueHandler, QueueListener
@@ -124,7 +125,8 @@ async def _let_master_end(agent: Agent, paths: Paths) -> None:
     no order: master daemons that started after the agent would wait for one that cannot start.
     """
     gives_up_s = clock.monotonic() + _MASTER_ENDS_S
-    while agent.acts_for_master and availability.read(paths) is not None:
+    # Only whether the settings are there: damaged ones must keep no agent from leaving in order.
+    while agent.acts_for_master and os.path.exists(paths.high_availability):
         if clock.monotonic() > gives_up_s:
             logger.info("The master, or jobs of it, run on here without this agent")
             return
@@ -143,7 +145,7 @@ async def _leave(agent: Agent, paths: Paths) -> None:
             return await agent.leave()
         except (TransportError, ProtocolError) as err:
             # Switched off, nobody proves anything any more; paused, not by a watchdog.
-            if not agent.is_guarded or availability.read(paths) is None:
+            if not agent.is_guarded or not os.path.exists(paths.high_availability):
                 logger.info("Left without telling etcd: %s", err.message)
                 return agent.end_watchdog()
             if clock.monotonic() > gives_up_s:

@@ -141,6 +141,7 @@ def test_an_agent_that_stops_lets_the_master_end_first(
         master.acquire()
         daemon_control.start_daemon(paths, AGENT, hostname=NAME)
         wait_until(lambda: is_told_master(paths), "its agent knows that it is the master")
+        files.write_atomic(paths.high_availability, b"damaged")
         assert daemon_control.stop_daemon(paths, AGENT, waits=False)
         if ends:
             master.release()
