@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import threading
 from collections.abc import Iterator
 from logging.handlers import QueueHandler, QueueListener
@@ -35,7 +34,7 @@ from ganeti.ha.agent import Agent, Means
 from ganeti.ha.facts import read_facts
 from ganeti.ha.friends import PORT, Friends
 from ganeti.ha.hands import NodeHands
-from ganeti.store import availability
+from ganeti.store import availability, lease
 from ganeti.store.availability import Settings
 from ganeti.system import clock, files
 
@@ -126,7 +125,7 @@ async def _let_master_end(agent: Agent, paths: Paths) -> None:
     """
     gives_up_s = clock.monotonic() + _MASTER_ENDS_S
     # Only whether the settings are there: damaged ones must keep no agent from leaving in order.
-    while agent.acts_for_master and os.path.exists(paths.high_availability):
+    while agent.acts_for_master and lease.is_on(paths):
         if clock.monotonic() > gives_up_s:
             logger.info("The master, or jobs of it, run on here without this agent")
             return
@@ -145,7 +144,7 @@ async def _leave(agent: Agent, paths: Paths) -> None:
             return await agent.leave()
         except (TransportError, ProtocolError) as err:
             # Switched off, nobody proves anything any more; paused, not by a watchdog.
-            if not agent.is_guarded or not os.path.exists(paths.high_availability):
+            if not agent.is_guarded or not lease.is_on(paths):
                 logger.info("Left without telling etcd: %s", err.message)
                 return agent.end_watchdog()
             if clock.monotonic() > gives_up_s:
