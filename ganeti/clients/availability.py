@@ -72,7 +72,7 @@ async def look_around(
     Raises:
         ConfigurationError: this node has no configuration, or none that can be understood.
     """
-    tables = Tables(split_config(config_file.read_config(paths)))
+    tables = Tables(split_config(config_file.readable_config(paths)))
     inventory = read_inventory(tables)
     trouble, shelf = "", None
     health = await etcd.health()

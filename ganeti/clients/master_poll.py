@@ -28,7 +28,7 @@ def other_nodes(paths: Paths, own_name: str) -> list[Target]:
     except ConfigurationError:
         if not config_file.has_config(paths):
             raise
-        return nodes_of(config_file.read_config(paths), own_name)
+        return nodes_of(config_file.readable_config(paths), own_name)
     return [
         Target(name, address, offline=name in offline)
         for name, address in addresses.items()

@@ -44,9 +44,29 @@ def read_config(paths: Paths) -> bytes:
     """Return the configuration: the content of its file, with the changes of its journal made.
 
     Raises:
+        JournalDamaged: an acknowledged change cannot be read.
         ConfigurationError: there is none, or it cannot be read.
     """
-    data, records = read_state(paths)
+    data, lines = _read_both(paths)
+    return _folded(paths, data, journal.intact_records(lines, paths.config_journal))
+
+
+def readable_config(paths: Paths) -> bytes:
+    """Return the configuration as far as it can be read, for who only looks.
+
+    Raises:
+        ConfigurationError: there is none, or its file cannot be read.
+    """
+    data, lines = _read_both(paths)
+    try:
+        records = journal.intact_records(lines, paths.config_journal)
+    except JournalDamaged as err:
+        logger.warning("%s", err.message)
+        records = journal.records_in(lines)
+    return _folded(paths, data, records)
+
+
+def _folded(paths: Paths, data: bytes, records: list[Record]) -> bytes:
     if not records:
         return data
     folded = journal.replay(data, records)
@@ -65,19 +85,25 @@ def digest_of(pieces: Iterable[Piece]) -> str:
 
 
 def read_state(paths: Paths) -> tuple[bytes, list[Record]]:
-    """Return the content of the configuration file, and all records of its journal.
+    """Return the content of the configuration file, and the records of its journal.
 
     Raises:
         ConfigurationError: there is no file, or it cannot be read.
     """
+    data, lines = _read_both(paths)
+    return data, journal.records_in(lines)
+
+
+def _read_both(paths: Paths) -> tuple[bytes, bytes]:
+    """Return what file and journal contain."""
     while True:
         before = identity(paths) if has_config(paths) else None
         data = _read_file(paths)
-        records = read_journal(paths)
+        lines = _journal_bytes(paths)
         # The file is replaced before its journal is trimmed, or removed: without a record this may
         # be the file of before.
         if before is None or before == identity(paths):
-            return data, records
+            return data, lines
 
 
 def read_journal(paths: Paths) -> list[Record]:

@@ -19,7 +19,7 @@ from ganeti.base.paths import Paths
 from ganeti.config.deltas.journal import JournalDamaged
 from ganeti.protocol.node_rpc_values import NodeFacts
 from ganeti.store import config_file, ssconf
-from ganeti.store.config_file import read_config
+from ganeti.store.config_file import readable_config
 from ganeti.store.config_reader import identity
 from ganeti.store.job_files import JobFiles
 from ganeti.system import clock, filelock, files
@@ -138,7 +138,7 @@ def _known_head(paths: Paths) -> _ConfigHead:
         return known[1]
     changed_s = max(file[1], 0 if journal is None else journal[1]) / 1e9
     is_settled = clock.now() - changed_s > _SETTLED_S
-    head = _read_head(read_config(paths))
+    head = _read_head(readable_config(paths))
     if is_settled and identity(paths) == present:
         _known.clear()
         _known[path] = (present, head)

@@ -98,7 +98,7 @@ class Node(NodeHandler):
         if daemon_control.running_pid(paths, "ganeti-wconfd") is not None:
             raise GenericError(f"node {self.hostname} is the master and stays a candidate")
         if config_file.has_config(paths):
-            data = config_file.read_config(paths)
+            data = config_file.readable_config(paths)
             files.write_durable(f"{paths.config_data}.demoted", data, 0o600)
             files.remove_if_exists(paths.config_data)
         files.remove_if_exists(paths.config_journal)

@@ -148,9 +148,25 @@ def test_damage_before_an_acknowledged_record_is_told_and_nothing_is_removed(boo
     line = book.change().line
     with pytest.raises(JournalDamaged, match=told):
         JournalFile(book.paths).append([line])
+    with pytest.raises(JournalDamaged, match=told):
+        config_file.read_config(book.paths)
     book.write_file()
     book.journal.trim(book.state.version)
     assert files.read_bytes(book.paths.config_journal) == damaged
+
+
+def test_who_only_looks_gets_what_comes_before_the_damage_and_says_so(
+    book: Book, caplog: pytest.LogCaptureFixture
+) -> None:
+    book.append()
+    first = len(files.read_bytes(book.paths.config_journal))
+    before = book.state.version.serial_no
+    book.append(2)
+    damage(book.paths, first + 40)
+    assert json.loads(config_file.readable_config(book.paths))["serial_no"] == before
+    assert master_facts.own_facts(book.paths).config_serial == before
+    told = f"config.journal is damaged at byte {first}: a change that was acknowledged"
+    assert [told in message for message in caplog.messages] == [True, True]
 
 
 def test_a_configuration_is_set_aside_although_its_journal_is_damaged(book: Book) -> None:

@@ -84,7 +84,7 @@ def test_a_configuration_is_read_again_only_if_it_changed(
     def counted(given: Paths) -> bytes:
         nonlocal reads
         reads += 1
-        return config_file.read_config(given)
+        return config_file.readable_config(given)
 
     def write(serial_no: int, age_s: float) -> None:
         text = json.dumps({"serial_no": serial_no, "cluster": {"uuid": "c"}}).encode()
@@ -95,7 +95,7 @@ def test_a_configuration_is_read_again_only_if_it_changed(
         return master_facts.own_facts(paths).config_serial
 
     now = clock.now()
-    monkeypatch.setattr(master_facts, "read_config", counted)
+    monkeypatch.setattr(master_facts, "readable_config", counted)
     write(5, age_s=10)
     assert (serial_no(), serial_no(), reads) == (5, 5, 1)
     write(6, age_s=5)
