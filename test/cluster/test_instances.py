@@ -331,12 +331,14 @@ def test_unbuilt_operations_say_so_and_name_themselves(
 def test_a_planned_instance_is_made_as_it_was_planned(cluster: TestCluster) -> None:
     name, fields = "planned.example.com", "uuid,pnode,disk.sizes,nic.mac/0,be/maxmem"
     settings = "-t file --disk 0:size=16 --disk 1:size=8,name=swap -H fake -o bootsector+default"
+    settings += " --tags planned"
     add(cluster, name, f"--forthcoming {settings} -n node2")
     planned = cluster.instance_field(name, fields)
     assert cluster.instance_field(name, "forthcoming,status") == "Y|ADMIN_down"
     nothing_left(cluster, name)
     cluster.gnt("cluster verify")
     cluster.refused(f"instance startup {name}", f"gnt-instance add --commit {name}")
+    cluster.refused("instance startup --tags planned", "the selection holds no instances")
 
     cluster.gnt(f"instance add --commit {name}")
     assert cluster.instance_field(name, fields) == planned

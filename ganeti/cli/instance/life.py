@@ -26,6 +26,7 @@ _BY_NODE: Final = {
     "nodes-pri-by-tags": _PRIMARY,
     "nodes-sec-by-tags": _SECONDARY,
 }
+_IS_PLANNED: Final = ["?", "forthcoming"]
 
 
 def select_instances(
@@ -33,12 +34,17 @@ def select_instances(
 ) -> list[str]:
     """Return the names of the instances meant, after asking when they are several.
 
+    Those that are only planned are meant where they are named.
+
     Raises:
         OpPrereqError: none is meant, or a name is unknown.
         NotConfirmed: the user does not want that.
     """
     mode = options.multi_mode or "instances"
     names = _find(context, mode, args)
+    if mode != "instances" and names:
+        planned = set(_names(context.client.query("instance", ["name"], _IS_PLANNED).rows()))
+        names = [name for name in names if name not in planned]
     if not names:
         raise OpPrereqError("the selection holds no instances", ErrorCode.NOENT)
     # Names that a script spelled out are meant; the names of a selection are shown first.
