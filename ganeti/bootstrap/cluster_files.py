@@ -9,8 +9,10 @@ from __future__ import annotations
 import glob
 import os
 import shutil
+from contextlib import ExitStack
 from typing import Final
 
+from ganeti.base.errors import GenericError
 from ganeti.base.owned_files import DIRECTORY, OWNED
 from ganeti.base.paths import Paths
 from ganeti.store.working_directory import RESTORE, remove_unused
@@ -43,6 +45,23 @@ _PATTERNS: Final = (
     *(("livelock_dir", "*"), ("luxid_message_dir", "*")),
     ("data_dir", "cluster-merge.*"),  # keys, beside the note of a merge
 )
+
+
+def replace_file(undo: ExitStack, path: str, content: bytes, mode: int) -> None:
+    """Write a file durably; as it was before again where a later step fails.
+
+    Raises:
+        GenericError: it stays as it was.
+    """
+    before = files.read_bytes_or_none(path)
+    try:
+        files.write_durable(path, content, mode)
+    except OSError as err:
+        raise GenericError(f"cannot write {path}: {err.strerror}; nothing was changed") from err
+    if before is None:
+        undo.callback(files.remove_if_exists, path)
+    else:
+        undo.callback(files.write_durable, path, before, mode)
 
 
 def ensure_directories(paths: Paths) -> None:

@@ -80,7 +80,7 @@ def init_cluster(paths: Paths, request: ClusterRequest, feedback: Feedback) -> N
                 paths.ssh_pub_keys, f"{node.uuid} {public_key}\n".encode(), PUBLIC_KEYS_MODE
             )
         if request.modify_etc_hosts:
-            _add_to_etc_hosts(paths, node.name, node.primary_ip)
+            _add_to_etc_hosts(paths, node.name, node.primary_ip, undo)
         feedback("Starting the daemons")
         start_daemons(paths, EVERYWHERE, undo, lambda text: feedback(f"  {text}"))
         undo.pop_all()
@@ -213,7 +213,7 @@ def _write_configuration(
     config_file.write_config(paths, data)
 
 
-def _add_to_etc_hosts(paths: Paths, name: str, address: str) -> None:
+def _add_to_etc_hosts(paths: Paths, name: str, address: str, undo: ExitStack) -> None:
     """Add the node to the hosts file, unless it stands there already."""
     text = (files.read_bytes_or_none(paths.etc_hosts) or b"").decode()
     if environment.parse_hosts(text).get(name.lower()) == address:
@@ -221,7 +221,8 @@ def _add_to_etc_hosts(paths: Paths, name: str, address: str) -> None:
     short = name.partition(".")[0]
     line = f"{address}\t{name}" + (f" {short}" if short != name else "") + "\n"
     separator = "" if not text or text.endswith("\n") else "\n"
-    files.write_durable(paths.etc_hosts, (text + separator + line).encode(), 0o644)
+    content = (text + separator + line).encode()
+    cluster_files.replace_file(undo, paths.etc_hosts, content, cluster_files.READABLE_MODE)
 
 
 def finish_destroy(paths: Paths, feedback: Feedback) -> None:

@@ -321,20 +321,8 @@ def write_files(paths: Paths, contents: Mapping[str, bytes]) -> None:
     """
     with ExitStack() as undo:
         for name, content in contents.items():
-            _replace(undo, getattr(paths, name), content, keys.mode_of(name))
+            cluster_files.replace_file(undo, getattr(paths, name), content, keys.mode_of(name))
         undo.pop_all()
-
-
-def _replace(undo: ExitStack, path: str, content: bytes, mode: int) -> None:
-    before = files.read_bytes_or_none(path)
-    try:
-        files.write_durable(path, content, mode)
-    except OSError as err:
-        raise GenericError(f"cannot write {path}: {err.strerror}; nothing was changed") from err
-    if before is None:
-        undo.callback(files.remove_if_exists, path)
-    else:
-        undo.callback(files.write_durable, path, before, mode)
 
 
 def check_reachable(peers: Sequence[Peer]) -> None:
@@ -435,9 +423,9 @@ def _write_identity(
     client = issued.pop(own_name)
     config = with_candidate_certs(before, digests, now=clock.now())
     with ExitStack() as undo:
-        _replace(undo, paths.server_pem, server, cluster_files.SECRET_MODE)
-        _replace(undo, paths.client_pem, client, cluster_files.SECRET_MODE)
-        _replace(undo, paths.config_data, config, config_file.FILE_MODE)
+        cluster_files.replace_file(undo, paths.server_pem, server, cluster_files.SECRET_MODE)
+        cluster_files.replace_file(undo, paths.client_pem, client, cluster_files.SECRET_MODE)
+        cluster_files.replace_file(undo, paths.config_data, config, config_file.FILE_MODE)
         try:
             ssconf.write_values(paths, ssconf_values(ConfigState(config).durable))
         except OSError as err:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from ganeti.bootstrap import init
 from ganeti.bootstrap.cluster_config import ClusterRequest
 from ganeti.bootstrap.init import find_allocator
 from ganeti.storage.lvm_reports import VolumeGroup
+from ganeti.system import files
 
 
 def test_our_own_allocator_is_the_default_where_it_is(tmp_path: Path) -> None:
@@ -53,6 +55,31 @@ def test_the_address_of_the_cluster_is_none_of_its_first_node(
             ),
             print,
         )
+
+
+def test_an_init_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*_args: object) -> None:
+        assert b"127.0.0.2\tnode1" in files.read_bytes(paths.etc_hosts)
+        raise GenericError("ganeti-noded does not start")
+
+    paths = Paths(str(tmp_path))
+    Path(paths.etc_hosts).parent.mkdir(parents=True)
+    Path(paths.etc_hosts).write_text("127.0.0.2 other\n127.0.0.3 c\n")
+    monkeypatch.setattr(init.environment, "own_hostname", lambda: "node1")
+    addresses = {"node1": "127.0.0.2", "c": "127.0.0.3"}
+    monkeypatch.setattr(init.environment, "resolve", lambda name, _paths: (name, addresses[name]))
+    monkeypatch.setattr(init, "_check_own_address", lambda *_: None)
+    monkeypatch.setattr(init, "start_daemons", start)
+    request = ClusterRequest(
+        cluster_name="c",
+        enabled_hypervisors=["fake"],
+        enabled_disk_templates=["diskless"],
+        modify_ssh_setup=False,
+    )
+    with pytest.raises(GenericError, match="ganeti-noded does not start"):
+        init.init_cluster(paths, request, print)
+    assert Path(paths.etc_hosts).read_text() == "127.0.0.2 other\n127.0.0.3 c\n"
+    assert not os.path.exists(paths.config_data)
 
 
 def test_the_first_machine_has_to_have_the_volume_group_and_the_helper(
