@@ -31,6 +31,7 @@ from ganeti.store import config_file, lease, ssconf
 from ganeti.store.notes import renewal
 from ganeti.system import clock, files, ssh
 from ganeti.system.environment import own_hostname
+from ganeti.system.filelock import FileLock
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +49,16 @@ class Other:
 
 
 def merge(context: Context, options: Options, args: list[str]) -> int:
-    """Merge clusters into this one."""
+    """Merge clusters into this one, unless another process is about it."""
     paths = context.paths
     _check_here(paths)
-    at_work = note.load(paths)
+    lock = FileLock(f"{paths.lock_dir}/ganeti-cluster-merge.lock")
+    with lock.taken(0.0, f"another {NAME} runs on this node; wait for its end"):
+        return _merge(context, options, args)
+
+
+def _merge(context: Context, options: Options, args: list[str]) -> int:
+    at_work = note.load(context.paths)
     if options.dry_run:
         _check_dry_run(options, at_work)
     if options.lost_nodes and at_work is None:

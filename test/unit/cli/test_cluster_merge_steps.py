@@ -1040,6 +1040,25 @@ def test_after_a_cut_all_clusters_are_merged_that_are_not_yet(
     assert looked_at == ["second", "third"]
 
 
+@pytest.mark.parametrize("wish", [{}, {"rollback": True}, {"dry_run": True}])
+def test_nobody_goes_on_with_a_merge_that_is_at_work(
+    master: World, monkeypatch: pytest.MonkeyPatch, wish: dict[str, bool]
+) -> None:
+    begun = []
+
+    def finish(*_: object) -> int:
+        begun.append("one")
+        with pytest.raises(GenericError, match="another cluster-merge runs on this node"):
+            command.merge(master.context, options(**wish), [])
+        return 0
+
+    monkeypatch.setattr(command, "_finish", finish)
+    monkeypatch.setattr(command, "_look", lambda *_: [])
+    saved(master, done=["keys"])
+    command.merge(master.context, options(), [])
+    assert begun == ["one"]
+
+
 def test_a_merge_is_taken_back_without_a_node_that_is_lost(
     master: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
