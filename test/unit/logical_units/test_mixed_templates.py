@@ -265,3 +265,15 @@ def test_a_planned_instance_keeps_its_mixture(pairs: FakeCluster) -> None:
     )
     assert types(pairs) == [PLAIN, FILE]
     assert [len(names) for names in volumes(pairs).values()] == [2]
+
+
+def test_a_rename_takes_the_files_along(pairs: FakeCluster) -> None:
+    mixed(pairs, FILE, DRBD, SHARED)
+    before = [disk["logical_id"] for disk in disks(pairs)]
+    new = "web9.example.com"
+    rename = {"instance_name": NAME, "new_name": new, "name_check": False, "ip_check": False}
+    pairs.execute("OP_INSTANCE_RENAME", **rename)
+    after = [pairs.config.disks[u]["logical_id"] for u in pairs.config.instance(new)["disks"]]
+    assert after[1] == before[1]
+    for number in (0, 2):
+        assert after[number] == [before[number][0], before[number][1].replace(NAME, new)]

@@ -188,9 +188,11 @@ class LUInstanceRename(AnyInstanceUnit[OpInstanceRename, NewName, Renaming]):
             self.context.nodes.on(view.primary, what).file_storage_dir_rename(old, new)
             undo.push(f"rename directory {new} back to {old}", partial(self._back, view, new, old))
             for disk in view.disks:
+                if not disk.traits.has_own_directory:
+                    continue
                 driver, path = disk.logical_id
                 directory, _slash, file_name = str(path).rpartition("/")
-                if disk.traits.has_own_directory and directory == old:
+                if directory == old:
                     renamed.append(structs.replace(disk, logical_id=[driver, f"{new}/{file_name}"]))
         return renamed
 
