@@ -655,6 +655,18 @@ def test_a_volume_is_made_by_its_provider(cluster: FakeCluster) -> None:
     assert (disk["logical_id"][0], disk["params"], disk["nodes"]) == ("files", {"color": "red"}, [])
 
 
+def test_a_provider_with_larger_units_is_told_the_size_that_was_asked_for(
+    cluster: FakeCluster,
+) -> None:
+    cluster.rpc.providers = [PROVIDER]
+    add_external(cluster, size=70)
+    [volume] = cluster.rpc.shared
+    cluster.rpc.node("node1").sizes[volume] = 96
+    grow(cluster, instance_name="web2.example.com", amount=128, absolute=True)
+    told = [wire["size"] + mib for _, (wire, mib, *_) in cluster.rpc.called("blockdev_grow")]
+    assert told == [128, 128]
+
+
 @pytest.mark.parametrize(
     ("provider", "settings", "text"),
     [

@@ -185,7 +185,8 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, Growth]):
                 amount_mib = min(amount_mib, plan.size_mib - has_mib)
             if amount_mib > 0:
                 calls.blockdev_grow(
-                    wire,
+                    # A provider of storage is told the sum of both as the new size.
+                    structs.replace(wire, size=plan.size_mib - amount_mib),
                     amount_mib,
                     dryrun=dry_run,
                     backingstore=True,
