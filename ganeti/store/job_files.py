@@ -158,8 +158,11 @@ class JobFiles:
         return True
 
     def remove(self, job_id: JobId) -> bool:
-        """Remove a job file from the queue; returns whether there was one."""
-        return files.remove_if_exists(self._paths.job_file(job_id))
+        """Remove a job file from the queue for good; returns whether there was one."""
+        was_there = files.remove_if_exists(self._paths.job_file(job_id))
+        if was_there:
+            files.fsync_directory(self._paths.queue_dir)
+        return was_there
 
     def set_aside(self, job_id: JobId) -> str:
         """Rename an unreadable job file, so that it is never fatal; returns its path.

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from fakes.power_cut import Disk, lay_out, record
 
+from ganeti.base.errors import JobQueueError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.copies.quorum import Tally
@@ -109,6 +110,37 @@ def test_no_acknowledged_job_is_lost_by_a_power_cut(
     for state, promised in cuts:
         queue = rebuild(tmp_path_factory.mktemp("cut"), paths.root, state)
         assert_whole(queue, promised)
+
+
+class TooFew(Alone):
+    """Replication that gets no job on enough candidates."""
+
+    async def write(
+        self, path: str, data: bytes, local: Callable[[], None], **how: object
+    ) -> tuple[str, ...]:
+        await super().write(path, data, local, **how)
+        raise JobQueueError("too few candidates")
+
+
+def test_no_refused_job_is_back_after_a_power_cut(
+    paths: Paths, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    disk, refused = Disk(), set[int]()
+    store = JobStore(paths, TooFew())  # type: ignore[arg-type]
+    job = QueuedJob(JobId(1), (QueuedOp({"OP_ID": "OP_X"}),))
+
+    def refuse() -> None:
+        with pytest.raises(JobQueueError, match="too few"):
+            asyncio.run(store.save_new(job, 1))
+        store.withdraw(changes.canceled(job, "refused", (2, 2)))
+        refused.add(1)
+
+    cuts = record(disk, lambda: set(refused), refuse)
+    cuts += [(state, set(refused)) for state in disk.states()]
+    assert any(told for _state, told in cuts)
+    for state, told in cuts:
+        queue = rebuild(tmp_path_factory.mktemp("cut"), paths.root, state)
+        assert not told & set(queue.ids()), "it would run although it was refused"
 
 
 def test_the_id_of_a_file_that_was_set_aside_is_not_given_again(paths: Paths) -> None:
