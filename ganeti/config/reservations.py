@@ -30,6 +30,7 @@ SECRET_BYTES: Final = 20  # constants.json, DRBD_SECRET_LENGTH
 _TRIES: Final = range(64)  # of 16 million addresses of a prefix, one in four million may be taken
 
 Draw = Callable[[int], bytes]  # random bytes, by count
+Views = tuple[View, View]  # the durable configuration, and the one that the next change will find
 
 
 class Kind(StrEnum):
@@ -390,45 +391,57 @@ class Reservations:
         for port in [port for port, owner in self.ports.items() if owner == client]:
             self.release_port(client, port)
 
-    def settle(self, view: View) -> bool:
-        """Drop reservations whose value is in the configuration by now; True if there were any."""
-        return any([self._settle_texts(view), self._settle_ips(view), self._settle_numbers(view)])
+    def settle(self, view: View, head: View) -> bool:
+        """Drop reservations whose value is in the configuration by now; True if there were any.
 
-    def _settle_texts(self, view: View) -> bool:
+        Args:
+            view: the durable configuration.
+            head: the one that the next change will find; a value that it lacks is being given up,
+                and may be reserved for the next who is to have it.
+        """
+        both = (view, head)
+        return any([self._settle_texts(both), self._settle_ips(both), self._settle_numbers(both)])
+
+    def _settle_texts(self, views: Views) -> bool:
         found = False
         for kind, place in _PLACES.items():
             texts = self.texts[kind]
-            for text in [text for text in texts if view.find(place, text)]:
+            for text in [text for text in texts if _all_have(views, place, text)]:
                 del texts[text]
                 found = True
         return found
 
-    def _settle_ips(self, view: View) -> bool:
-        look = _Look(view, self._settled)
+    def _settle_ips(self, views: Views) -> bool:
+        look, look_ahead = _Look(views[0], self._settled), _Look(views[1], {})
         done = [
             (client, network, address)
             for client, actions in self.ips.items()
             for (network, address), action in actions.items()
             if look.is_done(network, address, action)
+            and look_ahead.is_done(network, address, action)
         ]
         for each in done:
             self._drop_ip(*each)
         self._settled = look.networks
         return bool(done)
 
-    def _settle_numbers(self, view: View) -> bool:
-        ports = [port for port in self.ports if view.find(By.PORT, port)]
+    def _settle_numbers(self, views: Views) -> bool:
+        ports = [port for port in self.ports if _all_have(views, By.PORT, port)]
         for port in ports:
             del self.ports[port]
         disks = {
             disk
             for node, minors in self.minors.items()
             for minor, disk in minors.items()
-            if (DISKS, disk) in view.find(By.MINOR, (node, minor))
+            if (DISKS, disk) in views[0].find(By.MINOR, (node, minor))
         }
         for disk in disks:
             self.release_minors(disk)
         return bool(ports or disks)
+
+
+def _all_have(views: Views, what: By, key: object) -> bool:
+    return all(view.find(what, key) for view in views)
 
 
 class _Look:

@@ -73,7 +73,8 @@ class Keeper:
         self.owners = Owners(paths)
         self.state = contents.config
         self.reservations = decode_reservations(contents.reservations, contents.own_reservations)
-        self.reservations.settle(self.durable)  # as of a change just before the last WConfD ended
+        # As of a change just before the last WConfD ended.
+        self.reservations.settle(self.durable, self.state.head)
         signals = Signals(paths.locks_own_data, contents.signalled, self.owners)
         self.locks = LockService(
             paths.locks_data, contents.locks, self.owners, signals, self._on_death_of_waiter
@@ -184,7 +185,7 @@ class Keeper:
         except BaseException:
             self.reservations.dropped_ports |= dropped
             raise
-        if self.reservations.settle(self.durable):
+        if self.reservations.settle(self.durable, self.state.head):
             await self._follow(self.save_reservations(), "reservations")
         return result
 

@@ -122,7 +122,7 @@ def test_an_ipv6_address_is_free_again_with_the_change_of_its_instance() -> None
     found.accept(transaction)
     found.start_flush(2.0)
     found.flush_done()
-    assert reservations.settle(found.durable)
+    assert reservations.settle(found.durable, found.head)
     assert reservations.ips == {}
     with pytest.raises(ReservationError, match="in use"):
         reservations.reserve_ip(found.head, TWO, "net", address, check_external=True)
@@ -134,7 +134,7 @@ def test_an_ipv6_address_is_free_again_with_the_change_of_its_instance() -> None
     found.accept(transaction)
     found.start_flush(4.0)
     found.flush_done()
-    assert reservations.settle(found.durable)
+    assert reservations.settle(found.durable, found.head)
     assert reservations.generate_ip6(found.head, ONE, "net") == address
 
 
@@ -205,10 +205,10 @@ def test_what_stands_in_the_configuration_is_reserved_no_more() -> None:
     instances.create_instance(transaction, wire, [one])
     transaction.check()
     found.accept(transaction)
-    assert not reservations.settle(found.durable)
+    assert not reservations.settle(found.durable, found.head)
     found.start_flush(2.0)
     found.flush_done()
-    assert reservations.settle(found.durable)
+    assert reservations.settle(found.durable, found.head)
     assert json.loads(encode_reservations(reservations)) == {
         "dRBD": [],
         "mACs": [[ONE.to_wire(), ["aa:00:00:99:99:99"]]],
@@ -220,9 +220,42 @@ def test_what_stands_in_the_configuration_is_reserved_no_more() -> None:
     assert found.durable.cluster.highest_used_port == port
 
 
+def test_a_value_that_is_about_to_be_given_up_stays_reserved_for_the_next() -> None:
+    found, reservations = state(), Reservations()
+    address, mac, port = "10.0.0.3", mac_of(9), 11000
+    wire = instance(9, NODE, []) | {"network_port": port}
+    wire["nics"][0].update(network="net", ip=address)
+    change(found, lambda transaction: instances.create_instance(transaction, wire, []))
+    tagged = found.begin(1.0)
+    tagged.modify(CLUSTER_ID, {"tags": ["a"]})
+    found.accept(tagged)
+    found.start_flush(2.0)  # and while that is written,
+    gone = found.begin(3.0)
+    instances.delete_instance(gone, wire["uuid"])
+    gone.check()
+    found.accept(gone)
+    assert reservations.generate_ip(found.head, ONE, "net") == address
+    assert reservations.allocate_port(found.head, ONE) == port
+    reservations.reserve_mac(found.head, ONE, mac)
+    found.flush_done()
+    assert not reservations.settle(found.durable, found.head)
+    found.start_flush(4.0)
+    found.flush_done()
+    assert not reservations.settle(found.durable, found.head)
+    assert reservations.generate_ip(found.head, TWO, "net") != address
+    assert reservations.allocate_port(found.head, TWO) != port
+    with pytest.raises(ReservationError, match="job 1"):
+        reservations.reserve_mac(found.head, TWO, mac)
+    change(found, lambda transaction: instances.create_instance(transaction, wire, []))
+    assert reservations.settle(found.durable, found.head)
+    assert reservations.ips.keys() == {TWO}
+    assert reservations.ports.keys() == {port + 1}
+
+
 def change(found: ConfigState, call: Callable[[Transaction], object]) -> None:
     transaction = found.begin(1.0)
     call(transaction)
+    transaction.check()
     found.accept(transaction)
     found.start_flush(2.0)
     found.flush_done()
@@ -250,7 +283,7 @@ def test_maps_are_read_only_of_networks_that_changed(monkeypatch: pytest.MonkeyP
 
     def settled() -> list[str]:
         read.clear()
-        assert not reservations.settle(found.durable)
+        assert not reservations.settle(found.durable, found.head)
         return sorted(read)
 
     assert settled() == ["net0", "net1"]
@@ -267,13 +300,13 @@ def test_maps_are_read_only_of_networks_that_changed(monkeypatch: pytest.MonkeyP
 def test_an_address_reserved_after_a_look_is_looked_at() -> None:
     found, reservations = state(), Reservations()
     reservations.reserve_ip(found.head, ONE, "net", "10.0.0.3", check_external=True)
-    assert not reservations.settle(found.durable)
+    assert not reservations.settle(found.durable, found.head)
     reservations.release_ip(found.head, TWO, "net", "10.0.0.4")  # which nobody has
-    assert reservations.settle(found.durable)
+    assert reservations.settle(found.durable, found.head)
     assert reservations.ips.keys() == {ONE}
     marked = {"reservations": "00110000"}
     change(found, lambda transaction: transaction.modify((NETWORKS, "net"), marked))
-    assert reservations.settle(found.durable)
+    assert reservations.settle(found.durable, found.head)
     assert reservations.ips == {}
 
 
@@ -281,9 +314,9 @@ def test_addresses_of_a_network_that_is_gone_are_reserved_no_more() -> None:
     found, reservations = state(), Reservations()
     for address in ("10.0.0.3", "2001:db8::2"):
         reservations.reserve_ip(found.head, ONE, "net", address, check_external=True)
-    assert not reservations.settle(found.durable)
+    assert not reservations.settle(found.durable, found.head)
     change(found, lambda transaction: transaction.delete((NETWORKS, "net")))
-    assert reservations.settle(found.durable)
+    assert reservations.settle(found.durable, found.head)
     assert reservations.ips == {}
 
 
