@@ -185,13 +185,11 @@ class CandidateCalls:
             return tuple(map(JobId, own.jobs))  # a node of another release cannot list it
         theirs = result.payload
         plan = plan_copy(own, theirs)
+        # A new job gets here before it is not new any more: who asks first, overlooks none.
+        gone = [job_id for job_id in map(JobId, plan.archive) if not is_new(job_id)]
         # A file that cannot be read here, or was set aside, may be whole on the candidate.
         here = await asyncio.to_thread(JobFiles(self._paths).present)
-        left = [
-            job_id
-            for job_id in map(JobId, plan.archive)
-            if not is_new(job_id) and job_id not in here
-        ]
+        left = [job_id for job_id in gone if job_id not in here]
         for start in range(0, len(left), ARCHIVED_PER_CALL_MAX):
             await self._archive_left(target, left[start : start + ARCHIVED_PER_CALL_MAX])
         return tuple(map(JobId, plan.send))
