@@ -78,11 +78,12 @@ def ensure_directories(paths: Paths) -> None:
 
 
 def cluster_files(paths: Paths) -> list[str]:
-    """Return the files of a cluster that exist on this node."""
+    """Return the files of a cluster that exist on this node, but for archived jobs."""
     found = [getattr(paths, name) for name in (*_FILES, *_ACCESS, *_AVAILABILITY)]
     for name, pattern in _PATTERNS:
         found += sorted(glob.glob(f"{glob.escape(getattr(paths, name))}/{pattern}"))
-    return [path for path in found if os.path.lexists(path)]
+    # A process that was killed may have left the directory of a job that it played.
+    return [path for path in found if os.path.lexists(path) and not os.path.isdir(path)]
 
 
 def remove_cluster_files(paths: Paths, *, keeps_access: bool = False) -> list[str]:
@@ -100,6 +101,8 @@ def remove_cluster_files(paths: Paths, *, keeps_access: bool = False) -> list[st
     removed = [path for path in cluster_files(paths) if path not in kept]
     for path in removed:
         files.remove_if_exists(path)
+    for path in glob.glob(f"{glob.escape(paths.luxid_message_dir)}/*"):
+        files.remove_tree(path)
     shutil.rmtree(paths.queue_archive_dir, ignore_errors=True)
     removed += remove_unused(RESTORE, paths.data_dir)
     remove_availability(paths)

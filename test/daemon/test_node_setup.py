@@ -141,6 +141,14 @@ def test_clean_up_leaves_nothing_and_can_keep_a_copy(paths: Paths) -> None:
     assert os.path.exists(os.path.join(backup.path, "var/lib/ganeti/server.pem"))
 
 
+@pytest.mark.parametrize("backup", [True, False])
+def test_the_remains_of_a_process_that_was_killed_are_in_no_way(paths: Paths, backup: bool) -> None:
+    node_setup.set_up_here(paths, make_setup())
+    os.makedirs(f"{paths.luxid_message_dir}/rehearsal-4711/var/lib")
+    node_setup.clean_up_here(paths, backup=backup)
+    assert cluster_files.cluster_files(paths) == os.listdir(paths.luxid_message_dir) == []
+
+
 LEFT = (
     *("high_availability", "ha_member", "ha_member_certificate", "ha_member_authority"),
     *("ha_certificate", "ha_authority", "ha_authority_key", "ha_state", "etcd_member"),
