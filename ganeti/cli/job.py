@@ -6,7 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Final
 
-from ganeti.base.errors import ErrorCode, GenericError, JobLost, OpPrereqError, decode_error
+from ganeti.base.errors import (
+    ErrorCode,
+    GenericError,
+    JobLost,
+    JobQueueError,
+    OpPrereqError,
+    decode_error,
+)
 from ganeti.base.ids import JobId
 from ganeti.base.text import fit_for_terminal, parse_duration
 from ganeti.cli.command import (
@@ -210,7 +217,7 @@ def _each(
     for job_id in jobs:
         try:
             done, message = change(job_id)
-        except JobLost as err:
+        except (JobLost, JobQueueError) as err:
             done, message = False, err.message
         (context.write if done else context.terminal.error)(message)
         failures += not done
