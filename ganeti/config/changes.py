@@ -226,6 +226,20 @@ def update_whole(change: Transaction, table: str, wire: Wire) -> SerialAndTime:
     return change.serial_of(identity)
 
 
+def replace_cluster(change: Transaction, wire: Wire) -> SerialAndTime:
+    """Put a whole cluster in the place of the stored one; done again it changes nothing more.
+
+    Raises:
+        ConfigurationError: it was changed since the client read it.
+    """
+    before = change.serial_of(index.CLUSTER_ID)
+    if wire.get("serial_no") == before[0] - 1:
+        again = Transaction(change, change.now)
+        if again.replace(index.CLUSTER_ID, wire) == before:
+            return before
+    return update_whole(change, index.CLUSTER, wire)
+
+
 def commit_ip_release(change: Transaction, network: str, address: str) -> None:
     """Mark an address as free in the map of its network."""
     _, uuid = change.existing(index.NETWORKS, network)

@@ -76,7 +76,7 @@ class OwnChanges:
         )
 
     async def replace_cluster(self, client: ClientId, cluster: Wire) -> SerialAndTime:
-        return await self._change(client, changes.update_whole, CLUSTER, cluster)
+        return await self._change(client, changes.replace_cluster, cluster)
 
     async def create_instance(
         self, client: ClientId, instance: Wire, disks: Sequence[Wire]

@@ -341,6 +341,22 @@ def test_new_candidates_are_chosen_at_random() -> None:
     assert chosen == [promoted(seed) for seed in range(20)]
 
 
+def test_a_whole_cluster_put_a_second_time_is_a_repetition() -> None:
+    """The answer to the first was lost with a WConfD that was killed."""
+    state = make()
+    read = state.durable.cluster.to_wire()
+    wanted = read | {"cluster_name": "new.example.com"}
+    serial = change(state, lambda c: changes.replace_cluster(c, wanted))
+    assert change(state, lambda c: changes.replace_cluster(c, wanted)) == serial
+    assert flush(state)["cluster"]["serial_no"] == serial[0] == read["serial_no"] + 1
+    other = read | {"master_ip": "192.0.2.77"}
+    with pytest.raises(ConfigurationError, match=f"serial number is {serial[0]}, not"):
+        change(state, lambda c: changes.replace_cluster(c, other))
+    change(state, lambda c: c.modify(CLUSTER_ID, {"max_running_jobs": 7}))
+    with pytest.raises(ConfigurationError, match="updated since"):
+        change(state, lambda c: changes.replace_cluster(c, wanted))
+
+
 def test_a_node_is_trusted_no_longer_than_it_is_a_candidate() -> None:
     state, [one, two] = make(nodes=2), [uuid_of("node", number) for number in (1, 2)]
     for uuid in (one, two):
