@@ -22,6 +22,7 @@ Source: constants.json, "ssh" (NDS_*); cli.json, "renew-crypto".
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -279,21 +280,31 @@ def clean_up_here(paths: Paths, *, backup: bool) -> list[str]:
             raise errors.wrong_state(
                 f"{name} runs here, so this is a master; use 'gnt-cluster destroy'"
             )
-    if backup:
-        _back_up(paths)
+    kept = f"{paths.backup_dir}/ganeti-{int(clock.now())}" if backup else None
+    if kept is not None:
+        _back_up(paths, kept, cluster_files.cluster_files(paths), shutil.copy2)
     daemon_control.stop_all(paths, frozenset(Place), logger.info)
+    if kept is not None and os.path.isdir(paths.queue_archive_dir):
+        # So many files may take longer to copy than the master waits.
+        _back_up(paths, kept, [paths.queue_archive_dir], shutil.move)
     return cluster_files.remove_cluster_files(paths)
 
 
-def _back_up(paths: Paths) -> None:
-    target = f"{paths.backup_dir}/ganeti-{int(clock.now())}"
-    try:
-        for path in cluster_files.cluster_files(paths):
-            copy = target + path.removeprefix(paths.root)
+def _back_up(
+    paths: Paths, target: str, found: Sequence[str], take: Callable[[str, str], object]
+) -> None:
+    """Copy or move files below a directory.
+
+    Raises:
+        GenericError: one cannot be taken there.
+    """
+    for path in found:
+        copy = target + path.removeprefix(paths.root)
+        try:
             files.ensure_directory(copy.rpartition("/")[0], 0o700)
-            shutil.copy2(path, copy)
-    except OSError as err:
-        raise GenericError(f"cannot back up {err.filename}: {err.strerror}") from err
+            take(path, copy)
+        except OSError as err:
+            raise GenericError(f"cannot back up {path}: {err.strerror or err}") from err
 
 
 EVERYWHERE: Final = frozenset(Place)

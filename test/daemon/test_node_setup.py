@@ -133,12 +133,18 @@ def test_clean_up_leaves_nothing_and_can_keep_a_copy(paths: Paths) -> None:
     node_setup.set_up_here(paths, make_setup())
     for path in (paths.rapi_users, paths.rapi_roles, paths.rapi_tokens):
         Path(path).write_text("joe secret write")
+    archived = Path(paths.archived_job_file(7))
+    archived.parent.mkdir(parents=True)
+    archived.write_text("the end of job 7")
     removed = node_setup.clean_up_here(paths, backup=True)
     assert paths.server_pem in removed
     assert cluster_files.cluster_files(paths) == []
     assert os.listdir(paths.rapi_dir) == []
     [backup] = os.scandir(paths.backup_dir)
     assert os.path.exists(os.path.join(backup.path, "var/lib/ganeti/server.pem"))
+    copy = Path(backup.path + str(archived).removeprefix(paths.root))
+    assert copy.read_text() == "the end of job 7"
+    assert not archived.exists()
 
 
 @pytest.mark.parametrize("backup", [True, False])
