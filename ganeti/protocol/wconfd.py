@@ -593,7 +593,7 @@ class WConfCalls(Service):
     def set_candidate_cert(self, node_uuid: str, digest: str | None) -> Serial:
         """Note or remove the digest of a master candidate's certificate."""
 
-    @_own("maintainCandidatePool", _CONFIG, Need.BGL)
+    @_own("maintainCandidatePool", _CONFIG, Need.BGL, repeat=Repeat.NEVER)
     def maintain_candidate_pool(self, exempt: Names, unfit: Names = ()) -> dict[str, list[str]]:
         """Promote or demote nodes; answers {"promoted": [UUID], "demoted": [UUID]}.
 

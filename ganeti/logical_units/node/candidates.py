@@ -18,7 +18,7 @@ Source: design-2.0, "Node flags"; node_rpc.json, "tls" and "node_crypto_tokens";
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -31,6 +31,7 @@ from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.node_rpc_values import TokenAction, TokenOptions, TokenRequest
 from ganeti.store import lease
 from ganeti.system import files
+from ganeti.transport.unix_client import ConnectionLostError
 
 _CERTIFICATE: Final = "ssl"  # the type of token on the wire
 
@@ -99,7 +100,7 @@ def refill_pool(context: JobContext, exempt: Sequence[str]) -> None:
     failed: list[str] = []
     is_full = False
     while not is_full:
-        changed = context.config.maintain_candidate_pool(list(exempt), failed)
+        changed = _change_pool(context, list(exempt), failed)
         promoted = lookup.present(context.config.get_nodes(changed["promoted"]))
         done = [node.name for node in promoted if _is_promoted(context, node)]
         if done:
@@ -110,6 +111,27 @@ def refill_pool(context: JobContext, exempt: Sequence[str]) -> None:
             demote(context, node)
         failed += [node.uuid for node in promoted if node.name not in done]
         is_full = len(done) == len(promoted)
+
+
+def _change_pool(
+    context: JobContext, exempt: list[str], failed: list[str]
+) -> Mapping[str, Sequence[str]]:
+    """Have the flags of nodes changed; returns the UUIDs of those "promoted" and "demoted".
+
+    An answer that was lost with a WConfD that was killed is found in the flags.
+    """
+    before = _candidates(context)
+    try:
+        return context.config.maintain_candidate_pool(exempt, failed)
+    except ConnectionLostError:
+        after = _candidates(context)
+        if after == before:
+            return context.config.maintain_candidate_pool(exempt, failed)
+        return {"promoted": sorted(after - before), "demoted": sorted(before - after)}
+
+
+def _candidates(context: JobContext) -> set[str]:
+    return {node.uuid for node in lookup.all_nodes(context.config) if node.master_candidate}
 
 
 def _is_promoted(context: JobContext, node: Node) -> bool:

@@ -13,7 +13,9 @@ from ganeti.logical_units import context, lookup, node_files
 from ganeti.logical_units.cluster.identity import failures
 from ganeti.node_ops.machine.files import ALLOWED_PATHS
 from ganeti.objects.model import Cluster
+from ganeti.protocol.wconfd import Repeat, WConfCalls
 from ganeti.system.filelock import FileLock
+from ganeti.transport.unix_client import ConnectionLostError
 
 BRIDGE = "/etc/ganeti/kvm-vif-bridge"
 USERS = "/var/lib/ganeti/rapi/users"
@@ -237,6 +239,29 @@ def test_a_larger_pool_sends_them_as_well(cluster: FakeCluster) -> None:
     cluster.config.node(3)["master_candidate"] = False
     cluster.execute("OP_CLUSTER_SET_PARAMS", candidate_pool_size=7)
     assert cluster.said("promoted nodes to master candidate role: node3")
+    assert got(cluster) == {USERS: ["node3"]}
+
+
+@pytest.mark.parametrize("was_done", [True, False])
+def test_a_node_is_promoted_in_full_though_the_answer_was_lost(
+    cluster: FakeCluster, was_done: bool
+) -> None:
+    """WConfD was killed, before or after it had recorded who becomes a candidate."""
+    write(cluster, USERS)
+    cluster.config.node(3)["master_candidate"] = False
+    call = WConfCalls.calls["maintainCandidatePool"]
+
+    def lost(*args: Any) -> None:
+        del cluster.config.stand_ins["maintain_candidate_pool"]
+        if was_done:
+            cluster.config.serve(call, list(args))
+        raise ConnectionLostError("closed the connection before it answered")
+
+    cluster.config.stand_ins["maintain_candidate_pool"] = lost
+    cluster.execute("OP_CLUSTER_SET_PARAMS", candidate_pool_size=7)
+    assert call.rules.repeat is Repeat.NEVER
+    assert cluster.said("promoted nodes to master candidate role: node3")
+    assert uuid_of("node3") in cluster.config.cluster["candidate_certs"]
     assert got(cluster) == {USERS: ["node3"]}
 
 
