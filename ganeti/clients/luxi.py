@@ -22,7 +22,12 @@ from ganeti.protocol.service import Call
 from ganeti.store import ssconf
 from ganeti.system import clock
 from ganeti.system.environment import own_hostname
-from ganeti.transport.unix_client import ConnectionLostError, NobodyListensError, UnixClient
+from ganeti.transport.unix_client import (
+    AnswerTimeoutError,
+    ConnectionLostError,
+    NobodyListensError,
+    UnixClient,
+)
 
 if TYPE_CHECKING:
     from ganeti.opcodes.opcode import OpCode
@@ -116,10 +121,10 @@ class LuxiClient(LuxiCalls):
         for left in reversed(range(TRIES_MAX)):
             try:
                 return call.decode_answer(self._ask(call.name, args))
-            except ConnectionLostError as err:
+            except (ConnectionLostError, AnswerTimeoutError) as err:
                 if rules.changes:
                     raise perhaps_done(call.name, err) from err
-                if not left:
+                if not left or isinstance(err, AnswerTimeoutError):
                     raise
             self._sleep(delay_s)
             delay_s = min(2 * delay_s + _CONNECT_RETRY_S, _RETRY_DELAY_S_MAX)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +33,7 @@ class FakeLuxid:
         self.versions: set[int | None] = set()
         self.answers: dict[str, object] = {}
         self.hang_ups = 0
+        self.is_slow = False
 
     async def handle(self, request: Request, connection: Connection) -> object:
         self.asked.append((request.method, *request.args))
@@ -40,6 +42,8 @@ class FakeLuxid:
             self.hang_ups -= 1
             connection.abort()
             return None
+        if self.is_slow:
+            await asyncio.Event().wait()
         answer = self.answers.get(request.method, RequestError("unknown method"))
         if isinstance(answer, Exception):
             raise answer
@@ -201,6 +205,18 @@ def test_a_change_is_never_asked_twice(luxid: FakeLuxid, client: LuxiClient) -> 
     with pytest.raises(TransportError, match="SubmitJob may have been carried out"):
         client.submit_job([])
     assert len(luxid.asked) == 1
+
+
+def test_a_change_without_an_answer_in_time_may_be_made_still(
+    luxid: FakeLuxid, paths: Paths
+) -> None:
+    luxid.is_slow = True
+    with LuxiClient(paths, answer_timeout_s=0.05) as client:
+        with pytest.raises(TransportError, match="in time; SubmitJob may have been carried out"):
+            client.submit_job([])
+        with pytest.raises(TransportError, match=r"in time$"):
+            client.query_tags("cluster", "")
+    assert [method for method, *_args in luxid.asked] == ["SubmitJob", "QueryTags"]
 
 
 def test_outside_a_cluster_it_is_said(client: LuxiClient) -> None:
