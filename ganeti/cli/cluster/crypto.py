@@ -25,6 +25,7 @@ from ganeti.store.job_files import JobFiles
 from ganeti.store.notes import renewal as note
 from ganeti.system import certificates, files, ssh
 from ganeti.system.environment import own_hostname
+from ganeti.system.filelock import FileLock
 
 FILE_BYTES_MAX: Final = 1 << 20
 # well-known path of a secret or certificate -> option for a new one, option for a given one
@@ -46,8 +47,13 @@ def renew_crypto(context: Context, options: Options, _args: list[str]) -> int:
     """Replace keys and certificates."""
     if (options.ssh_key_type or options.ssh_key_bits) and not options.new_ssh_keys:
         raise OpPrereqError("--ssh-key-type and --ssh-key-bits need --new-ssh-keys")
-    if note.is_cut_off(context.paths):
-        return _go_on(context, options)
+    lock = FileLock(f"{context.paths.renewal_note}.lock")
+    with lock.taken(0.0, "another 'gnt-cluster renew-crypto' is at work here; wait for its end"):
+        act = _go_on if note.is_cut_off(context.paths) else _begin
+        return act(context, options)
+
+
+def _begin(context: Context, options: Options) -> int:
     contents = new_contents(context, options)
     stops = options.new_cluster_certificate or options.new_node_certificates
     if not (contents or stops or options.new_ssh_keys or options.new_etcd_certificates):

@@ -145,6 +145,20 @@ def test_a_master_of_before_goes_on_with_nothing_once_another_one_is_followed(
     assert renewal.is_cut_off(three.paths)
 
 
+def test_nobody_goes_on_with_a_renewal_that_is_at_work(
+    three: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def meanwhile(*_: object) -> list[str]:
+        renewal.begin(three.paths)
+        with pytest.raises(GenericError, match="another 'gnt-cluster renew-crypto' is at work"):
+            three.renew("--new-cluster-certificate")
+        return []
+
+    monkeypatch.setattr(crypto, "_replace_identity", meanwhile)
+    three.renew("--new-cluster-certificate")
+    assert three.told is None, "nobody has gone on"
+
+
 def test_a_cut_renewal_goes_on_without_a_node_that_is_down(three: Cluster) -> None:
     renewal.begin(three.paths)
     three.masters["third"] = None
