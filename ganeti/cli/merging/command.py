@@ -52,7 +52,7 @@ def merge(context: Context, options: Options, args: list[str]) -> int:
     """Merge clusters into this one, unless another process is about it."""
     paths = context.paths
     _check_here(paths)
-    lock = FileLock(f"{paths.lock_dir}/ganeti-cluster-merge.lock")
+    lock = FileLock(f"{paths.merge_note}.lock")
     with lock.taken(0.0, f"another {NAME} runs on this node; wait for its end"):
         return _merge(context, options, args)
 
