@@ -54,6 +54,22 @@ def where(cluster: FakeCluster) -> dict[str, int]:
     }
 
 
+def test_what_could_not_be_recorded_says_where_the_instance_is(running: FakeCluster) -> None:
+    running.config.failing["modifyObjects"] = OpPrereqError("no space left on device")
+    with pytest.raises(OpExecError, match=r"runs on node 'node2\..* no space left .*--cleanup"):
+        migrate(running)
+    assert where(running) == {"node1": 1, "node2": 0}
+    running.config.failing.clear()
+    running.execute("OP_INSTANCE_MIGRATE", instance_name=NAME, cleanup=True)
+    assert primary(running) == uuid_of("node2")
+    running.config.failing["modifyObjects"] = OpPrereqError("no space left on device")
+    with pytest.raises(
+        OpExecError, match=r"which is down now, .* no space left .*instance startup"
+    ):
+        failover(running, target_node="node1")
+    assert where(running) == {}
+
+
 def test_migration_moves_the_instance_and_says_so(running: FakeCluster) -> None:
     running.rpc.migration_states = [
         {"status": "active", "transferred_ram": 1, "total_ram": 4},

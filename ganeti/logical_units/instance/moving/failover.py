@@ -86,8 +86,15 @@ def fail_over(
         return
     if ignore_consistency:
         accept_outdated(context, view, target)
-    record_move(context, view, target)
     name = view.name
+    try:
+        record_move(context, view, target)
+    except GenericError as err:
+        raise OpExecError(
+            f"the new primary node of instance {name!r}, which is down now, could not be recorded:"
+            f" {err}; see its primary node with 'gnt-instance info {name}', and start it with"
+            f" 'gnt-instance startup {name}' once that is mended"
+        ) from err
     if view.instance.admin_state is not AdminState.UP:
         context.feedback(f"* instance {name} is meant to be down, not starting it")
         if mirrored(view) and not view.instance.disks_active:

@@ -127,7 +127,7 @@ class Migration:
             self._go_back()
             raise
         self._let_run()
-        record_move(self.context, self.view, self.target)
+        self._record()
         self._forget_at_source()
         say("* done")
 
@@ -266,6 +266,15 @@ class Migration:
             return
         self._go_back(may_have_run=True)
         raise OpExecError(text)
+
+    def _record(self) -> None:
+        try:
+            record_move(self.context, self.view, self.target)
+        except GenericError as err:
+            raise OpExecError(
+                f"instance {self.name!r} runs on node {self.target.name!r} now, and that could not"
+                f" be recorded: {err}; {cleanup_hint(self.name)}"
+            ) from err
 
     def _forget_at_source(self) -> None:
         context, wire = self.context, self.view.wire(self.source)
