@@ -50,19 +50,41 @@ LAST_DRBD_PORT: Final = 14999
 
 def problems_of(view: View, identity: ObjectId) -> list[str]:
     """Return the problems of an object; none when there is no such object."""
-    table, uuid = identity
-    kind = KINDS[table]
+    return _named(view, identity, _found_in(view, identity))
+
+
+def new_problems_of(view: View, before: View, identity: ObjectId) -> list[str]:
+    """Return the problems of an object that it did not have before, though its name may differ."""
+    found = _found_in(view, identity)
+    known = _found_in(before, identity) if found else []
+    return _named(view, identity, [problem for problem in found if problem not in known])
+
+
+def _found_in(view: View, identity: ObjectId) -> list[str]:
+    table, kind = identity[0], KINDS[identity[0]]
     try:
         record = view.record(identity, kind)
     except ConfigurationError as err:
         return [err.message]
     if record is None:
         return []
-    name = getattr(record, "name", None) or getattr(record, "cluster_name", None) or uuid
-    what = f"{WHAT[table]} {name!r}{_owner(view, identity)}"
     found = list(_general(view, identity, record))
     if table in _CHECKS and not getattr(record, "forthcoming", False):
         found += _CHECKS[table](view, record)
+    return found
+
+
+def _named(view: View, identity: ObjectId, found: list[str]) -> list[str]:
+    """Let problems name the object that has them."""
+    if not found:
+        return found
+    table, uuid = identity
+    try:
+        record = view.record(identity, KINDS[table])
+    except ConfigurationError:
+        return found  # it names the object
+    name = getattr(record, "name", None) or getattr(record, "cluster_name", None) or uuid
+    what = f"{WHAT[table]} {name!r}{_owner(view, identity)}"
     return [f"{what}: {problem}" for problem in found]
 
 

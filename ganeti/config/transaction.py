@@ -13,7 +13,7 @@ from ganeti.base.errors import AddressPoolError, ConfigurationError, ErrorCode, 
 from ganeti.base.json import dumps
 from ganeti.config.addresses.pool import AddressPool
 from ganeti.config.addresses.pool6 import is_ipv6
-from ganeti.config.checks import problems_of
+from ganeti.config.checks import new_problems_of
 from ganeti.config.index import CLUSTER_ID, FILTERS, KEYS, KINDS, NETWORKS, WHAT, By, ObjectId
 from ganeti.config.overlay import Stored, split_fields
 from ganeti.config.reservations import IpAction
@@ -142,10 +142,7 @@ class Transaction(Layer):
                 concerned.update(self.find(By.REFERENCE, identity[1]))
         found: list[str] = []
         for identity in sorted(concerned):
-            problems = problems_of(self, identity)
-            if problems:
-                before = problems_of(self.below, identity)
-                found += [problem for problem in problems if problem not in before]
+            found += new_problems_of(self, self.below, identity)
         if found:
             raise ConfigurationError("; ".join(found))
 

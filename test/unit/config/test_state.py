@@ -15,7 +15,7 @@ from ganeti.base.errors import ConfigurationError, GenericError
 from ganeti.config import changes, instances
 from ganeti.config.checks import cluster_problems, problems_of
 from ganeti.config.deltas.journal import record_of, records_in, replay
-from ganeti.config.index import CLUSTER_ID, DISKS, GROUPS, INSTANCES, NODES, By
+from ganeti.config.index import CLUSTER, CLUSTER_ID, DISKS, GROUPS, INSTANCES, NODES, By
 from ganeti.config.ssconf_values import SsconfComposer, ssconf_values
 from ganeti.config.state import ConfigState, parts_since, problems_in
 from ganeti.config.transaction import Transaction
@@ -147,6 +147,28 @@ def test_a_refused_change_leaves_nothing() -> None:
         transaction.check()
     assert not state.has_changes
     assert state.head.resolve(INSTANCES, "inst1.example.com") == uuid_of("instance", 1)
+
+
+def test_what_was_wrong_before_keeps_nobody_from_another_name() -> None:
+    config = json.loads(large_config_bytes(2))
+    one = disk(7, uuid_of("node", 1)) | {"size": -1}
+    first, group = uuid_of("instance", 0), uuid_of("group", 0)
+    config["disks"][one["uuid"]] = one
+    config["instances"][first]["hvparams"] = {"old": "x"}
+    config["nodegroups"][group]["ndparams"] = {"spindle_count": "x"}
+    config["cluster"]["beparams"]["default"].pop("vcpus")
+    state = ConfigState(json.dumps(config).encode())
+    for table, key, fields in (
+        (INSTANCES, first, {"name": "new.example.com"}),
+        (GROUPS, group, {"name": "new"}),
+        (CLUSTER, "", {"cluster_name": "new.example.com"}),
+    ):
+        change(state, lambda c, t=table, k=key, f=fields: changes.modify(c, t, k, f))
+    change(state, lambda c: instances.attach_disk(c, first, one["uuid"], None))
+    for wrong in ({"hvparams": {"old": "x", "new": "x"}}, {"name": "inst1.example.com"}):
+        with pytest.raises(ConfigurationError, match=r"'new'|inst1") as caught:
+            change(state, lambda c, f=wrong: changes.modify(c, INSTANCES, first, f))
+        assert "'old'" not in str(caught.value)
 
 
 def test_a_planned_instance_is_replaced_by_the_real_one_at_once() -> None:
