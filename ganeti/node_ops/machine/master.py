@@ -45,6 +45,7 @@ _CONNECT_TIMEOUT_S: Final = 5.0
 _END_S: Final = 5.0
 _LOOK_AGAIN_S: Final = 0.05  # for processes of jobs, which may be anybody's children
 _NO_LOG: Final = 1 << 40  # no serial number of a log entry is higher
+_STATE: Final = ("status", "start_ts")  # of a job
 _WCONFD: Final = "ganeti-wconfd"
 _LUXID: Final = "ganeti-luxid"
 _COMMAND_TIMEOUT_S: Final = 20.0
@@ -248,21 +249,27 @@ def _drain_queue(context: NodeContext, deadline_s: float) -> DrainResult:
             client.set_drain_flag(True, DrainedBy.FAILOVER)
         unfinished = _unfinished(client)
         while unfinished and clock.monotonic() < deadline_s:
-            job_id, status = next(iter(unfinished.items()))
+            job_id, state = next(iter(unfinished.items()))
             with contextlib.suppress(JobLost):  # archived meanwhile
                 left_s = max(0.0, deadline_s - clock.monotonic())
-                client.wait_for_job_change(job_id, ["status"], [status], _NO_LOG, left_s)
+                client.wait_for_job_change(job_id, _STATE, state, _NO_LOG, left_s)
             unfinished = _unfinished(client)
-        left = tuple(job_id for job_id, status in unfinished.items() if status != Status.QUEUED)
+        left = tuple(job_id for job_id, state in unfinished.items() if _has_process(*state))
         if left and not was_drained:
             client.set_drain_flag(False)
     return DrainResult(left=left, was_drained=was_drained)
 
 
-def _unfinished(client: LuxiClient) -> dict[JobId, object]:
-    """Return the jobs that have not ended, with their statuses."""
-    rows = client.query_jobs(None, ["id", "status"])
-    return {JobId(int(str(job_id))): status for job_id, status in rows if status not in FINAL}
+def _unfinished(client: LuxiClient) -> dict[JobId, list[object]]:
+    """Return the jobs that have not ended, with the values of `_STATE`."""
+    rows = client.query_jobs(None, ["id", *_STATE])
+    found = {JobId(int(str(job_id))): state for job_id, *state in rows}
+    return {job_id: state for job_id, state in found.items() if state[0] not in FINAL}
+
+
+def _has_process(status: object, start: object) -> bool:
+    """Tell whether a job works or waits for locks; one that waits for others has not begun."""
+    return status != Status.QUEUED and start is not None
 
 
 def _wait_for_processes(context: NodeContext, deadline_s: float) -> tuple[int, ...]:

@@ -119,6 +119,50 @@ def test_a_node_where_nothing_runs_is_idle(context: NodeContext) -> None:
     assert master.Master(context).master_drain(0.0) == DrainResult(left=(), was_drained=False)
 
 
+class IdleLuxid:
+    """A LuxiD with a job that a filter holds, one that depends on it, and perhaps one at work."""
+
+    def __init__(self, *more: tuple[str, object]) -> None:
+        self.jobs = dict(enumerate([("queued", None), ("waiting", None), *more], 1))
+        self.drained: list[bool] = []
+
+    def __enter__(self) -> IdleLuxid:
+        return self
+
+    def __exit__(self, *_exc_info: object) -> None:
+        return None
+
+    def set_drain_flag(self, flag: bool, by: DrainedBy | None = None) -> bool:
+        self.drained.append(flag)
+        return by is None
+
+    def query_jobs(self, _job_ids: None, fields: list[str]) -> list[list[object]]:
+        rows = [
+            {"id": job_id, "status": status, "start_ts": start}
+            for job_id, (status, start) in self.jobs.items()
+        ]
+        return [[row[name] for name in fields] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("more", "left"), [((), ()), ((("running", [1, 0]),), (3,)), ((("waiting", [1, 0]),), (3,))]
+)
+def test_jobs_that_have_not_begun_are_no_hindrance(
+    context: NodeContext,
+    monkeypatch: pytest.MonkeyPatch,
+    more: tuple[tuple[str, object], ...],
+    left: tuple[int, ...],
+) -> None:
+    """One that waits for another job is shown as waiting, and has no process."""
+    luxid = IdleLuxid(*more)
+    monkeypatch.setattr(master, "LuxiClient", lambda *_args, **_named: luxid)
+    monkeypatch.setattr(master, "_ensure_wconfd", lambda _context: None)
+    monkeypatch.setattr(master.daemon_control, "running_pid", lambda *_args: 1)
+    drained = master.Master(context).master_drain(0.0)
+    assert drained == DrainResult(left=left, was_drained=False)
+    assert luxid.drained == ([True, False] if left else [True])
+
+
 @pytest.mark.parametrize("ends", [True, False])
 def test_a_luxid_that_hangs_up_because_it_ends_is_idle(
     context: NodeContext, monkeypatch: pytest.MonkeyPatch, *, ends: bool
