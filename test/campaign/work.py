@@ -173,7 +173,7 @@ class Locks(Worker):
         self._note(what, begun, answer)
 
     def _note(self, what: tuple[object, ...], begun: float, answer: object) -> None:
-        self.note(f"locks of term {self._term}", Call(what, begun, time.monotonic(), answer))
+        self.note(_history_of(self._term), Call(what, begun, time.monotonic(), answer))
 
     def _begin(self) -> None:
         with self.world.busy:
@@ -185,28 +185,38 @@ class Locks(Worker):
             self._client = WConfClient(paths, self._owner, restart_timeout_s=10.0)
 
     def _die(self, what: tuple[object, ...], begun: float) -> None:
-        """Be found dead, and begin anew once nothing is left of the dead one."""
+        """Be found dead, and begin anew once nothing is left of the dead one.
+
+        Where another node becomes the master meanwhile, nobody knows what was still carried out.
+        """
         assert self._owner is not None
-        dead = self._owner.identifier
+        dead, term = self._owner.identifier, self._term
         self.end()
         end = time.monotonic() + RECOVERED_S_MAX
-        while self._term == self.world.term and time.monotonic() < end:
+        while term == self.world.term and time.monotonic() < end:
             with contextlib.suppress(GenericError, OSError):
                 self._begin()
                 assert self._client is not None
-                if f'"{dead}"' not in json.dumps(self._client.snapshot()["locks"]):
+                left = json.dumps(self._client.snapshot()["locks"])
+                if self._term == term and f'"{dead}"' not in left:
                     self._note(what, begun, UNKNOWN)
                     self._note(("free", dead), begun, None)
                     return
             self.end()
             time.sleep(0.2)
+        for each in (what, ("free", dead)):
+            self.note(_history_of(term), Call(each, begun, math.inf, UNKNOWN))
 
     def end(self) -> None:
-        self._term = -1 if self._client is None else self._term
+        self._term = -1
         if self._client is not None and self._livelock is not None:
             self._client.close()
             self._livelock.release()
             self._client = None
+
+
+def _history_of(term: int) -> str:
+    return f"locks of term {term}"
 
 
 class Queries(Worker):
