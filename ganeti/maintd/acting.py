@@ -7,7 +7,7 @@ the list first.  Each job carries the UUID of its event in its reason.  So whoev
 not know whether there are jobs, and looks for them by their reasons, once the time is over that a
 request under way may take; until then no event is forgotten.  An intent without jobs is taken
 back: the event is noted again, and forgotten if its node reports something else.  If the intent is
-so old that such jobs may have been archived, the events have failed: nobody knows what was done.
+so old that such jobs may have been archived, the event has failed: nobody knows what was done.
 
 LuxiD may refuse jobs: its queue is drained or full, or a filter rejects them.  Such an answer is
 known, so an intent without jobs is taken back at once.  An event all of whose jobs were refused
@@ -262,29 +262,26 @@ class Worker:
     async def _undo(self, incidents: Sequence[Incident], listed: Sequence[JobId]) -> None:
         """Take intents back that no job was found for; old ones have failed.
 
+        Events with jobs go on from their nodes as these are: they may have waited for days, and
+        have had no part in the round that was cut off.
+
         Args:
             listed: the jobs of the last round; none where the intent of one stands.
         """
-        begun = [each for each in incidents if _is_begun(each) and (is_intent(each) or not listed)]
-        begun_s = max((each.mtime for each in begun), default=0.0)
-        if self._now() - begun_s > ARCHIVED_S:
-            await self._give_up(begun)
-            return
-        for incident in filter(is_intent, begun):
+        for incident in filter(is_intent, incidents):
+            if self._now() - incident.mtime > ARCHIVED_S:
+                await self._give_up(incident)
+                continue
             await self._cluster.put(taken_back(incident))
             logger.info("Incident %s: no job was submitted for it", incident.uuid)
+        begun = filter(_is_begun, incidents)
         if not listed and (known := sorted({job_id for each in begun for job_id in each.jobs})):
             await self._cluster.append_jobs(known)
 
-    async def _give_up(self, begun: Sequence[Incident]) -> None:
+    async def _give_up(self, intent: Incident) -> None:
         """Nobody can tell any more whether jobs were submitted: in doubt nothing is done."""
-        for incident in begun:
-            if incident.repair_status is RepairStatus.PENDING:
-                logger.error(
-                    "Incident %s: the jobs of its last round cannot be found; it has failed",
-                    incident.uuid,
-                )
-                await self._cluster.put(replace(incident, repair_status=RepairStatus.FAILED))
+        logger.error("Incident %s: its jobs cannot be found; it has failed", intent.uuid)
+        await self._cluster.put(replace(intent, repair_status=RepairStatus.FAILED))
 
     async def _begin(
         self, state: Maintenance, jobs: Mapping[JobId, JobFacts], found: Answer

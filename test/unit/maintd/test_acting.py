@@ -378,6 +378,31 @@ def _life(cut_at: int | None, broken: set[type]) -> tuple[list[str], int]:
     return [word.split(":")[0] for word in play.opcodes()], cluster.calls
 
 
+def test_an_event_that_waits_for_hours_outlives_a_balancing_round_that_is_cut_off() -> None:
+    calls = _waiting_life(None)
+    assert calls > 20
+    for cut_at in range(1, calls + 1):
+        _waiting_life(cut_at)
+
+
+def _waiting_life(cut_at: int | None) -> int:
+    """Play rounds beside an instance that cannot leave, in which the daemon is killed once."""
+    cluster = FakeMaintained()
+    cluster.add("local", "n2", can_leave=False)
+    for number in range(6):
+        cluster.add(f"i{number}", "n3")
+    play = Play(cluster)
+    play.turns(8, FINE | {"n2": "evacuate"})
+    cluster.now_s += 2 * ARCHIVED_S
+    play = balanced(cluster)
+    before = cluster.calls
+    cluster.cut_at = None if cut_at is None else before + cut_at
+    play.turns(12, FINE | {"n2": "evacuate"})
+    assert cluster.incident().repair_status is RepairStatus.PENDING, cut_at
+    assert counts(cluster)[2] < 6, cut_at
+    return cluster.calls - before
+
+
 def test_what_was_refused_is_forgotten_once_the_node_is_well(play: Play) -> None:
     play.cluster.refused = {OpCode}
     play.turns(3, FINE | {"n2": "evacuate"})
