@@ -125,7 +125,7 @@ class NodeCopies:
         Args:
             may_send: tells whether a file can be sent at this time.
         """
-        if len(self._trips) >= (1 if self.is_missing else self._trips_max):
+        if self._has_all_trips:
             return None
         rests = now_s < self._not_before_s
         if rests and self.is_missing:
@@ -143,10 +143,14 @@ class NodeCopies:
         self._on_the_way.update(versions)
         return trip
 
+    @property
+    def _has_all_trips(self) -> bool:
+        return len(self._trips) >= (1 if self.is_missing else self._trips_max)
+
     def retry_s(self) -> float | None:
         """Return when there is something to try again; None if that is not a matter of time."""
-        if self._trips and self.is_missing:
-            return None
+        if self._has_all_trips:
+            return None  # the end of one comes first
         return self._not_before_s if self.is_missing or self._refused else None
 
     def hurry(self) -> None:

@@ -102,6 +102,20 @@ def test_a_refused_file_rests_and_others_go() -> None:
     assert must_begin(copies, copies.retry_s() or 0.0).versions == {"a": 1}
 
 
+def test_a_refused_file_waits_for_the_end_of_a_trip_that_leaves_room_for_no_other() -> None:
+    copies = NodeCopies(trips_max=1)
+    copies.want("a", 1)
+    copies.want("b", 1)
+    copies.arrived(must_begin(copies), {"b": 1}, {"a": "no space"}, 0.0)
+    retry_s = copies.retry_s() or 0.0
+    copies.want("b", 2)
+    trip = must_begin(copies, 0.1)
+    assert begin(copies, retry_s) is None
+    assert copies.retry_s() is None, "the courier would look again and again"
+    copies.arrived(trip, {"b": 2}, {}, retry_s)
+    assert must_begin(copies, retry_s).versions == {"a": 1}
+
+
 def test_a_newer_version_of_a_refused_file_goes_at_once() -> None:
     copies = NodeCopies()
     copies.want("a", 1)
