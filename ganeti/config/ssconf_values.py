@@ -80,8 +80,8 @@ class SsconfComposer:
 
     def _list(self, table: str) -> str:
         if table == INSTANCES:
-            return _fitting(_lines(name for _, name in self._instances))
-        return _lines(f"{uuid} {name}" for uuid, name in self._names[table].items())
+            return _fitting(name for _, name in self._instances)
+        return _fitting(f"{uuid} {name}" for uuid, name in self._names[table].items())
 
 
 def ssconf_values(view: Base) -> dict[str, str]:
@@ -123,12 +123,13 @@ def _lines(values: Iterable[str]) -> str:
     return "\n".join(values)
 
 
-def _fitting(lines: str) -> str:
+def _fitting(values: Iterable[str]) -> str:
     """Return the lines that fit into a value: readers of 3.0 look no further either.
 
-    The names of 5,000 instances do; nobody but scripts of the administrator reads them here, and a
+    The names of 5,000 instances do; little but scripts of the administrator reads them here, and a
     value that is refused would keep all others from the nodes.
     """
+    lines = _lines(values)
     data = lines.encode()
     if len(data) < SSCONF_BYTES_MAX:
         return lines
@@ -138,7 +139,7 @@ def _fitting(lines: str) -> str:
 def _cluster_values(cluster: Cluster) -> dict[str, str]:
     values = {
         "cluster_name": cluster.cluster_name,
-        "cluster_tags": _lines(cluster.tags),
+        "cluster_tags": _fitting(cluster.tags),
         "enabled_user_shutdown": str(cluster.enabled_user_shutdown),
         "file_storage_dir": cluster.file_storage_dir,
         "gluster_storage_dir": cluster.gluster_storage_dir,

@@ -69,3 +69,23 @@ def test_a_list_that_is_too_long_for_a_value_is_cut_after_a_name() -> None:
     )
     assert 5000 < len(names) < 8000
     assert len(encode_values(values)["instance_list"]) <= SSCONF_BYTES_MAX
+
+
+def test_tags_and_networks_that_are_too_many_keep_no_other_value_from_the_nodes() -> None:
+    config = large_config(1)
+    tags = [f"{number:04}:{'x' * 100}" for number in range(2000)]
+    config["cluster"]["tags"] = tags
+    for number in range(2500):
+        uuid, name = uuid_of("network", number), f"network-{number}-{'x' * 20}"
+        config["networks"][uuid] = {
+            "name": name,
+            "uuid": uuid,
+            "network": "10.0.0.0/30",
+            "serial_no": 1,
+        }
+    values = values_of(config)
+    encode_values(values)
+    kept = values["cluster_tags"].split("\n")
+    assert len(kept) > 1000
+    assert kept == tags[: len(kept)]
+    assert values["networks"].split("\n")[-1].endswith("-" + "x" * 20)
