@@ -7,10 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ganeti.base.errors import GenericError, OpPrereqError, TransportError
-from ganeti.clients.rapi import EndedJob, LogEntry, Password, RapiClient, RapiRefusedError
+from ganeti.clients.rapi import (
+    FINAL_STATUSES,
+    EndedJob,
+    JobStillRunsError,
+    LogEntry,
+    Password,
+    RapiClient,
+    RapiRefusedError,
+)
 from ganeti.protocol.rapi.users import text_of
 from ganeti.system import clock, files
 from ganeti.transport.curl_pool import TlsTrust
@@ -25,6 +33,7 @@ _PASSWORD_BYTES_MAX: Final = 4096
 _PEM_BYTES_MAX: Final = 1 << 20
 
 Log = Callable[[LogEntry], None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +118,35 @@ def run_job(client: RapiClient, job_id: int) -> Any:
 
     Raises:
         JobFailedError, JobStillRunsError: it did not end in success, or in time.
+        TransportError, RapiRefusedError: as of `changes`.
     """
-    [result] = client.wait_for_job(job_id, timeout_s=STEP_TIMEOUT_S).results
+    deadline = clock.monotonic() + STEP_TIMEOUT_S
+    for status, _ in changes(client, job_id):
+        if status not in FINAL_STATUSES and clock.monotonic() >= deadline:
+            raise JobStillRunsError(f"Job {job_id} did not end within {STEP_TIMEOUT_S:g} s")
+    [result] = client.ended_job(job_id).results
     return result
+
+
+def patiently(ask: Callable[[], T]) -> T:
+    """Ask for what may be done twice, patient with a server that is restarted.
+
+    Raises:
+        TransportError, RapiRefusedError: it was away for too long, or refuses.
+    """
+    deadline = clock.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return ask()
+        except (TransportError, RapiRefusedError) as err:
+            if not _is_away(err) or clock.monotonic() >= deadline:
+                raise
+            clock.pause(_RETRY_S)
+
+
+def _is_away(error: GenericError) -> bool:
+    """Tell whether a server is not reached, or what is behind it is not."""
+    return not isinstance(error, RapiRefusedError) or error.status >= _SERVER_ERROR
 
 
 def changes(
@@ -131,7 +166,7 @@ def changes(
                 known = entries[-1].serial if entries else known
                 yield status, entries
         except (TransportError, RapiRefusedError) as err:
-            if isinstance(err, RapiRefusedError) and err.status < _SERVER_ERROR:
+            if not _is_away(err):
                 raise
             deadline = deadline or clock.monotonic() + PATIENCE_S
             if clock.monotonic() >= deadline:

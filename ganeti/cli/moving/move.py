@@ -27,7 +27,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, GenericError, JobCanceled, OpExecError, ProtocolError
-from ganeti.cli.moving.clusters import Cluster, changes, follow, is_not_found, run_job
+from ganeti.cli.moving.clusters import Cluster, changes, follow, is_not_found, patiently, run_job
 from ganeti.cli.moving.preflight import Ready
 from ganeti.cli.moving.wish import SHUTDOWN_TIMEOUT_S
 from ganeti.clients.rapi import FINAL_STATUSES, EndedJob, JobFailedError, LogEntry, RapiClient
@@ -308,8 +308,9 @@ class Move:
         kind = JobCanceled if self._stop.is_set() else OpExecError
         if not self._was_stopped:
             return kind(f"{reason}; the instance is as it was")
+        startup = OpInstanceStartup(instance_name=self.name)
         try:
-            self._run(OpInstanceStartup(instance_name=self.name))
+            run_job(self._here, patiently(lambda: self._here.submit(startup, reason=REASON)))
         except GenericError as err:
             return kind(
                 f"{reason}; the instance is down in the source cluster, as it could not be started"

@@ -29,6 +29,7 @@ from ganeti.cli.moving.preflight import Destination, Preflight, Ready
 from ganeti.cli.moving.wish import Overrides, Source, Wish, plan
 from ganeti.cli.run.context import Terminal
 from ganeti.clients.rapi import EndedJob, JobFailedError, LogEntry, RapiRefusedError
+from ganeti.opcodes.instance import OpInstanceStartup
 from ganeti.opcodes.opcode import OpCode
 
 DEADLINE_S = 20.0
@@ -211,7 +212,10 @@ class Asked:
         self.asked.append(opcode)
         return 7
 
-    def wait_for_job(self, job_id: int, **_options: Any) -> EndedJob:
+    def job_changes(self, _job_id: int, **_options: Any) -> Iterator[tuple[str, list[LogEntry]]]:
+        yield "success", []
+
+    def ended_job(self, job_id: int) -> EndedJob:
         result = [["monday", 1.0, [0, 1]], ["tuesday", 2.0, [0, 1]]]
         return EndedJob(job_id, "success", [], [result])
 
@@ -306,9 +310,6 @@ class Server:
         if result:
             raise JobFailedError(job)
         return job
-
-    def wait_for_job(self, job_id: int, **_options: Any) -> EndedJob:
-        return self.ended_job(job_id)
 
 
 def run_move(
@@ -417,6 +418,35 @@ def test_a_source_that_fails_runs_again(broken: str) -> None:
     assert "the instance runs again in the source cluster" in failure
     assert here.asked[-1] == "OpInstanceStartup"
     assert "OpInstanceRemove" not in here.asked
+
+
+@pytest.mark.parametrize("asked", ["job_changes", "submit"])
+def test_a_server_that_is_away_for_a_moment_leaves_no_source_down(
+    monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    away = ["while it shuts down" if asked == "job_changes" else "before it is started again"]
+
+    class Restarted(Server):
+        def submit(self, opcode: OpCode, *, reason: str) -> int:
+            if asked == "submit" and isinstance(opcode, OpInstanceStartup) and away:
+                raise TransportError(away.pop())
+            return super().submit(opcode, reason=reason)
+
+        def job_changes(self, job_id: int, **options: Any) -> Iterator[tuple[str, list[LogEntry]]]:
+            if asked == "job_changes" and job_id == SHUTDOWN and away:
+                raise TransportError(away.pop())
+            return super().job_changes(job_id, **options)
+
+    monkeypatch.setattr(clusters, "_RETRY_S", 0.0)
+    here, there = Restarted(), Server()
+    if asked == "submit":
+        here.ends, there.ends = {EXPORT: FAILED}, {CREATE: FAILED}
+    failure, said = run_move(here, there)
+    assert away == []
+    if asked == "submit":
+        assert "the instance runs again in the source cluster" in failure
+    else:
+        assert (failure, said[-1]) == ("", "moved to destination.example.com")
 
 
 def test_a_destination_that_fails_last_costs_nothing() -> None:
