@@ -78,6 +78,11 @@ class InstanceView:
         known = {node.uuid for node in self.nodes}
         return replace(self, nodes=[*self.nodes, *(n for n in nodes if n.uuid not in known)])
 
+    def moved_to(self, node: Node, group: NodeGroup) -> Self:
+        """Return the same as it is on another primary node: disks as that one's group has them."""
+        others = (each for each in self.nodes if each.uuid != node.uuid)
+        return replace(self, nodes=[node, *others], groups=[group, *self.groups])
+
     @property
     def name(self) -> str:
         """The name of the instance."""

@@ -78,8 +78,8 @@ CODE_LINES_MAX = {
     # that nodes are still to let in no more, and guests that may have run elsewhere since they left,
     # and disks that nodes cannot look at, detached ones of a node that leaves, and sizes that a job
     # that died has left behind
-    # and addresses over which disks are copied
-    "logical_units": 17_150,
+    # and addresses over which disks are copied, and groups that look elsewhere for disks
+    "logical_units": 17_250,
     # with the look for writers of a former master, jobs that start with their first record, ids that
     # candidates know, refused jobs that are taken back whatever the disk does, and changes of jobs
     # that are answered while these end

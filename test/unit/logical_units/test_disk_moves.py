@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from fakes.cuts import every_kill
-from fakes.fake_cluster import FakeCluster, uuid_of
+from fakes.fake_cluster import FakeCluster, make_group, uuid_of
 
 from ganeti.base.errors import GenericError, JobCanceled, OpExecError, OpPrereqError
 from ganeti.logical_units import processor
@@ -259,6 +259,50 @@ def test_progress_is_told_in_words() -> None:
     }
     assert progress_text(1, state) == ("* disk 1: 25.0 % (16.0 MiB of data, 8.0 MiB/s, 6 s left)")
     assert progress_text(0, {}) == "* disk 0: no data yet"
+
+
+# Between node groups
+
+
+def other_group(cluster: FakeCluster, template: str, **params: object) -> None:
+    """Put node3 into a group of its own, with other disk parameters."""
+    cluster.config.nodegroups["east"] = make_group("east", "east", diskparams={template: params})
+    cluster.config.node(3)["group"] = "east"
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_disk_is_made_by_the_parameters_of_its_new_group(
+    pairs: FakeCluster, is_lost: bool
+) -> None:
+    other_group(pairs, "plain", stripes=3)
+    pairs.add_instance(disk_template="plain", start=False)
+    if is_lost:
+        pairs.rpc.node("node1").disks.clear()
+        pairs.execute("OP_INSTANCE_RECREATE_DISKS", instance_name=NAME, nodes=["node3"])
+    else:
+        move(pairs, target_node="node3")
+    [(node, (wire, *_))] = pairs.rpc.called("blockdev_create")
+    assert (node, wire["params"]) == ("node3", {"stripes": 3})
+
+
+@pytest.mark.parametrize("op_id", ["OP_INSTANCE_FAILOVER", "OP_INSTANCE_MIGRATE"])
+def test_a_group_that_looks_elsewhere_for_shared_disks_is_refused(
+    cluster: FakeCluster, op_id: str
+) -> None:
+    cluster.config.cluster["enabled_disk_templates"].append("gluster")
+    cluster.config.cluster["ipolicy"]["disk-templates"].append("gluster")
+    other_group(cluster, "gluster", volume="other")
+    cluster.add_instance(disk_template="gluster")
+    cluster.execute(op_id, instance_name=NAME, target_node="node2")
+    assert not cluster.rpc.called("blockdev_find")
+    cluster.rpc.answers["blockdev_find"] = None
+    with pytest.raises(
+        OpPrereqError, match=r"of its node group 'east' lead elsewhere .* disk 0 is"
+    ):
+        cluster.execute(op_id, instance_name=NAME, target_node="node3")
+    [(node, [wire])] = cluster.rpc.called("blockdev_find")
+    assert (node, wire["params"]["volume"]) == ("node3", "other")
+    assert where_it_runs(cluster) == ["node2.example.com"]
 
 
 # Growing

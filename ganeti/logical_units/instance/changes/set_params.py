@@ -170,7 +170,8 @@ def plan_primary(work: Work, target: Node) -> PrimaryPart:
         return PrimaryPart(work, target)
     hint = "shut it down first, or use 'gnt-instance migrate' or 'failover'"
     guest.check_not_running(context, view, hint)
-    lost = disks.indexes_on(context, view, target, view.disks, there=False)
+    there = view.moved_to(target, lookup.require_group(context.config, target.group))
+    lost = disks.indexes_on(context, there, target, view.disks, there=False)
     if lost:
         raise wrong_state(
             f"node {target.name!r} does not have disk {lost[0]} of instance {name!r}; use"

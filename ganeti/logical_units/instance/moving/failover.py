@@ -26,6 +26,7 @@ from ganeti.logical_units.instance.moving.anywhere import (
 from ganeti.logical_units.instance.moving.mirrors import BothWrite, accept_outdated, check_copies
 from ganeti.logical_units.instance.moving.target import (
     MoveUnit,
+    check_finds_disks,
     check_movable,
     check_other_node,
     check_target,
@@ -48,6 +49,7 @@ def check_failover(
     """Refuse a failover that cannot work; reserves memory if the instance is meant to run."""
     guest.check_not_offline(view)
     check_target(context, view, target, ignore_ipolicy=ignore_ipolicy)
+    check_finds_disks(context, view, target)
     if view.instance.admin_state is AdminState.UP:
         needed_mib = fill_beparams(view.cluster, view.instance)["minmem"]
         guest.reserve_for(context, view, target, needed_mib)

@@ -32,6 +32,7 @@ from ganeti.logical_units.instance.moving.failover import check_failover, clean_
 from ganeti.logical_units.instance.moving.mirrors import BothWrite
 from ganeti.logical_units.instance.moving.target import (
     MoveUnit,
+    check_finds_disks,
     check_movable,
     check_other_node,
     check_target,
@@ -364,6 +365,7 @@ class LUInstanceMigrate(MoveUnit[OpInstanceMigrate, MigrationPlan]):
             check_failover(self.context, view, target, ignore_ipolicy=self.op.ignore_ipolicy)
             return MigrationPlan(view, target, live, why_failover=why_not)
         check_target(self.context, view, target, ignore_ipolicy=self.op.ignore_ipolicy)
+        check_finds_disks(self.context, view, target)
         fitting_mib = self._reserve(view, target, memory_mib)
         return MigrationPlan(view, target, live, memory_mib, fitting_mib)
 

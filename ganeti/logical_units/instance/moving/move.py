@@ -161,6 +161,7 @@ class _Copy:
     def _make_copies(self, undo: Undo) -> list[Disk]:
         """Make the disks on the target and fill them; returns them as they are there."""
         view, target = self.view, self.target
+        there = view.moved_to(target, lookup.require_group(self.context.config, target.group))
         made = []
         for directory in directories(_copied(view)):
             make_directory(self.context, target, directory, undo)
@@ -169,14 +170,14 @@ class _Copy:
             if not disk.traits.can_copy:
                 continue
             planned = replace(disk, nodes=[target.uuid])
-            remove_remains(self.context, view, target, index, planned)
-            made.append(make_disk(self.context, view, target, index, planned, undo))
+            remove_remains(self.context, there, target, index, planned)
+            made.append(make_disk(self.context, there, target, index, planned, undo))
             copy_disk(
                 self.context,
                 view,
                 index,
                 source=whole_disk(view, view.primary, disk),
-                target=whole_disk(view, target, made[-1]),
+                target=whole_disk(there, target, made[-1]),
                 compress=self.op.compress,
             )
         return made

@@ -14,9 +14,12 @@ from ganeti.logical_units.instance.base import AnyInstanceUnit, WithTarget, chec
 from ganeti.logical_units.instance.changes.nics import bridges_of, check_bridges
 from ganeti.logical_units.instance.creation.choosing import check_one_way, choose_target
 from ganeti.logical_units.instance.parameters import check_policy
+from ganeti.logical_units.instance.storage import disks
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.logical_units.locks import LockLevel, LockNeed, all_shared
-from ganeti.objects.model import Node, NodeGroup
+from ganeti.objects.disk_templates import FORMAT
+from ganeti.objects.fill import fill_diskparams
+from ganeti.objects.model import Disk, Node, NodeGroup
 from ganeti.opcodes.instance import OpInstanceFailover, OpInstanceMigrate
 from ganeti.protocol.wconfd import Change, ObjectKind
 
@@ -171,6 +174,38 @@ def check_target(
         check_policy(context, view.cluster, group, view.instance, view.disks, ignore=ignore)
         _warn_of_networks(context, view, group)
     check_bridges(context, target, bridges_of(view.cluster, view.instance.nics))
+
+
+def check_finds_disks(context: JobContext, view: InstanceView, target: Node) -> None:
+    """Refuse a node that would look elsewhere for disks which all nodes reach, and not find them.
+
+    Where they are, such as in what pool, is said by the disk parameters of node groups.
+
+    Raises:
+        OpPrereqError: it does not find one (wrong_state), or does not answer.
+    """
+    if target.group == view.primary.group:
+        return
+    group = lookup.require_group(context.config, target.group)
+    there = view.moved_to(target, group)
+    moved = [
+        disk
+        for disk in view.disks
+        if disk.traits.shared and _place(there, disk) != _place(view, disk)
+    ]
+    for index in disks.indexes_on(context, there, target, moved, there=False):
+        raise wrong_state(
+            f"cannot move instance {view.name!r} to node {target.name!r}: the disk parameters of"
+            f" its node group {group.name!r} lead elsewhere than those of"
+            f" {view.group.name!r}, and disk {index} is not there; compare them with 'gnt-group"
+            " info', and change them with 'gnt-group modify -D'"
+        )
+
+
+def _place(view: InstanceView, disk: Disk) -> dict[str, object]:
+    """Return the parameters of a disk that may say where it is."""
+    filled = fill_diskparams(view.cluster, view.group, disk.dev_type, disk.params or {})
+    return {name: value for name, value in filled.items() if name not in ("access", FORMAT)}
 
 
 def _warn_of_networks(context: JobContext, view: InstanceView, group: NodeGroup) -> None:

@@ -495,7 +495,9 @@ class LUInstanceRecreateDisks(AnyInstanceUnit[OpInstanceRecreateDisks, WithPlace
 
     def execute(self, plan: Recreation) -> None:
         """Make the disks, then record the changes."""
-        view, node = plan.view.with_nodes(*plan.chosen), plan.goal
+        node = plan.goal
+        group = lookup.require_group(self.config, node.group)
+        view = plan.view.moved_to(node, group).with_nodes(*plan.chosen)
         with Undo(self.context) as undo:
             for directory in directories(list(plan.wanted.values())):
                 make_directory(self.context, node, directory, undo)
