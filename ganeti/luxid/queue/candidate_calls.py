@@ -200,12 +200,15 @@ class CandidateCalls:
         One that is unknown here was never accepted: LuxiD was killed before that.
         """
         logger.info("Candidate %s archives %s jobs that it still had", target.name, len(job_ids))
-        result = await self._rpc.call_one(NodeCalls.jobqueue_read, target, list(job_ids))
-        theirs = result.check("jobs that it still has cannot be read")
-        for job_id in job_ids:
-            content = theirs.get(str(job_id))
-            if content is not None:
-                await self._send_end(target, job_id, content.content)
+        unread = list(job_ids)
+        while unread:
+            result = await self._rpc.call_one(NodeCalls.jobqueue_read, target, unread)
+            theirs = result.check("jobs that it still has cannot be read")
+            read = [job_id for job_id in unread if str(job_id) in theirs]
+            for job_id in read:
+                await self._send_end(target, job_id, theirs[str(job_id)].content)
+            # A full answer leaves some for later; jobs that an empty answer lacks are gone.
+            unread = [job_id for job_id in unread if job_id not in read] if read else []
         renames = [
             (
                 self._paths.globalize(self._paths.job_file(job_id)),
