@@ -47,7 +47,16 @@ from ganeti.maintd.incidents import (
     taken_back,
     with_jobs,
 )
-from ganeti.maintd.repairs import WORD, Care, Work, outdated, pending_tag, repairs_in, retagging
+from ganeti.maintd.repairs import (
+    WORD,
+    Care,
+    Work,
+    outdated,
+    pending_tag,
+    repairs_in,
+    retagging,
+    tells_of,
+)
 from ganeti.maintd.rounds import BALANCING, InstanceFacts, Round, Situation, Step, Waits, plan_round
 from ganeti.opcodes.summary import summary
 from ganeti.opcodes.tags import TagsChange
@@ -249,7 +258,7 @@ class Worker:
         steps = []
         for found in repairs_in(submitted):
             tags = None if found.is_told else await self._cluster.tags(found.instance)
-            if tags is not None:
+            if tags is not None and not tells_of(tags, found.repair):
                 old = outdated(tags, found.repair)
                 steps.append(_telling(found.instance, found.repair, found.jobs, old))
         await self._submit_telling(steps)

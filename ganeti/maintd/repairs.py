@@ -4,7 +4,8 @@ Theory of operation.  `ganeti.allocation.autorepair` decides, in the search prog
 instance are all that is remembered, as with harep.  A repair is a job, and the tag that tells of it
 is another one, submitted as soon as the number of the first is known.  Both name the repair in
 their reasons, `WORD:KIND:ID:UNIXTIME`.  So whoever finds a repair in the queue without a tag that
-tells of it (the daemon was killed in between) sets that tag before anything is decided.
+tells of it (the daemon was killed in between) sets that tag before anything is decided.  The other
+job may have been archived earlier, so the tags of the instance count as well.
 
 An instance of whose nodes one has an event is left to that.
 
@@ -28,6 +29,7 @@ from ganeti.opcodes.tags import OpTagsDel, OpTagsSet
 WORD: Final = "autorepair"  # in the place of an event
 _PENDING: Final = "ganeti:watcher:autorepair:pending:"
 _OURS: Final = ("ganeti:watcher:autorepair:pending:", "ganeti:watcher:autorepair:result:")
+_UUID: Final = 5  # its place in such a tag, before the time
 
 
 class Care(Struct, frozen=True):
@@ -85,6 +87,19 @@ def outdated(tags: Sequence[str], repair: str) -> list[str]:
     """Return the tags of an instance that a repair replaces."""
     uuid = repair.split(":")[1]
     return [tag for tag in tags if tag.startswith(_OURS) and f":{uuid}:" not in tag]
+
+
+def tells_of(tags: Sequence[str], repair: str) -> bool:
+    """Tell whether the tags of an instance tell of a repair, or of one that began after it."""
+    _kind, uuid, begun = repair.split(":")
+    for tag in tags:
+        words = tag.split(":")[_UUID : _UUID + 2] if tag.startswith(_OURS) else ()
+        match words:
+            case [known, _] if known == uuid:
+                return True
+            case [_, time] if time.isdecimal() and begun.isdecimal() and int(time) > int(begun):
+                return True
+    return False
 
 
 def repairs_in(submitted: Mapping[str, Sequence[Work]]) -> Iterator[Submitted]:

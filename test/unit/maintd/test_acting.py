@@ -724,6 +724,24 @@ def test_instances_are_repaired_with_the_tags_of_harep_if_that_is_wanted() -> No
     assert cluster.stored.evacuated == []
 
 
+@pytest.mark.parametrize("kind", ["failover", "fix-storage"])
+@pytest.mark.parametrize("broken", [set(), {OpInstanceReplaceDisks}])
+def test_a_repair_whose_tag_was_set_by_an_archived_job_is_told_already(
+    kind: str, broken: set[type]
+) -> None:
+    cluster = sick_cluster()
+    cluster.broken = broken
+    play = repaired(cluster)
+    play.turns(30, SICK)
+    before, tags = play.opcodes(), {name: {*each} for name, each in cluster.guest_tags.items()}
+    for job in cluster.queue.values():
+        if job.step.repair.startswith(kind) and isinstance(job.step.opcodes[0], OpTagsSet):
+            job.step = dataclasses.replace(job.step, event="out of sight")
+    play.worker = play._new()
+    play.turns(10, SICK)
+    assert (play.opcodes(), cluster.guest_tags) == (before, tags)
+
+
 def test_a_repair_that_is_not_allowed_is_told_and_not_made() -> None:
     cluster = sick_cluster()
     play = repaired(cluster, allowed="fix-storage")
