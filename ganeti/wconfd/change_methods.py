@@ -19,7 +19,7 @@ from ganeti.config import changes, instances
 from ganeti.config.changes import TABLE_OF, modify_many, replace_config
 from ganeti.config.index import CLUSTER, DISKS, GROUPS, INSTANCES, NETWORKS, NODES, ObjectId
 from ganeti.config.transaction import SerialAndTime, Transaction, apply_ip_actions, free_ports
-from ganeti.locking.names import CONFIG_LOCK
+from ganeti.locking.names import BGL, CONFIG_LOCK
 from ganeti.protocol.wconfd import ClientId, ObjectKind
 from ganeti.wconfd.dispatch import LEVELS, lock_key
 from ganeti.wconfd.keeper import Keeper
@@ -183,8 +183,12 @@ class V3Changes:
         )
 
     async def prepare_cluster_destruction(self, client: ClientId) -> None:
-        await self._lock_methods.take_over_bgl(client)
-        await self._keeper.change(changes.prepare_destruction)
+        if self._keeper.durable.cluster.master_node:
+            self._keeper.check_holder(client, BGL)
+        elif BGL not in self._keeper.locks.allocation.held(client):
+            return  # a repetition: the answer was lost with a WConfD that was killed
+        await self._keeper.change(changes.prepare_destruction, client)
+        await self._lock_methods.take_over_bgl(client)  # last: nobody takes it back from there
 
     # Ports.
 

@@ -554,6 +554,20 @@ def test_destruction_takes_the_big_lock(node_: WconfdNode) -> None:
     assert owner.client.list_locks() == []
     assert node_.config()["cluster"]["master_node"] == ""
     assert node_.owner(2).client.try_update_locks([("cluster/BGL", "shared")]) != []
+    owner.client.prepare_cluster_destruction()  # again, as the answer may have been lost
+
+
+def test_a_destruction_that_fails_leaves_the_big_lock_with_its_job(node_: WconfdNode) -> None:
+    owner = node_.owner()
+    owner.client.try_update_locks([("cluster/BGL", "exclusive")])
+    assert node_.process is not None
+    limits = resource.prlimit(node_.process.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(node_.process.pid, resource.RLIMIT_FSIZE, (1000, limits[1]))
+    with pytest.raises(GenericError, match="cannot write the configuration"):
+        owner.client.prepare_cluster_destruction()
+    resource.prlimit(node_.process.pid, resource.RLIMIT_FSIZE, limits)
+    owner.client.free_locks()
+    assert node_.owner(2).client.try_update_locks([("cluster/BGL", "shared")]) == []
 
 
 # When things go wrong.
