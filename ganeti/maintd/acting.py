@@ -16,7 +16,8 @@ that is refused again writes nothing; whoever begins anew looks by the reasons a
 
 Moves that balance the cluster and repairs of instances have no event: whoever begins anew lets the
 time of such a request pass, waits for those that run, which their reasons tell, and sets the tags
-that tell of repairs, unless that was done.
+that tell of repairs, unless that was done.  So it is when maintenance is switched on again: what it
+was about was forgotten, and its jobs may still run.
 
 The state in memory is only what reports tell, and when the cluster was last balanced.  An error
 ends a turn; the next one reads all again.
@@ -165,7 +166,9 @@ class Worker:
 
     async def read(self) -> Maintenance | None:
         """Read the state again."""
-        self.state = await self._cluster.maintenance()
+        before, self.state = self.state, await self._cluster.maintenance()
+        if self.state is None or (before is not None and before.ctime != self.state.ctime):
+            self._unsure_s = self._now()  # its jobs go on, and nobody remembers them
         if self.state is None:
             self.healths, self.waits = {}, {}
         else:
@@ -227,7 +230,7 @@ class Worker:
         if may_be_untold and self._now() - self._unsure_s < SETTLE_S:
             return False
         submitted = await self._cluster.submitted()
-        await self._await(submitted)
+        await self._await(state, submitted)
         jobs = {event: list(dict(work)) for event, work in submitted.items()}
         found = adopt(state.incidents, jobs)
         for incident in found:
@@ -242,15 +245,16 @@ class Worker:
         self._unsure_s = None
         return True
 
-    async def _await(self, submitted: Mapping[str, Sequence[Work]]) -> None:
-        """Let moves that balance and repairs which still run belong to the last round."""
-        own = [event for event in submitted if event.split(":")[0] in (BALANCING, WORD)]
-        job_ids = {job_id for event in own for job_id, _ in submitted[event]}
+    async def _await(self, state: Maintenance, submitted: Mapping[str, Sequence[Work]]) -> None:
+        """Let jobs that still run, and are of no known event, belong to the last round."""
+        known = {each.uuid for each in state.incidents}
+        others = [work for event, work in submitted.items() if event not in known]
+        job_ids = {job_id for work in others for job_id, _ in work}
         running = [
             job_id for job_id, job in (await self._cluster.jobs(job_ids)).items() if job.is_running
         ]
         if running:
-            logger.info("Jobs of moves and repairs still run: %s", running)
+            logger.info("Jobs of moves, repairs and former events still run: %s", running)
             await self._cluster.append_jobs(running)
 
     async def _tell(self, submitted: Mapping[str, Sequence[Work]]) -> None:

@@ -333,6 +333,30 @@ def test_without_maintenance_nothing_is_kept(play: Play) -> None:
     assert (len(play.cluster.queue), play.worker.healths) == (count, {})
 
 
+@pytest.mark.parametrize("balance", [False, True])
+@pytest.mark.parametrize("is_seen", [False, True])
+def test_switched_off_and_on_it_waits_for_jobs_that_still_run(is_seen: bool, balance: bool) -> None:
+    cluster = FakeMaintained()
+    for number in range(4):
+        cluster.add(f"i{number}", "n2")
+    play = balanced(cluster, balance=balance)
+    reports = FINE if balance else FINE | {"n2": "evacuate"}
+    play.turns(1 if balance else 2, reports)
+    play.turn(reports)
+    before, switched_on = play.opcodes(), cluster.stored
+    assert any(word.startswith("INSTANCE_MIGRATE") for word in before)
+    if is_seen:
+        cluster.stored = None
+        play.turn(reports)
+    assert switched_on is not None
+    cluster.stored = replace(switched_on, jobs=[], incidents=[], evacuated=[], ctime=cluster.now_s)
+    for _ in range(8):
+        play.turn(reports)
+    assert play.opcodes() == before
+    play.turns(20, reports)
+    assert counts(cluster) == [1, 1, 1, 1] if balance else cluster.known["n2"].is_offline
+
+
 def test_what_nobody_knows_any_more_has_failed(
     play: Play, caplog: pytest.LogCaptureFixture
 ) -> None:
