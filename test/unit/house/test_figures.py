@@ -86,7 +86,7 @@ CODE_LINES_MAX = {
     # and with jobs that make room, and looks that a shortage of descriptors puts off
     "luxid": 3_680,
     # with jobs that are refused, and losses that cannot end; and which nodes are left to high availability
-    "maintd": 2124,
+    "maintd": 2_124,
     "metad": 300,
     "mond": 560,
     # with taps that are connected only when a guest that arrives is to run
