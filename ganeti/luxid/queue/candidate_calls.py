@@ -44,13 +44,20 @@ _PURGE_DELAYS_S: Final = (1.0, 5.0, 30.0)  # late writes arrive before the first
 
 
 class Content:
-    """The newest version of a file; without data, it has moved to the archive."""
+    """The newest version of a file; without data, it has moved to the archive.
 
-    __slots__ = ("data", "text", "version")
+    Attributes:
+        behind: names of the candidates that may not have its last data.
+    """
 
-    def __init__(self, version: int, data: bytes | None) -> None:
+    __slots__ = ("behind", "data", "text", "version")
+
+    def __init__(
+        self, version: int, data: bytes | None, behind: frozenset[str] = frozenset()
+    ) -> None:
         self.version = version
         self.data = data
+        self.behind = behind
         self.text = CompressedText(data or b"")
 
 
@@ -92,19 +99,32 @@ class CandidateCalls:
                 refused[path] = result.error
         return refused
 
-    async def archive(self, courier: Courier, paths: Sequence[str]) -> dict[str, str]:
-        """Move files to the archive; returns as `write`."""
-        if not paths:
+    async def archive(self, courier: Courier, contents: Mapping[str, Content]) -> dict[str, str]:
+        """Move files to the archive, each with its last data; returns as `write`."""
+        if not contents:
             return {}
         globalize = self._paths.globalize
-        ids = {path: job_id_of(os.path.basename(path)) for path in paths}
-        renames = [
-            (globalize(path), globalize(self._paths.archived_job_file(job_id)))
-            for path, job_id in ids.items()
-            if job_id is not None
-        ]
+        ids = {path: job_id_of(os.path.basename(path)) for path in contents}
+        refused: dict[str, str] = {}
+        renames = []
+        for path, job_id in ids.items():
+            if job_id is None:
+                continue
+            own = self._archived(job_id) if courier.name in contents[path].behind else None
+            if own is not None:
+                refused |= await self.write(courier, {path: Content(0, own)})
+            if path not in refused:
+                renames.append((globalize(path), globalize(self._paths.archived_job_file(job_id))))
         result = await self._call(courier, NodeCalls.jobqueue_rename, renames)
-        return {} if result.error is None else dict.fromkeys(paths, result.error)
+        return refused if result.error is None else dict.fromkeys(contents, result.error)
+
+    def _archived(self, job_id: JobId) -> bytes | None:
+        """Return the record of a job in the archive here; None if it cannot be read."""
+        try:
+            return JobFiles(self._paths).read_archived(job_id)
+        except (JobFileCorrupted, OSError) as err:
+            logger.warning("Candidates do not get the end of job %s: %s", job_id, err)
+            return None
 
     async def tell_states(self, courier: Courier, paths: Iterable[str]) -> dict[str, str]:
         """Let a candidate follow files that have calls of their own; returns as `write`."""

@@ -391,11 +391,19 @@ class Replication:
     async def archive(self, job_ids: Sequence[JobId]) -> None:
         """Let the candidates move job files to the archive; waits a little for all of them."""
         paths = [self._paths.job_file(job_id) for job_id in job_ids]
-        versions = {path: self._put(path, None) for path in paths}
+        versions = {path: self._put(path, None, self._behind(path)) for path in paths}
         for path, version in versions.items():
             lacking = functools.partial(self._lacking, path, version)
             await self._couriers.wait_for_all(path, lacking)
             self._release(path)
+
+    def _behind(self, path: str) -> frozenset[str]:
+        """Return the candidates that may not have the last version of a file."""
+        return frozenset(
+            each.name
+            for each in self._couriers
+            if path in each.copies.wanted or each.name in self._comparing
+        )
 
     async def bring(self, path: str, data: bytes, wait_s: float) -> CopiesMade:
         """Send a job file for the process that the job belongs to.
@@ -433,10 +441,10 @@ class Replication:
         await self._couriers.wait_for_all(path, functools.partial(self._lacking, path, version))
         self._release(path)
 
-    def _put(self, path: str, data: bytes | None) -> int:
+    def _put(self, path: str, data: bytes | None, behind: frozenset[str] = frozenset()) -> int:
         """Take the newest content of a file, for all candidates; returns its version."""
         self._last_version += 1
-        self._contents[path] = Content(self._last_version, data)
+        self._contents[path] = Content(self._last_version, data, behind)
         if len(self._contents) > self._sweep_at:
             self._sweep()
         self._known_names()
@@ -518,7 +526,7 @@ class Replication:
             courier, {path: each for path, each in found.items() if each.data is not None}
         )
         refused |= await self._calls.archive(
-            courier, [path for path, each in found.items() if each.data is None]
+            courier, {path: each for path, each in found.items() if each.data is None}
         )
         refused |= await self._calls.tell_states(courier, states)
         taken = {path: versions[path] for path in {*found, *states} if path not in refused}
