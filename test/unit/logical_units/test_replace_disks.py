@@ -16,7 +16,7 @@ from fakes.cuts import every_kill
 from fakes.fake_cluster import FakeCluster, FakeNode, uuid_of
 from fakes.pairs import NAME, UP, add_pair, nodes_of, pair_cluster, sides, volumes
 
-from ganeti.base.errors import GenericError, OpExecError, OpPrereqError
+from ganeti.base.errors import GenericError, JobCanceled, OpExecError, OpPrereqError
 from ganeti.logical_units.instance.storage.swapping import way_back, way_there
 
 ON_NODES = {
@@ -45,6 +45,32 @@ def pair(pairs: FakeCluster) -> FakeCluster:
     add_pair(pairs)
     pairs.rpc.write("acknowledged")
     return pairs
+
+
+@pytest.mark.parametrize("where", ["-p", "-s", "-n"])
+def test_old_volumes_that_stay_because_the_wait_was_canceled_are_told(
+    pair: FakeCluster, where: str
+) -> None:
+    before = {(node, name) for node, names in volumes(pair).items() for name in names}
+    pair.rpc.sync_steps = 50
+    pair.cancel_after = 20
+    with pytest.raises(JobCanceled):
+        replace_disks(pair, **ON_NODES[where])
+    named = {name for disk in pair.config.disks.values() for name in map(_path, disk["children"])}
+    old = before if where == "-n" else {(node, f"{name}_old") for node, name in before}
+    holders = nodes_of(pair)
+    left = sorted(
+        name
+        for node, name in old
+        if name in volumes(pair)[node] and (node not in holders or name not in named)
+    )
+    [told] = [message for message in pair.messages if "lvremove" in message]
+    assert len(left) == 2
+    assert all(name in told for name in left)
+
+
+def _path(volume: dict[str, Any]) -> str:
+    return "/".join(volume["logical_id"])
 
 
 @pytest.mark.shows("2.1/repair/replace")

@@ -122,7 +122,7 @@ def fail_over_anywhere(
         raise OpExecError(
             f"{err}; the primary node of instance {name} is {target.name} now, and"
             f" {keeper.name} has its data: when that is mended, use 'gnt-instance activate-disks"
-            f" --wait-for-sync {name}' and 'gnt-instance startup {name}'{work.old_left()}"
+            f" --wait-for-sync {name}' and 'gnt-instance startup {name}'; {work.old_left()}"
         ) from err
     if not view.instance.disks_active and view.instance.admin_state is not AdminState.UP:
         disks.deactivate(context, now, target)

@@ -274,6 +274,15 @@ class _Work:
     plan: Replacement
     early_release: bool
 
+    def finish_or_tell(self, view: InstanceView, disks: Sequence[Disk]) -> None:
+        """As `finish`; old volumes that stay because the wait was ended are told."""
+        try:
+            self.finish(view, disks)
+        except GenericError:
+            if not self.early_release:
+                self.context.warn(f"{self.old_left()}, once the new copies are complete")
+            raise
+
     def finish(self, view: InstanceView, disks: Sequence[Disk]) -> None:
         """Wait for the copies, and remove the old volumes, in the order that was asked for."""
         if self.early_release:
@@ -285,6 +294,15 @@ class _Work:
     def remove_old(self) -> None:
         """Remove the volumes that nobody uses any more; failures are told."""
         raise NotImplementedError
+
+    def old_volumes(self) -> tuple[Node, list[str]]:
+        """Return the node that has them, and their paths."""
+        raise NotImplementedError
+
+    def old_left(self) -> str:
+        """Return the hint for the volumes that are left."""
+        node, paths = self.old_volumes()
+        return f"the old volumes are left on node {node.name}: 'lvremove {' '.join(paths)}' there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,11 +323,15 @@ class _SameNode(_Work):
             swap.replace()
         now = InstanceView.of(context.config.get_instance_context(view.instance.uuid))
         node_disks.assemble_copies(context, now, now.primary)  # a split brain has parted them
-        self.finish(now, self.plan.chosen)
+        self.finish_or_tell(now, self.plan.chosen)
 
     def remove_old(self) -> None:
         for index in self.plan.indexes:
             self._swap(index).remove_old()
+
+    def old_volumes(self) -> tuple[Node, list[str]]:
+        swaps = map(self._swap, self.plan.indexes)
+        return self.plan.goal, [path for swap in swaps for path in swap.old_paths]
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +342,7 @@ class NewNode(_Work):
         """Make the new side, record it, connect it."""
         now, disks = self.switch([])
         self._connect(now, disks)
-        self.finish(now, disks)
+        self.finish_or_tell(now, disks)
 
     def switch(self, more: Sequence[Change]) -> tuple[InstanceView, list[Disk]]:
         """Make the new side and record it; returns the instance and its disks as they are then.
@@ -414,19 +436,13 @@ class NewNode(_Work):
         if failures:
             raise OpExecError(
                 f"{'; '.join(failures)}; node {new.name} is the secondary node now: connect the"
-                f" disks with 'gnt-instance activate-disks {name}'"
-                f"{self.old_left()}"
+                f" disks with 'gnt-instance activate-disks {name}'; {self.old_left()}"
             )
 
-    def old_left(self) -> str:
-        """Return the hint for the volumes that are left, as the end of a sentence."""
-        old = self.plan.view.nodes[1]
-        volumes = " ".join(
-            f"{child.part('vg')}/{child.part('volume')}"
-            for disk in self.plan.chosen
-            for child in disk.children
-        )
-        return f"; the old volumes are left on node {old.name}: 'lvremove {volumes}' there"
+    def old_volumes(self) -> tuple[Node, list[str]]:
+        volumes = [child for disk in self.plan.chosen for child in disk.children]
+        paths = [f"{each.part('vg')}/{each.part('volume')}" for each in volumes]
+        return self.plan.view.nodes[1], paths
 
     def remove_old(self) -> None:
         view, old = self.plan.view, self.plan.view.nodes[1]

@@ -174,6 +174,11 @@ class Swap:
             if calls.blockdev_find(named) is not None:
                 calls.blockdev_remove(named)
 
+    @property
+    def old_paths(self) -> list[str]:
+        """The volumes that nobody uses any more, as LVM calls them."""
+        return [_path(_named(volume, OLD)) for volume in self._wire.children]
+
     def remove_old(self) -> None:
         """Remove the volumes that nobody uses any more, data last; failures are told."""
         for volume in reversed(self._wire.children):
