@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Final
 
 from ganeti.base import metrics
@@ -344,13 +345,13 @@ class Distributor:
         serial_no, ssconf_version = self._keeper.state.serial_no, self._simple.state.version
         self.start()
 
-        def lacking() -> list[Courier]:
+        def lacking(file: str, version: int) -> list[Courier]:
             return [
                 courier
                 for courier in self._couriers
                 if group is None or self._nodes[courier.name].group == group
-                if not courier.target.offline
-                if not self._is_up_to_date(courier, serial_no, ssconf_version)
+                if file == SSCONF or self._nodes[courier.name].master_candidate
+                if not courier.target.offline and not courier.copies.has_version(file, version)
             ]
 
         paths, others = self._keeper.paths, [each.name for each in self._candidates()]
@@ -370,14 +371,10 @@ class Distributor:
             await self._couriers.wait_until(CONFIG, is_decided, FLUSH_S_MAX, look_s)
         if group is None and not self._tally(serial_no).is_enough:
             raise self._not_enough(serial_no)
-        await self._couriers.wait_for_all(CONFIG, lacking)
+        # One after the other: who waits for a file is woken by that one alone.
+        for file, version in ((CONFIG, serial_no), (SSCONF, ssconf_version)):
+            await self._couriers.wait_for_all(file, partial(lacking, file, version))
         await self._own.wait(PATIENCE_S)
-
-    def _is_up_to_date(self, courier: Courier, serial_no: int, ssconf_version: int) -> bool:
-        if not courier.copies.has_version(SSCONF, ssconf_version):
-            return False
-        is_candidate = self._nodes[courier.name].master_candidate
-        return not is_candidate or courier.copies.has_version(CONFIG, serial_no)
 
     def _candidates(self) -> list[Courier]:
         return [each for each in self._couriers if self._nodes[each.name].master_candidate]
