@@ -82,6 +82,21 @@ def check_copies_at_rest(config: WConfCalls, node: Node) -> None:
         )
 
 
+def check_no_instances(config: WConfCalls, node: Node) -> None:
+    """Refuse to make a node with instances one that can have none.
+
+    Raises:
+        OpPrereqError: names the instances.
+    """
+    primary, secondary = instances_of(config, node)
+    names = [instance.name for instance in (*primary, *secondary)]
+    if names:
+        raise wrong_state(
+            f"node {node.name!r} has the instance(s) {', '.join(names[:10])}, so it must stay"
+            " vm_capable; move them first"
+        )
+
+
 def check_addresses(node: Node, others: Sequence[Node], master: Node) -> None:
     """Refuse malformed or used addresses, and a secondary address only here or only elsewhere.
 

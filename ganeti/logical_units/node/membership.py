@@ -150,6 +150,8 @@ class LUNodeAdd(SimpleUnit[OpNodeAdd, Joining]):
         checks.check_addresses(node, others, self.master)
         if found.known is not None and found.known.secondary_ip != node.secondary_ip:
             checks.check_copies_at_rest(self.config, found.known)
+        if found.known is not None and found.known.vm_capable and not node.vm_capable:
+            checks.check_no_instances(self.config, found.known)
         checks.check_version(self.context, node)
         if node.secondary_ip != node.primary_ip:
             checks.check_has_secondary_ip(self.context, node)

@@ -19,7 +19,7 @@ from ganeti.logical_units import lookup
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.locks import LockLevel, LockNeed, exclusive, shared, union
 from ganeti.logical_units.node import base as checks
-from ganeti.logical_units.node.base import NodeUnit, instances_of, make_switch, switch_of
+from ganeti.logical_units.node.base import NodeUnit, make_switch, switch_of
 from ganeti.logical_units.node.candidates import (
     demote,
     has_room,
@@ -152,7 +152,7 @@ class LUNodeSetParams(NodeUnit[OpNodeSetParams, NodeChange]):
         if flags.changes.get("master_candidate") is False and not self.op.auto_promote:
             self._check_pool(found, others)
         if flags.changes.get("vm_capable") is False:
-            self._check_no_instances(found)
+            checks.check_no_instances(self.config, found)
         if found.offline and not is_offline:
             self._check_answers(found, settings)
             foreign = checks.find_foreign_config(self.context, found, others)
@@ -207,15 +207,6 @@ class LUNodeSetParams(NodeUnit[OpNodeSetParams, NodeChange]):
             raise wrong_state(
                 f"without node {node.name!r} there are not enough master candidates; use"
                 " --auto-promote to let others take its place"
-            )
-
-    def _check_no_instances(self, node: Node) -> None:
-        primary, secondary = instances_of(self.config, node)
-        names = [instance.name for instance in (*primary, *secondary)]
-        if names:
-            raise wrong_state(
-                f"node {node.name!r} has the instance(s) {', '.join(names[:10])}, so it must stay"
-                " vm_capable; move them first"
             )
 
     def _check_answers(self, node: Node, settings: Mapping[str, object]) -> None:

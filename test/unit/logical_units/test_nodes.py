@@ -490,6 +490,13 @@ def test_a_node_with_instances_stays_vm_capable(cluster: FakeCluster) -> None:
         modify(cluster, vm_capable=False)
 
 
+def test_a_node_that_is_taken_in_again_stays_vm_capable(pair: FakeCluster) -> None:
+    before = dict(pair.config.node(2))
+    with pytest.raises(OpPrereqError, match=r"has the instance\(s\) web1.*move them first"):
+        add(pair, "node2", readd=True, vm_capable=False)
+    assert pair.config.node(2) == before
+
+
 def test_node_parameters_are_merged(cluster: FakeCluster) -> None:
     cluster.config.node(2)["ndparams"] = {"spindle_count": 4}
     modify(cluster, ndparams={"spindle_count": "default", "ssh_port": 2222})
