@@ -20,10 +20,12 @@ COMMAND_TIMEOUT_S: Final = 3600.0
 COPY_TIMEOUT_S: Final = 600.0
 FILE_BYTES_MAX: Final = 256 << 20  # it is held in memory, once for all nodes
 _AT_ONCE_MAX: Final = 16
-# Written beside the old file and renamed, so that nobody finds half a file.
-RECEIVE: Final = (
-    'set -e; umask 077; new="$1.new.$$"; trap \'rm -f "$new"\' EXIT;'
-    ' cat > "$new"; chmod "$2" "$new"; mv -f "$new" "$1"'
+# Written beside the old file and renamed, so that nobody finds half a file.  SSH that is ended, or
+# loses its connection, looks there like the end of the file.
+_RECEIVE: Final = (
+    'set -e; umask 077; new="$1.new.$$"; trap \'rm -f "$new"\' EXIT; cat > "$new";'
+    ' test "$(wc -c < "$new")" -eq "$3" || { echo "the file was cut off" >&2; exit 1; };'
+    ' chmod "$2" "$new"; mv -fT "$new" "$1"'
 )
 
 
@@ -86,7 +88,7 @@ def copyfile(context: Context, options: Options, args: list[str]) -> int:
 
     def send(node: Destination, stop_fd: int) -> CommandResult:
         there = place_on(context, path, node.name)
-        argv = ["sh", "-c", RECEIVE, "sh", there, f"{mode:o}"]
+        argv = receiving(there, mode, len(data))
         return node.transport.run(
             argv, stdin=data, timeout_s=COPY_TIMEOUT_S, stop_fd=stop_fd
         ).check()
@@ -97,6 +99,11 @@ def copyfile(context: Context, options: Options, args: list[str]) -> int:
             failures += 1
             context.terminal.error(f"Copying {path} to node {node.name} failed: {result.message}")
     return EXIT_FAILURE if failures else EXIT_SUCCESS
+
+
+def receiving(path: str, mode: int, size_bytes: int) -> tuple[str, ...]:
+    """Return the command that writes its input to a file, if all of that comes."""
+    return ("sh", "-c", _RECEIVE, "sh", path, f"{mode:o}", f"{size_bytes}")
 
 
 def read_file(path: str) -> tuple[bytes, int]:

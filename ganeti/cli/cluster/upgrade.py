@@ -27,7 +27,7 @@ from ganeti.base.errors import (
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.node_transport import transport_to
 from ganeti.cli.cluster import upgrade_plan
-from ganeti.cli.cluster.remote import RECEIVE, Destination, on_each, read_file
+from ganeti.cli.cluster.remote import Destination, on_each, read_file, receiving
 from ganeti.cli.cluster.upgrade_plan import STEP_TIMEOUT_S, Member, Step, Target, Upgrade, Where
 from ganeti.cli.command import Context, Options, command, opt
 from ganeti.cli.run.context import CannotWrite
@@ -169,10 +169,9 @@ def _keep_quiet(context: Context, record: Upgrade) -> None:
 
 def _pause_watchers(context: Context, record: Upgrade) -> None:
     """Pause them anew without the master's daemons, which do not run."""
-    path = context.paths.watcher_pause
-    argv = ("sh", "-c", RECEIVE, "sh", path, "644")
-    until = max(clock.now() + upgrade_plan.PAUSE_S, record.watcher_paused_until)
-    _do(context, Step("pause the watcher anew", Where.ALL, argv), record, b"%d\n" % until)
+    text = b"%d\n" % max(clock.now() + upgrade_plan.PAUSE_S, record.watcher_paused_until)
+    argv = receiving(context.paths.watcher_pause, 0o644, len(text))
+    _do(context, Step("pause the watcher anew", Where.ALL, argv), record, text)
 
 
 def _pause_agents(context: Context, record: Upgrade) -> float:
@@ -276,10 +275,8 @@ def _record(context: Context, target: Target, master: str) -> Upgrade:
 def _send(context: Context, target: Target, record: Upgrade) -> None:
     """Give the other nodes the file of the package, in the same place."""
     data, mode = read_file(target.wanted)
-    step = Step(
-        "get the package", Where.OTHERS, ("sh", "-c", RECEIVE, "sh", target.wanted, f"{mode:o}")
-    )
-    _do(context, step, record, data)
+    argv = receiving(target.wanted, mode, len(data))
+    _do(context, Step("get the package", Where.OTHERS, argv), record, data)
 
 
 def _close(context: Context, target: Target, own_name: str) -> Upgrade:

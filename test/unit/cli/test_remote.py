@@ -12,8 +12,8 @@ import pytest
 from ganeti.base.errors import CommandError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.node_transport import VirtualTransport
-from ganeti.cli.cluster.remote import Destination, on_each, read_file
-from ganeti.system.process import CommandResult
+from ganeti.cli.cluster.remote import Destination, on_each, read_file, receiving
+from ganeti.system.process import CommandResult, run
 
 WAIT_S = 60.0
 
@@ -60,3 +60,21 @@ def test_a_pipe_is_no_file_to_copy_and_keeps_nobody_waiting(tmp_path: Path) -> N
     (plain := tmp_path / "plain").write_bytes(b"text")
     plain.chmod(0o640)
     assert read_file(str(plain)) == (b"text", 0o640)
+
+
+def test_a_file_whose_end_does_not_come_leaves_the_old_one(tmp_path: Path) -> None:
+    (there := tmp_path / "file").write_bytes(b"old")
+    argv = receiving(str(there), 0o640, 9)
+    cut = run(argv, timeout_s=WAIT_S, stdin=b"new te")  # as when the connection is lost
+    assert (cut.status, cut.stderr) == (1, b"the file was cut off\n")
+    assert (os.listdir(tmp_path), there.read_bytes()) == (["file"], b"old")
+    run(argv, timeout_s=WAIT_S, stdin=b"new text\n").check()
+    assert (os.listdir(tmp_path), there.read_bytes()) == (["file"], b"new text\n")
+    assert there.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_file_is_not_put_into_a_directory_of_its_name(tmp_path: Path) -> None:
+    (there := tmp_path / "file").mkdir()
+    result = run(receiving(str(there), 0o640, 3), timeout_s=WAIT_S, stdin=b"new")
+    assert result.status != 0
+    assert (os.listdir(tmp_path), os.listdir(there)) == (["file"], [])
