@@ -38,7 +38,8 @@ def reach_nodes(
 ) -> dict[str, str]:
     """Return {node: why it is not reached} for (name, primary, secondary address) of each node.
 
-    Only candidates look: all nodes looking at all nodes would be too much.
+    Only candidates look: all nodes looking at all nodes would be too much.  Several are tried at a
+    time: nodes that do not answer must not use up the time of those that do.
     """
     if node.hostname not in candidates:
         return {}
@@ -46,16 +47,20 @@ def reach_nodes(
     if own is None:
         return {node.hostname: "this node is not in the list of nodes"}
     deadline_s = clock.monotonic() + _ALL_TIMEOUT_S
-    failures: dict[str, str] = {}
-    for name, primary, secondary in nodes:
+
+    def one(other: tuple[str, str, str]) -> str | None:
+        if clock.monotonic() >= deadline_s:
+            return "not tried, as too many other nodes do not answer"
         missed = [
             f"{which} interface ({address})"
-            for which, source, address in _ways(own, primary, secondary)
-            if not _reaches(address, source, deadline_s)
+            for which, source, address in _ways(own, *other[1:])
+            if not _reaches(address, source)
         ]
-        if missed:
-            failures[name] = f"failure using {' and '.join(missed)}"
-    return failures
+        return f"failure using {' and '.join(missed)}" if missed else None
+
+    with ThreadPoolExecutor(min(_AT_ONCE_MAX, len(nodes))) as pool:
+        answers = zip(nodes, pool.map(one, nodes), strict=True)
+        return {name: text for (name, _, _), text in answers if text is not None}
 
 
 def reach_master(
@@ -64,7 +69,7 @@ def reach_master(
     """Tell whether the master address is reached; None on a node that is not to look."""
     if node.hostname not in candidates:
         return None
-    return _reaches(address, None, clock.monotonic() + _PING_TIMEOUT_S)
+    return _reaches(address, None)
 
 
 def _ways(own: tuple[str, str], primary: str, secondary: str) -> list[tuple[str, str, str]]:
@@ -75,12 +80,9 @@ def _ways(own: tuple[str, str], primary: str, secondary: str) -> list[tuple[str,
     return ways
 
 
-def _reaches(address: str, source: str | None, deadline_s: float) -> bool:
+def _reaches(address: str, source: str | None) -> bool:
     """Tell whether a node daemon takes a connection on an address."""
-    timeout_s = min(_PING_TIMEOUT_S, deadline_s - clock.monotonic())
-    if timeout_s <= 0:
-        return False
-    return serves(address, DEFAULT_PORT, timeout_s, source=source)
+    return serves(address, DEFAULT_PORT, _PING_TIMEOUT_S, source=source)
 
 
 def log_in(

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ from fakes.shell_scripts import write_script
 from ganeti.base.versions import PROTOCOL_VERSION, RELEASE_VERSION
 from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.disks.volumes import Volumes
-from ganeti.node_ops.verify import calls
+from ganeti.node_ops.verify import calls, network
 from ganeti.node_ops.verify.calls import Verify
 from ganeti.node_ops.verify.files import client_certificate
 from ganeti.storage.drbd.status import NOT_LOADED, parse_proc
 from ganeti.system import certificates, clock
 
 DAY_S = 86400.0
+WAIT_S = 30.0
 
 
 def verify(context: NodeContext, **checks: Any) -> dict[str, Any]:
@@ -159,6 +161,31 @@ def test_other_nodes_are_reached_by_candidates_only(context: NodeContext) -> Non
     found = verify(context, master_ip=["node2", "127.0.0.211", candidates])
     assert found["master-ip"] is False
     assert verify(context, master_ip=["node2", "127.0.0.211", []])["master-ip"] is None
+
+
+def test_nodes_that_do_not_answer_take_no_time_from_the_others(
+    context: NodeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    all_wait = threading.Barrier(12)
+
+    def serves(address: str, *_args: object, **_named: object) -> bool:
+        if address.startswith("192.0.2."):
+            all_wait.wait(WAIT_S)
+            return False
+        return True
+
+    monkeypatch.setattr(network, "serves", serves)
+    silent = [
+        [f"dead{number:02}", f"192.0.2.{number}", f"192.0.2.{number}"] for number in range(12)
+    ]
+    own = ["node1.example.com", "127.0.0.1", "127.0.0.1"]
+    asked = [[*silent, own], [own[0]]]
+    found = verify(context, node_net_test=asked)["node-net-test"]
+    assert sorted(found) == [name for name, _, _ in silent]
+    assert found["dead03"] == "failure using primary interface (192.0.2.3)"
+    monkeypatch.setattr(network, "_ALL_TIMEOUT_S", 0.0)
+    found = verify(context, node_net_test=asked)["node-net-test"]
+    assert set(found.values()) == {"not tried, as too many other nodes do not answer"}
 
 
 def test_volumes_and_their_groups(
