@@ -45,6 +45,7 @@ from ganeti.store import config_file, ssconf
 from ganeti.store.notes import renewal as note
 from ganeti.system import certificates, clock, daemon_control, files, ssh
 from ganeti.system.environment import ROOTDIR_VARIABLE, own_hostname
+from ganeti.system.filelock import FileLock
 
 logger = logging.getLogger(__name__)
 
@@ -309,6 +310,7 @@ def _back_up(
 
 EVERYWHERE: Final = frozenset(Place)
 REACH_TIMEOUT_S: Final = 60.0
+WATCHER_TIMEOUT_S: Final = 300.0  # until its next run begins
 
 Feedback = Callable[[str], None]
 
@@ -386,7 +388,8 @@ def replace_identity(
 ) -> list[str]:
     """Give the cluster another certificate, or only the master another one as a client.
 
-    This node's daemons stop, and start again even after a failure; instances run on meanwhile.
+    This node's daemons stop, and start again even after a failure; instances run on meanwhile, and
+    no watcher starts daemons, which would go on with what they read before.
 
     Args:
         server_pem: the cluster's new certificate; None leaves it as it is.
@@ -398,21 +401,36 @@ def replace_identity(
     Raises:
         GenericError: it failed on this node; certificates and configuration are as they were.
     """
-    say(f"Stopping the daemons on {own_name}")
-    was_cut_off = note.is_cut_off(paths)
-    note.begin(paths)
-    try:
-        daemon_control.stop_all(paths, EVERYWHERE, logger.info)
+    with _watcher_kept_away(paths):
+        say(f"Stopping the daemons on {own_name}")
+        was_cut_off = note.is_cut_off(paths)
+        note.begin(paths)
         try:
-            issued = _write_identity(paths, own_name, [peer.name for peer in peers], server_pem)
-        except GenericError:
-            if not was_cut_off:
-                note.end(paths)  # nothing has changed
-            raise
-        return _tell(paths, peers, issued, say)
-    finally:
-        say(f"Starting the daemons on {own_name}")
-        daemon_control.start_wanted(paths, EVERYWHERE, logger.info)
+            daemon_control.stop_all(paths, EVERYWHERE, logger.info)
+            try:
+                issued = _write_identity(paths, own_name, [peer.name for peer in peers], server_pem)
+            except GenericError:
+                if not was_cut_off:
+                    note.end(paths)  # nothing has changed
+                raise
+            return _tell(paths, peers, issued, say)
+        finally:
+            say(f"Starting the daemons on {own_name}")
+            daemon_control.start_wanted(paths, EVERYWHERE, logger.info)
+
+
+def _watcher_kept_away(paths: Paths) -> FileLock:
+    """Return the lock of the watcher, which would start the daemons meanwhile.
+
+    Raises:
+        GenericError: a run of it does not end.
+    """
+    lock = FileLock(paths.watcher_lock)
+    return lock.taken(
+        WATCHER_TIMEOUT_S,
+        f"ganeti-watcher has been at work for {WATCHER_TIMEOUT_S:g} s (it holds {lock.path});"
+        " nothing was changed. See its log, and try again",
+    )
 
 
 def _write_identity(

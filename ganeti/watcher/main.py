@@ -135,7 +135,9 @@ def _run(paths: Paths, options: Options, *, job_age_s: int) -> int:
     try:
         lock.acquire()
     except LockError as err:
-        raise LockError(f"{err.message}; it is another run of the watcher") from err
+        raise LockError(
+            f"{err.message}: another run of the watcher, or a command that has stopped the daemons"
+        ) from err
     with lock:
         is_well = look_after_node(paths)
         hostname = environment.own_hostname()

@@ -42,6 +42,21 @@ setattr(module, function, cut)
 sys.argv[:4] = ["gnt-cluster"]
 sys.exit(programs.main())
 """
+# The command, and a run of the watcher that begins once all daemons of the master are stopped.
+WATCHED = """
+import subprocess, sys
+from ganeti.cli import programs
+from ganeti.system import daemon_control
+stop_all = daemon_control.stop_all
+
+def watched(*args, **options):
+    stop_all(*args, **options)
+    subprocess.run(daemon_control.command("ganeti-watcher", ["--no-wait-children"]))
+
+daemon_control.stop_all = watched
+sys.argv[:1] = ["gnt-cluster"]
+sys.exit(programs.main())
+"""
 CUTS = [
     ("node_setup", "_write_identity", 1),  # the master is new, the nodes know nothing of it
     ("node_setup", "set_up_remotely", 1),  # one node has been told
@@ -56,6 +71,17 @@ def three() -> Iterator[FailingCluster]:
 
 def servers(cluster: FailingCluster, *nodes: str) -> set[bytes]:
     return {files.read_bytes(cluster.paths_of(node).server_pem) for node in nodes or cluster.nodes}
+
+
+def test_the_watcher_starts_no_daemons_meanwhile(three: FailingCluster) -> None:
+    """They would have read the old certificates, and WConfD could not write any more."""
+    outcome = three.run([sys.executable, "-c", WATCHED, *RENEW[1:]], timeout_s=300)
+    assert outcome.status == 0, outcome
+    assert (
+        "a command that has stopped the daemons"
+        in files.read_bytes(three.paths.log_watcher).decode()
+    )
+    assert "ERROR" not in three.gnt("cluster verify").out
 
 
 @pytest.mark.parametrize(("module", "function", "count"), CUTS)
