@@ -133,6 +133,8 @@ class Instances(NodeHandler):
         if info is None:
             with alone(self.node, instance.name):  # its disks may be taken away next
                 logger.info("instance %s does not run, not stopped", instance.name)
+                # A guest that has ended by itself leaves interfaces, routes and helpers here.
+                driver.stop(instance.name, force=True)
         else:
             driver.stop(instance.name, force=timeout <= 0, timeout_s=timeout)
             if driver.instance_info(instance.name) is not None:

@@ -1,11 +1,18 @@
-"""Looking at the instances of a node."""
+"""Looking at the instances of a node, and stopping them."""
 
 from __future__ import annotations
+
+import os
+from pathlib import Path
 
 import pytest
 from guests.instances import make_instance
 
 from ganeti.base.paths import Paths
+from ganeti.hypervisor.kvm import state
+from ganeti.hypervisor.kvm.files import MachineFiles
+from ganeti.hypervisor.kvm.machine import build_machine
+from ganeti.netdev import taps
 from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.instances import life
 from ganeti.objects.model import Guest
@@ -41,3 +48,24 @@ def test_many_guests_that_are_silent_cost_no_more_time_than_a_few(
     found = handler.instance_guest_info({f"i{index}": request for index in range(200)})
     assert len(found) == len(driver.waits) == 200
     assert sum(driver.waits) < 45
+
+
+def test_a_guest_that_has_ended_by_itself_leaves_nothing_when_it_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its address stayed routed to its tap, also after it had been failed over or removed."""
+    removed: dict[str, str] = {}
+    monkeypatch.setattr(taps, "remove_tap", removed.__setitem__)
+    paths, instance = Paths(str(tmp_path)), make_instance()
+    os.makedirs(paths.lock_dir)
+    files = MachineFiles(paths, instance.name)
+    files.make_directories()
+    Path(files.pid_file).write_text("4194305\n")  # more than a process can have
+    machine = build_machine(instance, [], accelerator="tcg")
+    left = state.Runtime(machine=machine, taps=("gnt1",), modes={"gnt1": "routed"})
+    state.save_runtime(files, left)
+    handler = life.Instances(NodeContext(paths, "node1.example.com"))
+    handler.instance_shutdown(instance, 120, [])
+    assert removed == {"gnt1": "routed"}
+    assert state.known_names(paths) == []
+    assert not os.path.exists(files.runtime)
