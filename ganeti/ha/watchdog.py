@@ -162,7 +162,7 @@ def _prepare(descriptor: int, path: str, timeout_s: float) -> tuple[str, float]:
 
     Raises:
         OSError: it is no watchdog.
-        OpPrereqError: it takes longer than that.
+        OpPrereqError: it takes longer than that, or does not outlive its feeder.
     """
     buffer = bytearray(_SUPPORT.size)
     fcntl.ioctl(descriptor, _GET_SUPPORT, buffer)
@@ -170,6 +170,12 @@ def _prepare(descriptor: int, path: str, timeout_s: float) -> tuple[str, float]:
     identity = name.split(b"\0")[0].decode("ascii", "replace")
     if not options & _CAN_SET_TIMEOUT:
         raise OpPrereqError(f"watchdog {path} ({identity}): its time cannot be set")
+    if not options & _CAN_END:  # then the kernel stops it whenever it is closed
+        raise OpPrereqError(
+            f"watchdog {path} ({identity}): its driver stops it when the agent dies, so it is no"
+            " proof; load softdog and name its device, or do without ('gnt-cluster ha-enable"
+            " --watchdog=none')"
+        )
     given_s = _set_timeout(descriptor, timeout_s)
     if given_s > timeout_s:
         raise OpPrereqError(

@@ -159,8 +159,16 @@ def _watchdog_problems(path: str) -> Iterator[str]:
     name = os.path.basename(os.path.realpath(path))
     place = f"{_WATCHDOGS}/{name if name[-1].isdigit() else f'{name}0'}"
     try:
-        state = files.read_bytes_or_none(f"{place}/state", _BYTES_MAX) or b""
+        state, is_endless = (
+            (files.read_bytes_or_none(f"{place}/{name}", _BYTES_MAX) or b"").strip()
+            for name in ("state", "nowayout")
+        )
     except (OSError, GenericError):
         return
-    if state.strip() == b"active":
+    if state == b"active":
         yield f"watchdog {path} is in use; stop what uses it (systemd: RuntimeWatchdogSec=0)"
+    elif is_endless == b"1":
+        yield (
+            f"watchdog {path} cannot be ended once it runs, so a pause, or the end of the agent,"
+            " would reset the node; load its driver with nowayout=0"
+        )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -64,6 +66,32 @@ def test_the_alarm_of_a_daemon_that_ends_stays(tmp_path: Path, reader: int) -> N
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     assert 10.0 < left_s <= 500.0
+
+
+@pytest.mark.parametrize(
+    ("options", "trouble"),
+    [
+        (0x0180, ""),
+        (0x0080, "its driver stops it when the agent dies"),
+        (0x0100, "its time cannot be set"),
+    ],
+)
+def test_a_device_that_does_not_outlive_its_agent_is_no_watchdog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: int, trouble: str
+) -> None:
+    (tmp_path / "watchdog").touch()
+
+    def ioctl(_descriptor: int, _request: int, buffer: bytearray) -> None:
+        if len(buffer) == 40:  # it asks what the device is
+            buffer[:] = struct.pack("=II32s", options, 1, b"some dog")
+
+    monkeypatch.setattr(fcntl, "ioctl", ioctl)
+    if not trouble:
+        assert Watchdog.arm(str(tmp_path / "watchdog"), 4.0).identity == "some dog"
+        return
+    with pytest.raises(OpPrereqError, match=trouble):
+        Watchdog.arm(str(tmp_path / "watchdog"), 4.0)
+    assert (tmp_path / "watchdog").read_bytes() == b"V"  # it does not run
 
 
 # Stops itself right before it feeds, after its look at the clock.
