@@ -51,6 +51,11 @@ class CommandResult:
     truncated: bool = False
 
     @property
+    def succeeded(self) -> bool:
+        """Whether it has ended well, and all of its output is here."""
+        return self.status == 0 and not (self.timed_out or self.truncated)
+
+    @property
     def output(self) -> str:
         """Standard output and error as text, for messages."""
         return (self.stdout + self.stderr).decode("utf-8", "replace")
@@ -65,7 +70,7 @@ class CommandResult:
         Raises:
             CommandError: it failed; the text says how, with the last lines of its output.
         """
-        if self.status == 0 and not self.timed_out:
+        if self.succeeded:
             return self
         tail = self.output_tail()
         text = f"command {' '.join(self.argv)!r} {describe_end(self)}"
@@ -77,7 +82,8 @@ def describe_end(result: CommandResult) -> str:
     if result.timed_out:
         return "did not end in time and was killed"
     if result.truncated:
-        return "printed too much and was killed"
+        # The last of it lay in the pipe, perhaps: then the command had ended by itself.
+        return "printed too much" if result.status == 0 else "printed too much and was killed"
     if result.status < 0:
         with contextlib.suppress(ValueError):
             return f"was killed by {signal.Signals(-result.status).name}"

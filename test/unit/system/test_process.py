@@ -36,6 +36,13 @@ def test_a_command_that_prints_for_ever_is_killed() -> None:
     assert len(result.stdout) <= 10_000
 
 
+def test_output_that_was_cut_is_never_taken_for_all() -> None:
+    """As where the command has ended by itself when the last of it is read."""
+    result = process.CommandResult(("lister",), 0, b"a\nb", b"", truncated=True)
+    with pytest.raises(CommandError, match="'lister' printed too much: a\nb"):
+        result.check()
+
+
 def test_what_a_command_leaves_running_does_not_hold_us(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_LINGER_S", 0.1)
     started = time.monotonic()
