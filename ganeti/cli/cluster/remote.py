@@ -51,7 +51,7 @@ def run_command(context: Context, options: Options, args: list[str]) -> int:
         return node.transport.run(argv, stdin=b"", timeout_s=COMMAND_TIMEOUT_S, stop_fd=stop_fd)
 
     for node, result in on_each(chosen, run):
-        succeeded = isinstance(result, CommandResult) and result.status == 0
+        succeeded = isinstance(result, CommandResult) and result.succeeded
         if not (succeeded and options.failure_only):
             _show(context, node, result, with_name=options.show_machine_names)
     return EXIT_SUCCESS
@@ -71,7 +71,7 @@ def _show(
         context.terminal.write_lines([f"{node.name}: {text}" for text in texts])
     else:
         context.write(result.output)  # its last line is followed by an empty one
-    if result.timed_out:
+    if result.timed_out or result.truncated:
         context.terminal.error(f"Node {node.name}: the command {describe_end(result)}")
     else:
         context.write(f"return code = {result.status}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import select
 import threading
@@ -12,7 +13,11 @@ import pytest
 from ganeti.base.errors import CommandError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.node_transport import VirtualTransport
+from ganeti.cli.cluster import remote
 from ganeti.cli.cluster.remote import Destination, on_each, read_file, receiving
+from ganeti.cli.declaration.parser import parse
+from ganeti.cli.programs import named
+from ganeti.cli.run.context import Context, Terminal
 from ganeti.system.process import CommandResult, run
 
 WAIT_S = 60.0
@@ -33,6 +38,19 @@ def test_results_come_in_the_order_of_the_nodes(tmp_path: Path) -> None:
         for _, result in on_each(nodes(tmp_path, "a", "b", "c"), work)
     ]
     assert found == [b"a", "it broke", b"c"]
+
+
+def test_output_that_was_cut_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    cut = CommandResult(("x",), -9, b"a\n", b"", truncated=True)
+    monkeypatch.setattr(remote, "on_each", lambda chosen, _work: [(node, cut) for node in chosen])
+    monkeypatch.setattr(remote, "destinations", lambda *_args: nodes(tmp_path, "node2"))
+    monkeypatch.setattr(remote.ssconf, "master_node", lambda _paths: "node1")
+    line = parse(named("gnt-cluster"), ["command", "--failure-only", "dump"], {})
+    terminal = Terminal(out := io.StringIO(), err := io.StringIO(), io.StringIO())
+    context = Context("gnt-cluster", line.command, line.options, terminal)
+    assert remote.run_command(context, line.options, line.args) == 0
+    assert out.getvalue().endswith("node: node2\na\n\n")
+    assert err.getvalue() == "Node node2: the command printed too much and was killed\n"
 
 
 def test_nobody_waits_for_what_still_runs(tmp_path: Path) -> None:
