@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import NotSupportedError, OpExecError, OpPrereqError
 from ganeti.logical_units.context import JobContext
-from ganeti.logical_units.instance import guest, helper
+from ganeti.logical_units.instance import helper
 from ganeti.logical_units.instance.helper import Beside
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.logical_units.undo import Undo
@@ -82,7 +82,7 @@ def fill(context: JobContext, view: InstanceView, op: OpBackupExport) -> None:
 
 def _wait_off(context: JobContext, machine: InstanceView, limit_s: float) -> None:
     deadline_s = context.monotonic() + limit_s
-    while guest.runs(context, machine):
+    while helper.runs(context, machine):
         context.check_canceled()
         if context.monotonic() >= deadline_s:
             raise OpExecError(

@@ -24,6 +24,7 @@ from ganeti.base.errors import ErrorCode, OpPrereqError, wrong_state
 from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance import guest
 from ganeti.logical_units.instance.storage import planning
+from ganeti.logical_units.instance.storage.copying import ask_patiently
 from ganeti.logical_units.instance.storage.disks import make_directory, make_disk
 from ganeti.logical_units.instance.storage.files import directories, file_place
 from ganeti.logical_units.instance.view import InstanceView
@@ -140,6 +141,18 @@ def start(
     undo.push(stop, partial(guest.stop, context, helper, 0, reason))
     wire = helper.wire(helper.primary, hvp=hvp)
     guest.start_on(context, helper, helper.primary, reason, wire=wire, secret=secret)
+
+
+def runs(context: JobContext, helper: InstanceView) -> bool:
+    """Tell whether the machine runs, which goes on while its node daemon is restarted.
+
+    Raises:
+        OpExecError: the node does not answer.
+    """
+    doing, call = f"look at the machine of instance {helper.name!r}", NodeCalls.instance_info
+    hypervisor, hvparams = helper.instance.hypervisor, helper.own_hvparams
+    info = ask_patiently(context, doing, call, helper.primary, helper.name, hypervisor, hvparams)
+    return guest.is_running(info)
 
 
 def remove_left(context: JobContext, view: InstanceView) -> None:

@@ -20,6 +20,7 @@ from ganeti.logical_units.context import JobContext
 from ganeti.logical_units.instance import guest, helper
 from ganeti.logical_units.instance.helper import Beside
 from ganeti.logical_units.instance.storage import disks
+from ganeti.logical_units.instance.storage.copying import ask_patiently
 from ganeti.logical_units.instance.view import InstanceView
 from ganeti.logical_units.undo import Undo
 from ganeti.objects.fill import fill_osparams_all
@@ -191,7 +192,7 @@ class _Follower:
         begun_s = context.monotonic()
         deadline_s = begun_s + self._limits.startup_s
         while True:
-            runs = guest.runs(context, self._machine)  # before the answer: that is its last then
+            runs = helper.runs(context, self._machine)  # before the answer: that is its last then
             line = self._answer()
             if line and not said:
                 deadline_s = context.monotonic() + self._limits.shutdown_s
@@ -207,7 +208,8 @@ class _Follower:
 
     def _answer(self) -> str:
         doing = f"read the answer of the machine for instance {self._machine.name!r}"
-        return self._context.nodes.on(self._machine.primary, doing).os_package_answer(self._package)
+        node, call = self._machine.primary, NodeCalls.os_package_answer
+        return ask_patiently(self._context, doing, call, node, self._package)
 
     def _too_slow(self, said: str) -> str:
         who = f"the machine that installs instance {self._machine.name!r}"

@@ -166,6 +166,23 @@ def test_reinstalling_leaves_the_instance_stopped_as_it_was(isolated: FakeCluste
     assert len(isolated.rpc.node(NODE).disks) == 1
 
 
+@pytest.mark.parametrize("call", ["instance_info", "os_package_answer"])
+def test_a_node_daemon_that_is_restarted_ends_no_installation(
+    isolated: FakeCluster, call: str
+) -> None:
+    """The machine goes on; hours of its work, and the new instance with it, were thrown away."""
+    silent = ["connection refused"] * 5
+
+    def failure(_node: str, name: str, _args: Any) -> str | None:
+        is_due = name == call and NAME in isolated.rpc.node(NODE).running
+        return silent.pop() if is_due and silent else None
+
+    isolated.rpc.failure = failure
+    add(isolated)
+    assert not silent
+    assert isolated.rpc.node(NODE).running[NAME] == 0
+
+
 def test_a_failure_at_any_call_leaves_nothing(isolated: FakeCluster) -> None:
     for number in range(60):
         seen = iter(range(10**6))

@@ -90,6 +90,19 @@ def test_a_machine_that_goes_on_is_ended_and_nothing_is_exported(zeroing: FakeCl
     assert not zeroing.rpc.called("finalize_export")
 
 
+def test_a_node_daemon_that_is_restarted_ends_no_machine(zeroing: FakeCluster) -> None:
+    """The machine goes on; it was ended, and the export failed."""
+    silent = ["connection refused"] * 5
+
+    def failure(_node: str, call: str, _args: Any) -> str | None:
+        is_due = call == "instance_info" and zeroing.rpc.called("blockdev_image")
+        return silent.pop() if is_due and silent else None
+
+    zeroing.rpc.failure = failure
+    assert export(zeroing) == (True, [True, True])
+    assert not silent
+
+
 def test_a_failure_at_any_call_leaves_the_instance_running(zeroing: FakeCluster) -> None:
     before = set(zeroing.rpc.node("node1").disks)
     for number in range(60):
