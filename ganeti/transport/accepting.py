@@ -169,7 +169,7 @@ class Newcomer:
         self.origin = origin_of(self.address)
 
 
-Shake = Callable[[socket.socket], Awaitable[object]]
+Shake = Callable[[Newcomer], Awaitable[object]]
 
 
 class Reception:
@@ -273,7 +273,7 @@ class Reception:
     async def _do(self, newcomer: Newcomer) -> None:
         newcomer.has_begun = True
         try:
-            await self._shake(newcomer.sock)
+            await self._shake(newcomer)
         except OSError as err:  # errors of TLS are of this class too
             logger.debug("No handshake with client %s: %s", newcomer.address, err)
         except Exception:

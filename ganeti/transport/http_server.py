@@ -212,13 +212,18 @@ class HttpServer(StreamServer["HttpConnection"]):
                 each.abort()
         return bool(dropped)
 
-    async def _shake(self, sock: socket.socket) -> None:
-        await asyncio.get_running_loop().connect_accepted_socket(
-            lambda: HttpConnection(self),
-            sock,
-            ssl=self._tls,
-            ssl_handshake_timeout=self.limits.handshake_s_max,
-        )
+    async def _shake(self, newcomer: Newcomer) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: HttpConnection(self),
+                newcomer.sock,
+                ssl=self._tls,
+                ssl_handshake_timeout=self.limits.handshake_s_max,
+            )
+        except ssl.SSLCertVerificationError as err:  # the client reads that we have hung up
+            text = f"client {newcomer.address}: its certificate is not one of ours"
+            self.complain(newcomer.origin, f"Refusing {text}: {err.verify_message}")
+            raise
 
 
 class _Phase(Enum):

@@ -114,7 +114,9 @@ def test_a_certificate_that_expires_while_connected_is_refused(node: TlsNode) ->
 
 
 @pytest.mark.shows("backend/certificates/tls")
-def test_strangers_fail_in_the_handshake(node: TlsNode, tmp_path: Path) -> None:
+def test_strangers_fail_in_the_handshake(
+    node: TlsNode, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     stranger = TlsNode(tmp_path, "stranger")
     node.trust(node, stranger)
 
@@ -136,6 +138,8 @@ def test_strangers_fail_in_the_handshake(node: TlsNode, tmp_path: Path) -> None:
                 assert await client.status() == 200
 
     run(test())
+    [line] = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert line.startswith(f"Refusing client {ADDRESS}: its certificate is not one of ours: ")
 
 
 @pytest.mark.parametrize(
