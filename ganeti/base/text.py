@@ -18,6 +18,7 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _DURATION_S_MAX: Final = 36_525 * 86_400  # a hundred years: more is a mistake
 _DIGITS_MAX: Final = 10  # such a number of seconds is longer
 _DIGITS = re.compile(r"([0-9]+)")
+_CERTIFIED_NAME_MAX: Final = 64  # RFC 5280, ub-common-name
 _BLANKS: Final = "\t\n\xa0\u202f"
 _SHOWN_ALIKE_MAX: Final = 8
 _PLUGIN_NAME = re.compile(r"[a-zA-Z0-9_-]+")
@@ -53,6 +54,11 @@ def _fit_for_terminal(character: str, count: int) -> str:
         return character * count
     shown = character.encode("unicode_escape").decode()
     return shown * count if count <= _SHOWN_ALIKE_MAX else f"{shown} ({count} times) "
+
+
+def name_in_certificate(node_name: str) -> str:
+    """Return the name that the certificate of a node has: there is no room for a long one."""
+    return node_name[:_CERTIFIED_NAME_MAX]
 
 
 def listed_paths(text: str) -> list[str]:

@@ -17,6 +17,7 @@ import os
 
 from ganeti.base.errors import ConfigurationError
 from ganeti.base.paths import Paths
+from ganeti.base.text import name_in_certificate
 from ganeti.store import ssconf
 
 
@@ -51,7 +52,8 @@ class FormerMasters:
         Args:
             name: in the certificate of the node.
         """
-        if name not in self._former:
+        former = set(map(name_in_certificate, self._former))
+        if name not in former - {name_in_certificate(self.master)}:
             return None
         return (
             f"node {name} is not the master any more, so its jobs may change nothing: node"

@@ -22,12 +22,12 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ganeti.base.errors import X509CertError
+from ganeti.base.text import name_in_certificate
 
 COMMON_NAME: Final = "ganeti.example.com"  # constants.json, X509_CERT_CN
 VALIDITY_DAYS: Final = 1825
 CLUSTER_SERIAL: Final = 1
 _SKEW: Final = datetime.timedelta(days=1)  # so much may a node's clock be behind
-_NAME_LENGTH_MAX: Final = 64  # RFC 5280, ub-common-name
 _LOOPBACK: Final = "127.0.0.1"
 
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey  # RSA: clusters made by 3.0
@@ -166,7 +166,7 @@ def certificate_only(pem: bytes, filename: str) -> bytes:
 
 
 def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:_NAME_LENGTH_MAX])])
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name_in_certificate(common_name))])
 
 
 def _common_name(name: x509.Name) -> str:

@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 from ganeti.base.errors import GenericError
+from ganeti.base.text import name_in_certificate
 from ganeti.node_ops.context import NodeContext
 from ganeti.store import ssconf
 from ganeti.store.master_facts import read_claim
@@ -35,9 +36,10 @@ def from_master(context: NodeContext, serial_no: Callable[[], int] | None = None
 
 def _check(context: NodeContext, serial_no: Callable[[], int] | None) -> None:
     master = ssconf.read_key_or_none(context.paths, "master_node")
-    if not master or context.peer_name in ("", master):
+    if not master or context.peer_name in ("", name_in_certificate(master)):
         return
-    if context.peer_name not in (ssconf.read_key_or_none(context.paths, "node_list") or "").split():
+    nodes = (ssconf.read_key_or_none(context.paths, "node_list") or "").split()
+    if context.peer_name not in map(name_in_certificate, nodes):
         return
     if serial_no is not None and serial_no() >= read_claim(context.paths).serial_no:
         return

@@ -17,6 +17,7 @@ from ganeti.protocol.node_rpc import decode_arguments
 from ganeti.protocol.node_rpc_values import CompressedText, PackedText
 from ganeti.protocol.service import call_of
 from ganeti.store import ssconf
+from ganeti.system import certificates, clock
 from ganeti.system.filelock import FileLock
 from ganeti.system.spares import Spares, Turn
 
@@ -98,6 +99,21 @@ def test_who_is_not_the_master_writes_nothing(
                 call()
         else:
             call()
+
+
+def test_long_names_are_known_by_the_part_that_is_in_a_certificate(context: NodeContext) -> None:
+    first, second = (f"n{number}.{'rack.' * 15}example.com" for number in (1, 2))
+    ssconf.write_values(context.paths, {"master_node": first, "node_list": f"{first}\n{second}"})
+
+    def write(node_name: str) -> None:
+        pem = certificates.make_self_signed(node_name, now=clock.now())
+        name = certificates.facts(pem, "its certificate").common_name
+        asked = job_queue.JobQueue(replace(context, peer_name=name))
+        asked.jobqueue_update(f"{QUEUE}/job-12", CompressedText(b"{}"))
+
+    write(first)
+    with pytest.raises(GenericError, match=r"n2.* is not the master.* is n1"):
+        write(second)
 
 
 def test_a_record_under_way_counts_only_if_the_master_is_the_same_at_its_end(

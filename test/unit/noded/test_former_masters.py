@@ -44,3 +44,17 @@ def test_those_that_were_master_and_are_not_are_refused(
         masters.look()
     for name in NAMES:
         assert (masters.refusal(name) is not None) == (name in order and name != order[-1])
+
+
+def test_a_name_that_no_certificate_has_room_for_is_known_by_its_beginning(tmp_path: Path) -> None:
+    long = f"n1.{'rack.' * 15}example.com"
+    paths = Paths(str(tmp_path))
+    follow(paths, long)
+    masters = FormerMasters(paths)
+    assert masters.refusal(long[:64]) is None
+    follow(paths, "n2")
+    masters.look()
+    assert masters.refusal(long[:64]) is not None
+    follow(paths, f"{long}.org")  # its certificate has the same name
+    masters.look()
+    assert masters.refusal(long[:64]) is None
