@@ -76,6 +76,7 @@ logger = logging.getLogger(__name__)
 FEEDS_PER_BEAT: Final = 4
 CONDEMNED_AT_ONCE: Final = 8  # so that the answers of a large cluster do not overrun a socket
 _SETTLE_S: Final = 5.0
+_SETTLE_OTHERS_S: Final = 60.0  # what others wrote is theirs, unless they have no copy any more
 _LEAVES: Final = "its agent is being stopped"
 
 
@@ -442,19 +443,26 @@ class Agent:
 
     def _settle(self, shelf: Snapshot) -> None:
         """Have it told to etcd what is not there yet, and taken back what is over."""
-        records = shelf.below(OUTDATED, Outdated).values()
-        has_something = not self._is_settled or any(each.by == self.own for each in records)
+        records = shelf.below(OUTDATED, Outdated)
+        if not self._is_settled or any(each.by == self.own for each in records.values()):
+            rest_s = _SETTLE_S
+        elif any(name.startswith(f"{self.own}/") for name in records):
+            rest_s = _SETTLE_OTHERS_S
+        else:
+            return
         now_s = self.hands.now()
-        if has_something and self._settling is None and now_s >= self._settled_s + _SETTLE_S:
-            self._settled_s = now_s
+        if self._settling is None and now_s >= self._settled_s + rest_s:
+            self._settled_s, self._is_settled = now_s, True  # unless there is trouble meanwhile
             self._settling = asyncio.create_task(self._settle_now())
 
     async def _settle_now(self) -> None:
+        is_done = False
         try:
-            self._is_settled = await self.hands.settle()
+            is_done = await self.hands.settle()
         except GenericError as err:
             logger.warning("Cannot settle which copies are outdated: %s", err.message)
         finally:
+            self._is_settled &= is_done
             self._settling = None
 
     # --- what the daemons of this node hear

@@ -164,6 +164,20 @@ def test_a_record_is_taken_back_when_both_are_the_same(two: Two) -> None:
     assert two.records() == {}
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_record_of_a_node_that_has_no_copy_any_more_is_taken_back_by_either(
+    two: Two, number: int
+) -> None:
+    record = dumps(Outdated(by="c.example.com").to_wire())
+    two.change(Put(KEY_OF_A, record), Put(KEY_OF_B, record))
+    two.cut()
+    asyncio.run(two.on(number).settle())
+    assert list(two.records()) == [KEY_OF_A, KEY_OF_B]  # nobody knows whether they are the same
+    two.join()
+    asyncio.run(two.on(number).settle())
+    assert two.records() == {}
+
+
 def test_a_record_that_is_written_meanwhile_stays(
     two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,10 +28,12 @@ from ganeti.availability.records import (
     LOSSES,
     MASTER_KEY,
     NODES,
+    OUTDATED,
     PAUSE_KEY,
     Guard,
     Loss,
     Mastership,
+    Outdated,
     Pause,
     Proof,
 )
@@ -40,6 +42,7 @@ from ganeti.base.errors import GenericError
 from ganeti.base.json import dumps
 from ganeti.base.paths import Paths
 from ganeti.clients.etcd import Delete, EtcdClient, Put, Snapshot, Unchanged
+from ganeti.ha import agent as ha_agent
 from ganeti.ha.agent import Agent, Means
 from ganeti.ha.disk import Place
 from ganeti.ha.facts import Facts
@@ -109,6 +112,8 @@ class FakeHands:
     published: State | None = None
     was_there: bool = False
     jobs: bool = False
+    settlings: int = 0
+    holds_up: asyncio.Event | None = None
 
     def now(self) -> float:
         return time.monotonic()
@@ -157,6 +162,9 @@ class FakeHands:
         return True
 
     async def settle(self) -> bool:
+        self.settlings += 1
+        if self.holds_up is not None:
+            await self.holds_up.wait()
         return True
 
     async def switch_off(self, node: str) -> tuple[Power, str]:
@@ -694,6 +702,47 @@ def test_of_two_candidates_the_master_says_that_it_goes_on_alone(three: Sequence
             world.kill("n1")
             world.master = "nobody"
             await world.until(lambda: world.master == "n2")
+
+    run(play())
+
+
+def test_copies_are_settled_again_after_trouble_while_they_were(
+    three: Sequence[Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ha_agent, "_SETTLE_S", 0.0)
+
+    async def play() -> None:
+        async with five(three) as world:
+            agent, hands = world.agents["n5"], world.hands["n5"]
+            await world.until(lambda: hands.settlings)
+            before = hands.settlings
+            # A copy may be written off, and noted, behind the back of a look that takes long.
+            hands.holds_up = asyncio.Event()
+            await world.change(Put(f"{OUTDATED}n4/11000", dumps(Outdated(by="n5").to_wire())))
+            await world.until(lambda: hands.settlings > before)
+            await world.change(Delete(f"{OUTDATED}n4/11000"))
+            urls, agent.etcd.endpoints = agent.etcd.endpoints, [f"http://{NOBODY}:9"]
+            await world.until(lambda: agent.shelf is None)
+            agent.etcd.endpoints = urls
+            await world.until(lambda: agent.shelf is not None)
+            hands.holds_up.set()
+            await world.until(lambda: hands.settlings > before + 1)
+
+    run(play())
+
+
+def test_a_node_looks_to_what_is_left_about_its_copies(
+    three: Sequence[Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ha_agent, "_SETTLE_OTHERS_S", 0.0)
+
+    async def play() -> None:
+        async with five(three) as world:
+            hands = world.hands["n5"]
+            await world.until(lambda: hands.settlings)
+            # Nobody who has a copy has written it.
+            await world.change(Put(f"{OUTDATED}n5/11000", dumps(Outdated(by="n9").to_wire())))
+            await world.until(lambda: hands.settlings > 5)
 
     run(play())
 

@@ -10,7 +10,8 @@ the node goes on as soon as most nodes have vouched for it after the loss, and n
 be told first.
 
 A record is taken back by the node that wrote it, when both copies are the same again: it reads the
-record's revision, then looks at the device, and deletes that revision only.
+record's revision, then looks at the device, and deletes that revision only.  If the node that wrote
+it has no copy any more, as after a change of the secondary node, either of the two does so.
 
 Source: drbd.conf(5) of DRBD 8.4, "fence-peer", with its exit statuses; design.md, "A write counts
 on both nodes, or the other copy is written off".
@@ -167,9 +168,10 @@ class Guard:
                 ours = pair_of(resource, nodes)
                 if ours is None or not are_same(resource, seen.status.devices):
                     continue
-                key = ours.peer_key
-                record = shelf.one(key, Outdated)
-                if record is not None and record.by == ours.own:
+                for key in (ours.own_key, ours.peer_key):
+                    record = shelf.one(key, Outdated)
+                    if record is None or record.by == ours.peer:
+                        continue  # it alone knows at once that it has lost the other copy
                     unchanged = Unchanged(key, shelf.revision_of(key))
                     if await etcd.change([unchanged], Delete(key)):
                         logger.info("%s: both copies are the same again", resource.name)
