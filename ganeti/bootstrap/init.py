@@ -24,6 +24,7 @@ from ganeti.config.ssconf_values import ssconf_values
 from ganeti.config.state import ConfigState
 from ganeti.logical_units.cluster import block_storage
 from ganeti.logical_units.cluster.settings import allocator_names
+from ganeti.logical_units.lookup import check_ip_version
 from ganeti.storage.drbd.status import usermode_helper
 from ganeti.storage.lvm_reports import volume_groups
 from ganeti.store import config_file, ssconf
@@ -93,18 +94,22 @@ def _look_around(paths: Paths, request: ClusterRequest) -> tuple[FirstNode, str,
         raise wrong_state(
             f"this node already belongs to a cluster ({name}); 'gnt-cluster destroy' removes it"
         )
-    hostname = environment.own_hostname()
-    node_name, primary_ip = environment.resolve(hostname, paths)
+    hostname, version = environment.own_hostname(), request.primary_ip_version
+    node_name, primary_ip = environment.resolve(hostname, paths, ip_version=version)
     _check_own_address(paths, f"the name of this node, {hostname},", primary_ip)
     secondary_ip = request.secondary_ip or primary_ip
     if secondary_ip != primary_ip:
         _check_own_address(paths, "the secondary address", secondary_ip)
     try:
-        cluster_name, master_ip = environment.resolve(request.cluster_name, paths)
+        cluster_name, master_ip = environment.resolve(
+            request.cluster_name, paths, ip_version=version
+        )
     except ResolverError as err:
         raise OpPrereqError(
             f"the cluster's name must resolve: {err.message}", ErrorCode.RESOLVER
         ) from err
+    for name, address in ((node_name, primary_ip), (cluster_name, master_ip)):
+        check_ip_version(f"the name {name}", address, version)
     if cluster_name == node_name:
         raise OpPrereqError("the cluster needs a name of its own, not that of its first node")
     if master_ip in (primary_ip, secondary_ip):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
@@ -10,7 +11,7 @@ from ganeti.base.errors import ErrorCode, OpPrereqError, ResolverError
 from ganeti.base.paths import Paths
 from ganeti.config.config_data import split_config
 from ganeti.config.tables import Tables
-from ganeti.objects.model import Disk, Instance, Network, Node, NodeGroup
+from ganeti.objects.model import Disk, Instance, IpFamily, Network, Node, NodeGroup
 from ganeti.protocol.wconfd import InstanceContext, ObjectKind, WConfCalls
 from ganeti.system import environment
 
@@ -259,10 +260,13 @@ def normal_name(what: str, name: str) -> str:
     return normal
 
 
-def resolve(what: str, name: str, paths: Paths, hint: str = "") -> tuple[str, str]:
+def resolve(
+    what: str, name: str, paths: Paths, hint: str = "", *, ip_version: int = IpFamily.IPV4.version
+) -> tuple[str, str]:
     """Look a name up; returns the full name in lower case and the address.
 
     Args:
+        ip_version: of the address that is wanted where the name has both.
         hint: another way for the operator, to be put behind the error.
 
     Raises:
@@ -271,7 +275,7 @@ def resolve(what: str, name: str, paths: Paths, hint: str = "") -> tuple[str, st
     """
     normal = normal_name(what, name)
     try:
-        full, address = environment.resolve(normal, paths)
+        full, address = environment.resolve(normal, paths, ip_version=ip_version)
     except ResolverError as err:
         raise OpPrereqError(f"{what} {err}{hint}", ErrorCode.RESOLVER) from err
     full = full.lower()
@@ -283,3 +287,16 @@ def resolve(what: str, name: str, paths: Paths, hint: str = "") -> tuple[str, st
             f" the name server or /etc/hosts{hint}"
         )
     return full, address
+
+
+def check_ip_version(what: str, address: str, ip_version: int) -> None:
+    """Refuse a node's or the cluster's own address if the cluster has another IP version.
+
+    Raises:
+        OpPrereqError: names the address.
+    """
+    if ipaddress.ip_address(address).version != ip_version:
+        raise OpPrereqError(
+            f"{what} has the address {address}, and the cluster uses IPv{ip_version}; give the name"
+            f" an IPv{ip_version} address"
+        )

@@ -20,6 +20,7 @@ from ganeti.base.paths import UNIX_SOCKET_PATH_BYTES_MAX, Paths
 ROOTDIR_VARIABLE: Final = "GANETI_ROOTDIR"
 HOSTNAME_VARIABLE: Final = "GANETI_HOSTNAME"
 _LOOPBACK_NETWORK: Final = 127
+_USUAL_VERSION: Final = 4
 
 
 def current_paths() -> Paths:
@@ -86,16 +87,21 @@ def parse_hosts(text: str) -> Mapping[str, str]:
     return table
 
 
-def resolve(name: str, paths: Paths | None = None) -> tuple[str, str]:
+def resolve(
+    name: str, paths: Paths | None = None, *, ip_version: int = _USUAL_VERSION
+) -> tuple[str, str]:
     """Look a host name up; returns (full name, address).
 
     On a virtual node only the node's own hosts file is asked.
+
+    Args:
+        ip_version: of the address that is wanted where the name has both.
 
     Raises:
         ResolverError: no such name.
     """
     paths = current_paths() if paths is None else paths
-    return _resolve_virtual(name, paths) if paths.root else _resolve_real(name)
+    return _resolve_virtual(name, paths) if paths.root else _resolve_real(name, ip_version)
 
 
 def _resolve_virtual(name: str, paths: Paths) -> tuple[str, str]:
@@ -119,7 +125,7 @@ def _canonical(text: str, wanted: str) -> str:
     return next(names[0] for names in lines if wanted in names)
 
 
-def _resolve_real(name: str) -> tuple[str, str]:
+def _resolve_real(name: str, ip_version: int) -> tuple[str, str]:
     import socket
 
     try:
@@ -128,7 +134,8 @@ def _resolve_real(name: str) -> tuple[str, str]:
         raise ResolverError(name, err.errno, err.strerror or str(err)) from err
     except UnicodeError as err:
         raise ResolverError(name, None, "not a host name") from err
-    by_family = sorted(found, key=lambda entry: entry[0] != socket.AF_INET)
+    wanted = socket.AF_INET if ip_version == _USUAL_VERSION else socket.AF_INET6
+    by_family = sorted(found, key=lambda entry: entry[0] != wanted)
     return found[0][3] or name, str(by_family[0][4][0])
 
 

@@ -26,6 +26,7 @@ from ganeti.cli.declaration.values import DEFAULT_VALUE
 from ganeti.cli.run.binding import submit
 from ganeti.cli.run.failures import NodeSetupError
 from ganeti.cli.run.jobs import FINAL_STATUSES
+from ganeti.objects.model import IpFamily
 from ganeti.opcodes.node import OpNodeAdd
 from ganeti.store import ssconf
 from ganeti.system import environment
@@ -49,7 +50,9 @@ def add(context: Context, options: Options, args: list[str]) -> None:
 
     When the job that adds it fails, the node is cleaned up again, unless it may have become one.
     """
-    name, address = environment.resolve(args[0], context.paths)
+    family = ssconf.read_key_or_none(context.paths, "primary_ip_family")
+    version = IpFamily(int(family)).version if family else IpFamily.IPV4.version
+    name, address = environment.resolve(args[0], context.paths, ip_version=version)
     _check_membership(context, name, readd=options.readd)
     if options.readd and options.group is not None:
         raise OpPrereqError(

@@ -235,7 +235,10 @@ class LUClusterRename(SimpleUnit[opcodes.OpClusterRename, Identity]):
     exclusive_bgl = True
 
     def resolve(self) -> Identity:
-        return Identity(*lookup.resolve("cluster", self.op.name, self.context.paths))
+        version = self.cluster.primary_ip_family.version
+        return Identity(
+            *lookup.resolve("cluster", self.op.name, self.context.paths, ip_version=version)
+        )
 
     def plan(self, found: Identity) -> Identity:
         """Refuse a name or address that nodes have, and to change nothing."""
@@ -245,6 +248,9 @@ class LUClusterRename(SimpleUnit[opcodes.OpClusterRename, Identity]):
                 f"the cluster is called {found.name!r} already, and has the address"
                 f" {found.address}; nothing to do"
             )
+        if found.address != cluster.master_ip:
+            version = cluster.primary_ip_family.version
+            lookup.check_ip_version(f"the name {found.name}", found.address, version)
         for node in lookup.all_nodes(self.config):
             if found.name == node.name or found.address in (node.primary_ip, node.secondary_ip):
                 raise OpPrereqError(

@@ -54,7 +54,12 @@ class LUNodeAdd(SimpleUnit[OpNodeAdd, Joining]):
 
     def resolve(self) -> Joining:
         """Resolve the name, and find the group and the known node."""
-        name, address = lookup.resolve("node", self.op.node_name, self.context.paths)
+        name, address = lookup.resolve(
+            "node",
+            self.op.node_name,
+            self.context.paths,
+            ip_version=self.cluster.primary_ip_family.version,
+        )
         nodes = lookup.all_nodes(self.config)
         known = next((node for node in nodes if node.name == name), None)
         self._check_known(name, known)
@@ -148,6 +153,9 @@ class LUNodeAdd(SimpleUnit[OpNodeAdd, Joining]):
             others, self.cluster.candidate_pool_size
         )
         checks.check_addresses(node, others, self.master)
+        if found.known is None or found.known.primary_ip != node.primary_ip:
+            version = self.cluster.primary_ip_family.version
+            lookup.check_ip_version(f"node {node.name!r}", node.primary_ip, version)
         if found.known is not None and found.known.secondary_ip != node.secondary_ip:
             checks.check_copies_at_rest(self.config, found.known)
         if found.known is not None and found.known.vm_capable and not node.vm_capable:

@@ -46,7 +46,9 @@ def test_the_address_of_the_cluster_is_none_of_its_first_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(init.environment, "own_hostname", lambda: "node1")
-    monkeypatch.setattr(init.environment, "resolve", lambda name, _paths: (name, "127.0.0.1"))
+    monkeypatch.setattr(
+        init.environment, "resolve", lambda name, _paths, **_version: (name, "127.0.0.1")
+    )
     with pytest.raises(GenericError, match=r"127\.0\.0\.1, which is an address of this node"):
         init.init_cluster(
             Paths(str(tmp_path)),
@@ -55,6 +57,40 @@ def test_the_address_of_the_cluster_is_none_of_its_first_node(
             ),
             print,
         )
+
+
+@pytest.mark.parametrize(
+    ("version", "addresses", "named"),
+    [
+        (6, {"node1": "127.0.0.2", "c": "127.0.0.3"}, "node1 has the address 127.0.0.2"),
+        (6, {"node1": "::1", "c": "127.0.0.3"}, "c has the address 127.0.0.3"),
+        (4, {"node1": "127.0.0.2", "c": "::2"}, "c has the address ::2"),
+    ],
+)
+def test_addresses_of_another_ip_version_make_no_cluster(
+    version: int,
+    addresses: dict[str, str],
+    named: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+
+    def resolve(name: str, _paths: Paths, *, ip_version: int) -> tuple[str, str]:
+        asked.append(ip_version)
+        return name, addresses[name]
+
+    monkeypatch.setattr(init.environment, "own_hostname", lambda: "node1")
+    monkeypatch.setattr(init.environment, "resolve", resolve)
+    request = ClusterRequest(
+        cluster_name="c",
+        enabled_hypervisors=["fake"],
+        enabled_disk_templates=["diskless"],
+        primary_ip_version=version,
+    )
+    with pytest.raises(GenericError, match=f"{named}, and the cluster uses IPv{version}"):
+        init.init_cluster(Paths(str(tmp_path)), request, print)
+    assert set(asked) == {version}
 
 
 def test_an_init_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +103,9 @@ def test_an_init_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
     Path(paths.etc_hosts).write_text("127.0.0.2 other\n127.0.0.3 c\n")
     monkeypatch.setattr(init.environment, "own_hostname", lambda: "node1")
     addresses = {"node1": "127.0.0.2", "c": "127.0.0.3"}
-    monkeypatch.setattr(init.environment, "resolve", lambda name, _paths: (name, addresses[name]))
+    monkeypatch.setattr(
+        init.environment, "resolve", lambda name, _paths, **_version: (name, addresses[name])
+    )
     monkeypatch.setattr(init, "_check_own_address", lambda *_: None)
     monkeypatch.setattr(init, "start_daemons", start)
     request = ClusterRequest(

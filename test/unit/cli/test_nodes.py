@@ -207,7 +207,9 @@ def test_a_readd_that_cannot_be_is_refused_before_the_machine_is_touched(
         monkeypatch.setattr(
             PortsClient, "query_nodes", lambda _self, _names, _fields: [[KNOWN[0], False]]
         )
-    monkeypatch.setattr(environment, "resolve", lambda name, _paths: (name, "192.0.2.1"))
+    monkeypatch.setattr(
+        environment, "resolve", lambda name, _paths, **_version: (name, "192.0.2.1")
+    )
     options = Options({"readd": True, "ndparams": None, **given})
     with pytest.raises(OpPrereqError, match=text):
         add(ports_context(), options, [KNOWN[0]])

@@ -55,6 +55,12 @@ def test_name_and_address_move_together(resolving: FakeCluster) -> None:
     assert ("cluster/BGL", "exclusive") in resolving.config.lock_history[0]
 
 
+def test_an_address_of_another_ip_version_is_refused(resolving: FakeCluster) -> None:
+    resolving.config.cluster.update(primary_ip_family=10, master_netmask=128)
+    with pytest.raises(OpPrereqError, match=r"has the address 192.0.2.200, and .* uses IPv6"):
+        rename(resolving)
+
+
 def test_a_rename_that_fails_leaves_the_address_where_it_was(resolving: FakeCluster) -> None:
     resolving.config.failing["replaceCluster"] = GenericError("no room")
     with pytest.raises(GenericError, match="no room"):

@@ -527,6 +527,15 @@ def test_a_certificate_that_is_not_made_is_named(cluster: FakeCluster) -> None:
     assert len(cluster.config.nodes) == 3
 
 
+def test_a_node_has_an_address_of_the_ip_version_of_the_cluster(cluster: FakeCluster) -> None:
+    with pytest.raises(OpPrereqError, match=r"has the address 2001:db8::4, and .* uses IPv4"):
+        add(cluster, primary_ip="2001:db8::4")
+    cluster.config.cluster.update(primary_ip_family=10, master_netmask=128)
+    with pytest.raises(OpPrereqError, match=r"has the address 192.0.2.4, and .* uses IPv6"):
+        add(cluster)
+    add(cluster, "node2", readd=True)  # whose address is as it was
+
+
 def dual(cluster: FakeCluster) -> None:
     for number in (1, 2, 3):
         cluster.config.node(number)["secondary_ip"] = f"198.51.100.{number}"

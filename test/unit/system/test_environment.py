@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,15 @@ def test_own_addresses() -> None:
     assert environment.is_own_address("127.9.8.7")
     assert not environment.is_own_address("192.0.2.1")
     assert not environment.is_own_address("not an address")
+
+
+@pytest.mark.parametrize(("ip_version", "address"), [(4, "192.0.2.1"), (6, "2001:db8::1")])
+def test_a_name_with_both_addresses_stands_for_the_one_that_is_wanted(
+    ip_version: int, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [
+        (socket.AF_INET6, socket.SOCK_STREAM, 6, "node1", ("2001:db8::1", 0, 0, 0)),
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.1", 0)),
+    ]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args: found)
+    assert environment.resolve("node1", Paths(""), ip_version=ip_version) == ("node1", address)
