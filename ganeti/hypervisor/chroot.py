@@ -2,7 +2,8 @@
 
 The only disk of an instance holds a file system; it is mounted below the run directory, and the
 instance's init script is called in it with ``start`` or ``stop``.  An instance runs while its tree
-is mounted.  There is no isolation beyond the root directory: for trusted guests only.
+is mounted; one whose start was cut off counts as shut down.  There is no isolation beyond the root
+directory: for trusted guests only.
 
     RUN_DIR/chroot-hypervisor/<name>          where the disk is mounted
     RUN_DIR/chroot-hypervisor/.<name>.json    the facts that its driver needs to stop it
@@ -15,16 +16,24 @@ from __future__ import annotations
 import os
 import re
 import signal
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from ganeti.base.errors import CommandError, HypervisorError, failing_as
 from ganeti.base.json import dumps, loads_as
 from ganeti.base.text import natural_sorted
 from ganeti.hypervisor import interface
-from ganeti.hypervisor.interface import ConsoleNode, Disks, Hypervisor, InstanceInfo, check_name
+from ganeti.hypervisor.interface import (
+    ConsoleNode,
+    Disks,
+    Hypervisor,
+    InstanceInfo,
+    InstanceState,
+    check_name,
+)
 from ganeti.objects.disk_templates import DiskMode
 from ganeti.objects.hypervisors import ConsoleKind
 from ganeti.objects.model import InstanceConsole
@@ -44,12 +53,13 @@ _TREE_MODE: Final = 0o755
 
 
 class Book(msgspec.Struct, frozen=True, kw_only=True):
-    """The record of one instance."""
+    """The record of one instance; ``is_begun``: its start has not ended yet."""
 
     init_script: str
     memory_mib: int
     vcpus: int
     started_s: float
+    is_begun: bool = False
 
 
 def mounted_below(directory: str, mountinfo: str) -> set[str]:
@@ -95,6 +105,9 @@ class ChrootHypervisor(Hypervisor):
         data = read_bytes_or_none(self._book_path(name), _FILE_BYTES_MAX)
         return None if data is None else loads_as(Book, data)
 
+    def _save(self, name: str, book: Book) -> None:
+        write_atomic(self._book_path(name), dumps(book), 0o600)
+
     def _mounted(self) -> set[str]:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
             return mounted_below(self._directory, file.read())
@@ -113,11 +126,12 @@ class ChrootHypervisor(Hypervisor):
 
     def _info(self, name: str) -> InstanceInfo:
         book = self._load(name)
+        is_begun = book is not None and book.is_begun
         return InstanceInfo(
             name=name,
             memory_mib=book.memory_mib if book else 0,
             vcpus=book.vcpus if book else 0,
-            state=interface.InstanceState.RUNNING,
+            state=InstanceState.SHUTDOWN if is_begun else InstanceState.RUNNING,
             cpu_time_s=max(0.0, clock.now() - book.started_s) if book else 0.0,
         )
 
@@ -135,34 +149,29 @@ class ChrootHypervisor(Hypervisor):
         tree = self._tree(name)
         ensure_directory(self._directory, _DIRECTORY_MODE)
         ensure_directory(tree, _TREE_MODE)
-        self._mount(name, disks[0], tree)
         book = Book(
             init_script=script,
             memory_mib=instance.beparams["maxmem"],
             vcpus=instance.beparams["vcpus"],
             started_s=clock.now(),
+            is_begun=True,
         )
-        write_atomic(self._book_path(name), dumps(book), 0o600)
-        if paused:
-            return
-        with failing_as(HypervisorError, f"instance {name!r} did not start"):
-            try:
-                self._call(name, script, "start", START_TIMEOUT_S)
-            except CommandError:
-                self._take_down(name)
-                raise
+        with ExitStack() as undo:
+            undo.callback(self.stop, name, force=True)
+            self._save(name, book)
+            self._mount(name, disks[0], tree)
+            if not paused:
+                with failing_as(HypervisorError, f"instance {name!r} did not start"):
+                    self._call(name, script, "start", START_TIMEOUT_S)
+            self._save(name, replace(book, is_begun=False))
+            undo.pop_all()
 
     def _mount(self, name: str, disk: interface.AssembledDisk, tree: str) -> None:
         options = ["loop"] if os.path.isfile(disk.dev_path) else []
         options.append("ro" if disk.mode is DiskMode.RO else "rw")
         argv = ["mount", "-o", ",".join(options), disk.dev_path, tree]
         with failing_as(HypervisorError, f"the disk of instance {name!r} cannot be mounted"):
-            try:
-                process.run(argv, timeout_s=_MOUNT_TIMEOUT_S).check()
-            except CommandError:
-                with suppress(OSError):
-                    os.rmdir(tree)
-                raise
+            process.run(argv, timeout_s=_MOUNT_TIMEOUT_S).check()
 
     def _call(self, name: str, script: str, word: str, timeout_s: float) -> None:
         """Call the init script; its children in the background may keep its output open.

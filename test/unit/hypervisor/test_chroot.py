@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fakes.waiting import wait_until
 from guests.instances import make_instance
 from guests.trees import tree_disk
 
 from ganeti.base.errors import HypervisorError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.chroot import ChrootHypervisor, mounted_below, processes_in
-from ganeti.hypervisor.interface import AssembledDisk, ConsoleNode, NodeEnv
+from ganeti.hypervisor.interface import AssembledDisk, ConsoleNode, InstanceState, NodeEnv
 from ganeti.objects.hypervisors import ConsoleKind, RebootType
 
 NAME = "jail1.example.com"
@@ -133,3 +136,49 @@ def test_a_start_that_fails_leaves_nothing(tmp_path: Path, disk: AssembledDisk) 
     with pytest.raises(HypervisorError, match="cannot be mounted"):
         chroot.start(instance(), [broken])
     assert os.listdir(f"{tmp_path}/var/run/ganeti/chroot-hypervisor") == []
+
+
+@pytest.mark.root
+def test_a_start_that_was_cut_off_does_not_count_as_running(
+    tmp_path: Path, disk: AssembledDisk
+) -> None:
+    """Its init script had not run, or not to its end, and no further start called it again."""
+    chroot, tree = driver(tmp_path), Path(driver(tmp_path).env.paths.chroot_dir, NAME)
+    slow = instance("/bin/slow")
+    chroot.start(instance(), [disk], paused=True)
+    Path(tree, "bin/slow").write_text("#!/bin/sh\n: >/began\n[ -e /again ] || exec sleep 600\n")
+    Path(tree, "bin/slow").chmod(0o755)
+    chroot.stop(NAME, force=True)
+    pid = os.fork()
+    if pid == 0:
+        chroot.start(slow, [disk])
+        os._exit(0)
+    wait_until(Path(tree, "began").exists, "the init script")
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    info = chroot.instance_info(NAME)
+    assert info is not None
+    assert info.state is InstanceState.SHUTDOWN
+    Path(tree, "again").touch()
+    chroot.stop(NAME, force=True)
+    assert not processes_in(str(tree))
+    chroot.start(slow, [disk])
+    info = chroot.instance_info(NAME)
+    assert info is not None
+    assert info.state is InstanceState.RUNNING
+
+
+@pytest.mark.root
+def test_a_start_without_room_for_its_record_leaves_nothing_mounted(
+    tmp_path: Path, disk: AssembledDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tree stayed mounted, and the instance counted as running from then on."""
+    chroot = driver(tmp_path)
+
+    def full(_path: str, _data: bytes, _mode: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("ganeti.hypervisor.chroot.write_atomic", full)
+    with pytest.raises(OSError, match="No space"):
+        chroot.start(instance(), [disk])
+    assert chroot.list_instances() == []
