@@ -75,8 +75,9 @@ def run_parts(
 ) -> Iterator[tuple[str, process.CommandResult | None]]:
     """Run the scripts of a directory in order, yielding (name, result); None for one passed over.
 
-    A directory that is not there has no scripts.  All together have ``timeout_s`` seconds.  One
-    that cannot be started has failed, and those behind it run all the same.
+    A directory that is not there has no scripts.  All together have ``timeout_s`` seconds; those
+    for which nothing of that is left have failed, and are not begun.  One that cannot be started
+    has failed, and those behind it run all the same.
 
     Source: hooks_os_ext.json, hooks "order".
     """
@@ -90,11 +91,13 @@ def run_parts(
         if not is_plugin_name(name) or not is_runnable(path):
             yield name, None
             continue
-        left_s = max(0.0, deadline_s - clock.monotonic())
-        yield name, _run_part(path, env, left_s)
+        yield name, _run_part(path, env, deadline_s - clock.monotonic())
 
 
 def _run_part(path: str, env: Mapping[str, str], timeout_s: float) -> process.CommandResult:
+    if timeout_s <= 0:
+        said = b"not started: those before it took all the time"
+        return process.CommandResult((path,), _NOT_STARTED, b"", said)
     try:
         return process.run([path], timeout_s=timeout_s, env=env, cwd="/")
     except (CommandError, ValueError) as err:  # no interpreter, or a null byte in a variable

@@ -107,6 +107,17 @@ def test_a_part_that_cannot_be_started_has_failed_and_others_run(tmp_path: Path)
     assert "null byte" in first.output
 
 
+def test_a_part_for_which_no_time_is_left_is_not_begun(tmp_path: Path) -> None:
+    write_script(tmp_path / "10-a", "exec sleep 600")
+    write_script(tmp_path / "20-b", "exec sleep 600")
+    (_, first), (_, second) = scripts.run_parts(str(tmp_path), env=ENV, timeout_s=0.05)
+    assert first is not None
+    assert second is not None
+    assert (first.timed_out, first.status) == (True, -9)
+    assert (second.timed_out, second.status) == (False, 127)
+    assert second.output == "not started: those before it took all the time"
+
+
 @pytest.mark.parametrize(("number", "words"), [(9, "SIGKILL"), (36, "signal 36")])
 def test_a_script_that_a_signal_ends(tmp_path: Path, number: int, words: str) -> None:
     outcome = scripts.run_logged(
