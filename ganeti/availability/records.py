@@ -32,7 +32,7 @@ GUARDS: Final = "guards/"
 LOSSES: Final = "losses/"
 FENCING: Final = "fencing/"
 OUTDATED: Final = "outdated/"
-_STAYING: Final = (ACTING, GUARDS, LOSSES, FENCING)  # of a node, after it has gone
+_STAYING: Final = (ACTING, GUARDS, LOSSES, FENCING, OUTDATED)  # of a node, after it has gone
 
 
 class Proof(StrEnum):
@@ -136,5 +136,4 @@ def outdated_key(node: str, port: int) -> str:
 
 def keys_of_others(keys: Iterable[str], nodes: Collection[str]) -> list[str]:
     """Return the keys that stay of nodes other than these."""
-    found = ((key, *key.split("/", 1)) for key in keys if key.startswith(_STAYING))
-    return [key for key, _, name in found if name not in nodes]
+    return [key for key in keys if key.startswith(_STAYING) and key.split("/")[1] not in nodes]
