@@ -154,7 +154,9 @@ def _start_unit(paths: Paths, name: str, unit: str, args: Sequence[str], timeout
 def stop_daemon(
     paths: Paths, name: str, *, timeout_s: float = STOP_TIMEOUT_S, waits: bool = True
 ) -> bool:
-    """Stop a daemon of this node; returns whether one was running.
+    """Stop a daemon of this node; returns whether one was running, or about to be.
+
+    One that has died, and is started anew by systemd, has no process for a moment.
 
     Args:
         waits: for its end; else it is only told.
@@ -163,11 +165,11 @@ def stop_daemon(
         GenericError: it could not be stopped.
     """
     pid = running_pid(paths, name)
-    if pid is None:
-        return False
     unit = systemd.unit_of(paths, name)
-    if unit is not None and systemd.runs(unit, pid):
+    if unit is not None and (systemd.is_up(unit) if pid is None else systemd.runs(unit, pid)):
         systemd.stop(unit, timeout_s=UNIT_STOP_TIMEOUT_S, waits=waits)
+    elif pid is None:
+        return False
     elif not waits:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)

@@ -28,6 +28,7 @@ _QUICK_TIMEOUT_S: Final = 20.0
 _CGROUP_BYTES_MAX: Final = 65536
 _LINES_MAX: Final = 20
 _FINAL_WORDS: Final = "Cannot go on: "  # before the reason why a daemon ends
+_UP_STATES: Final = ("active", "activating", "reloading")  # systemctl(1)
 _ONCE_VARIABLE: Final = "ONCE_ARGS"
 
 
@@ -58,6 +59,11 @@ def is_in_unit(unit: str, control_groups: str) -> bool:
     False
     """
     return any(unit in line.split("/") for line in control_groups.splitlines())
+
+
+def is_up(unit: str) -> bool:
+    """Tell whether systemd has a unit run, or is about to start it, anew too."""
+    return _facts(unit).get("ActiveState") in _UP_STATES
 
 
 def start(paths: Paths, name: str, unit: str, args: Sequence[str], *, timeout_s: float) -> str:
@@ -107,7 +113,7 @@ def last_words(unit: str) -> str:
 
 
 def _facts(unit: str) -> dict[str, str]:
-    wanted = "--property=ConditionResult,InvocationID,Result"
+    wanted = "--property=ActiveState,ConditionResult,InvocationID,Result"
     try:
         shown = _systemctl("show", unit, wanted, timeout_s=_QUICK_TIMEOUT_S).check()
     except CommandError:

@@ -19,7 +19,7 @@ SYSTEMCTL = """
 echo "$@" >> "$SAID"
 case "$*" in
 *start*) cat {once} >> "$SAID" 2>/dev/null; touch {started}; exit {status};;
-*show*) printf 'ConditionResult={condition}\\nInvocationID=12\\nResult=protocol\\n';;
+*show*) printf 'ActiveState={active}\\nConditionResult={condition}\\nInvocationID=12\\nResult=protocol\\n';;
 esac
 """
 JOURNALCTL = "echo 'pid=1 INFO Starting'; echo 'pid=1 ERROR Cannot go on: the port is in use'"
@@ -36,11 +36,22 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
 
 
 def fake_systemctl(
-    paths: Paths, monkeypatch: pytest.MonkeyPatch, *, status: int = 0, condition: str = "yes"
+    paths: Paths,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    status: int = 0,
+    condition: str = "yes",
+    active: str = "active",
 ) -> None:
     started = Path(f"{paths.root}/started")
     once = f"{paths.once_dir}/{NAME}"
-    words = {"once": once, "started": started, "status": status, "condition": condition}
+    words = {
+        "once": once,
+        "started": started,
+        "status": status,
+        "condition": condition,
+        "active": active,
+    }
     text = SYSTEMCTL
     for key, value in words.items():
         text = text.replace(f"{{{key}}}", str(value))
@@ -98,6 +109,17 @@ def test_what_systemd_runs_is_stopped_by_systemd(
     monkeypatch.setattr(systemd, "runs", lambda _unit, pid: pid == os.getpid())
     assert daemon_control.stop_daemon(paths, NAME)
     assert said(paths)[-1] == f"--no-ask-password --quiet stop {UNIT}"
+
+
+@pytest.mark.parametrize(
+    ("active", "is_stopped"), [("activating", True), ("active", True), ("failed", False)]
+)
+def test_one_that_systemd_is_about_to_start_anew_is_stopped(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch, active: str, is_stopped: bool
+) -> None:
+    fake_systemctl(paths, monkeypatch, status=1, active=active)
+    assert daemon_control.stop_daemon(paths, NAME) == is_stopped
+    assert (f"--no-ask-password --quiet stop {UNIT}" in said(paths)) == is_stopped
 
 
 @pytest.mark.parametrize(
