@@ -122,6 +122,21 @@ def test_changes_reach_a_guest_that_runs(talking: FakeCluster) -> None:
     assert guests(talking)[NAME]["memory"] == 777, "it is told at the next start"
 
 
+def test_a_change_that_was_made_is_no_failure_as_the_guest_cannot_be_told(
+    talking: FakeCluster,
+) -> None:
+    talking.add_instance(instance_communication=True)
+    memory_mib = 640
+
+    def failure(_node: str, call: str, _args: Any) -> str | None:
+        is_made = talking.config.instance(NAME)["beparams"].get("maxmem") == memory_mib
+        return "connection refused" if call == "instance_info" and is_made else None
+
+    talking.rpc.failure = failure
+    modify(talking, beparams={"maxmem": memory_mib, "minmem": memory_mib})
+    assert talking.said("connection refused; the changes are made, and a running guest")
+
+
 def test_the_target_of_a_migration_knows_before_the_guest_arrives(talking: FakeCluster) -> None:
     talking.add_instance(instance_communication=True)
     talking.rpc.calls.clear()

@@ -15,7 +15,7 @@ from typing import Final, Self
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, OpExecError, OpPrereqError, wrong_state
+from ganeti.base.errors import ErrorCode, GenericError, OpExecError, OpPrereqError, wrong_state
 from ganeti.logical_units import lookup
 from ganeti.logical_units.allocator.placing import still_usable
 from ganeti.logical_units.cluster import communication
@@ -433,8 +433,14 @@ class LUInstanceSetParams(AnyInstanceUnit[OpInstanceSetParams, WithNetworks, Mod
         if communicates_by(plan.new.nics) is None or not (plan.fields or plan.parts):
             return
         view = self.read_instance()
-        if not view.primary.offline and guest.runs(self.context, view):
-            metadata.bring(self.context, view, view.primary)
+        if view.primary.offline:
+            return
+        try:
+            if guest.runs(self.context, view):
+                metadata.bring(self.context, view, view.primary)
+        except GenericError as err:
+            text = f"{err}; the changes are made, and a running guest learns them at its next start"
+            self.context.warn(text)
 
     def _store(self, plan: Modification, undo: Undo) -> None:
         """Change the instance in the configuration."""
