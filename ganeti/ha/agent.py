@@ -74,6 +74,7 @@ from ganeti.store.availability import State
 logger = logging.getLogger(__name__)
 
 FEEDS_PER_BEAT: Final = 4
+FEED_S_MAX: Final = 0.25  # no watchdog is set to less than a second
 CONDEMNED_AT_ONCE: Final = 8  # so that the answers of a large cluster do not overrun a socket
 _SETTLE_S: Final = 5.0
 _SETTLE_OTHERS_S: Final = 60.0  # what others wrote is theirs, unless they have no copy any more
@@ -208,7 +209,7 @@ class Agent:
                 self._write_to_disk()
             if self._watchdog is not None and self.keeper.may_feed(self.hands.now()):
                 self._watchdog.feed(self.keeper.dies_at())
-            await asyncio.sleep(self.timing.beat_s / FEEDS_PER_BEAT)
+            await asyncio.sleep(min(self.timing.beat_s / FEEDS_PER_BEAT, FEED_S_MAX))
 
     async def beats(self) -> None:
         """Beat, for ever."""

@@ -773,6 +773,26 @@ def test_without_etcd_the_nodes_live_and_nobody_is_judged(three: Sequence[Member
     run(play())
 
 
+def test_a_watchdog_is_fed_in_its_time_however_rarely_its_agent_asks_etcd() -> None:
+    async def play() -> None:
+        timing = replace(TIMING, lease_s=40.0, beat_s=20.0)
+        world = World([f"http://{NOBODY}:9"], timing=timing)
+        hands = FakeHands("n1", world)
+        client = EtcdClient(world.urls, None, PREFIX, 1.0)
+        agent = world.agents["n1"] = Agent("n1", "n1.1", timing, world.facts(), client, hands)
+        began_s = time.monotonic()
+        agent.keeper.armed(began_s)
+        agent._arm(timing.watchdog_s)
+        feeding = asyncio.create_task(agent.feed())
+        await asyncio.sleep(2.0)
+        assert hands.dog is not None
+        assert hands.dog.fed_s > began_s + 0.5
+        feeding.cancel()
+        client.close()
+
+    run(play())
+
+
 def test_a_node_that_is_cut_off_from_everything_is_not_fed(three: Sequence[Member]) -> None:
     async def play() -> None:
         async with five(three) as world:
