@@ -19,12 +19,15 @@ import msgspec
 
 from ganeti.availability.disk import place_nodes, slots_for
 from ganeti.availability.members import SIZE, choose, next_change
-from ganeti.availability.records import MASTER_KEY, NODES, keys_of_others
+from ganeti.availability.proof import CONFIRM_COMMAND
+from ganeti.availability.records import LOSSES, MASTER_KEY, NODES, Loss, keys_of_others
 from ganeti.availability.restarts import LIMIT_NAMES, Limits
 from ganeti.availability.timing import Timing
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError, TransportError, wrong_state
 from ganeti.base.json import dumps
+from ganeti.base.text import shown
 from ganeti.clients.node_rpc import target_of
+from ganeti.jobs.votes import votes_needed
 from ganeti.logical_units import lookup, node_files
 from ganeti.logical_units.base import SimpleUnit
 from ganeti.logical_units.context import JobContext, alone
@@ -537,6 +540,39 @@ def _change_members(settings: Settings, act: Callable[[EtcdClient], Awaitable[T]
             if clock.monotonic() > until_s:
                 raise
         clock.pause(_PAUSE_S)
+
+
+def check_most_are_there(context: JobContext, nodes: Sequence[Node]) -> None:
+    """Refuse to add or remove a node while most of the present ones are not there.
+
+    A node that is cut off counts its friends by the list of nodes that it knows, the master judges
+    by its own.  Two majorities share a node where the lists differ by one; after several changes
+    that node did not hear of, the master might prove it dead while it lives on.
+
+    Raises:
+        OpPrereqError: most nodes neither hold a lease nor are proved dead.
+    """
+    settings = availability.read(context.paths)
+    if settings is None:
+        return
+    try:
+        shelf = ask_etcd(settings, lambda etcd: etcd.read())
+    except GenericError as err:
+        context.warn(f"which nodes are there is not known: {err.message}")
+        return
+    gone = [node.name for node in nodes if not _is_settled(shelf, node.name)]
+    if len(nodes) - len(gone) < votes_needed(len(nodes)):
+        raise wrong_state(
+            "most nodes have to hold their lease of high availability when one is added or"
+            f" removed; these do not: {shown(gone)}. Bring them back, or type '{CONFIRM_COMMAND}"
+            " NODE' for those that are switched off, or 'gnt-cluster ha-disable'"
+        )
+
+
+def _is_settled(shelf: Snapshot, name: str) -> bool:
+    """Tell whether a node lives, or is dead, for sure."""
+    loss = None if NODES + name in shelf.entries else shelf.one(LOSSES + name, Loss)
+    return NODES + name in shelf.entries or (loss is not None and loss.proof is not None)
 
 
 def update(context: JobContext, nodes: Sequence[Node]) -> None:

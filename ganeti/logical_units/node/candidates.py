@@ -91,6 +91,14 @@ def tell_availability(context: JobContext) -> None:
         availability.update(context, lookup.all_nodes(context.config))
 
 
+def check_availability(context: JobContext) -> None:
+    """Refuse to add or remove a node while high availability does not see most of them."""
+    if lease.is_on(context.paths):
+        from ganeti.logical_units.cluster import availability  # as above
+
+        availability.check_most_are_there(context, lookup.all_nodes(context.config))
+
+
 def refill_pool(context: JobContext, exempt: Sequence[str]) -> None:
     """Promote and demote nodes until the pool has its size, as far as nodes can be promoted.
 

@@ -161,6 +161,8 @@ class LUNodeAdd(SimpleUnit[OpNodeAdd, Joining]):
         if found.known is not None and found.known.vm_capable and not node.vm_capable:
             checks.check_no_instances(self.config, found.known)
         checks.check_version(self.context, node)
+        if found.known is None:
+            candidates.check_availability(self.context)
         if node.secondary_ip != node.primary_ip:
             checks.check_has_secondary_ip(self.context, node)
         return replace(
@@ -266,6 +268,7 @@ class LUNodeRemove(NodeUnit[OpNodeRemove, Node]):
                     f" {', '.join(each.name for each in instances[:10])}; move or remove them first"
                 )
         self._check_no_disks(found)
+        candidates.check_availability(self.context)
         return found
 
     def _check_no_disks(self, node: Node) -> None:

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from fakes.fake_cluster import FakeCluster, make_group
 
-from ganeti.availability.records import MASTER_KEY, NODES, outdated_key
-from ganeti.base.errors import TransportError
+from ganeti.availability.records import MASTER_KEY, NODES, Loss, Proof, outdated_key
+from ganeti.base.errors import OpPrereqError, TransportError
 from ganeti.base.json import dumps
 from ganeti.clients.etcd import Delete, Entry, Snapshot
 from ganeti.logical_units.cluster import availability
@@ -57,9 +57,11 @@ class Etcd:
         self.keys = {f"{kind}/{name}.example.com" for kind in kinds for name in names}
         self.keys |= {outdated_key(f"{name}.example.com", 11000) for name in names}
         self.keys.add(MASTER_KEY)
+        self.values: dict[str, bytes] = {}
 
     async def read(self) -> Snapshot:
-        return Snapshot({key: Entry(b"", 1, 0) for key in self.keys}, 1)
+        keys = self.keys | self.values.keys()
+        return Snapshot({key: Entry(self.values.get(key, b""), 1, 0) for key in keys}, 1)
 
     async def change(self, _conditions: Any, *changes: Delete) -> bool:
         assert changes
@@ -104,6 +106,23 @@ def test_a_node_is_removed_although_etcd_does_not_answer(
     monkeypatch.setattr(availability, "ask_etcd", ask)
     cluster.execute("OP_NODE_REMOVE", node_name="node3")
     assert cluster.said("what etcd has of nodes that were removed stays: no member answers")
+
+
+def test_nodes_come_and_go_only_while_most_of_them_are_there_or_dead(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others, which are cut off, may live on by a list of nodes that the master has no more."""
+    etcd = Etcd("node1")
+    switched_on(cluster)
+    monkeypatch.setattr(availability, "ask_etcd", lambda _settings, act: asyncio.run(act(etcd)))
+    for op in ("OP_NODE_REMOVE", "OP_NODE_ADD"):
+        name = "node3" if op == "OP_NODE_REMOVE" else "node4"
+        with pytest.raises(OpPrereqError, match=r"do not: node2\.example\.com, node3\.example"):
+            cluster.execute(op, node_name=name)
+    etcd.values["losses/node2.example.com"] = dumps(
+        Loss(uuid="u", node="node2.example.com", proof=Proof.CONFIRMED).to_wire()
+    )
+    cluster.execute("OP_NODE_REMOVE", node_name="node3")
 
 
 @pytest.mark.parametrize(
