@@ -130,7 +130,8 @@ def test_the_log_of_a_console_cannot_fill_the_disk(
     lxc.start(instance(), [disk])
     log = lxc._files(NAME).console_log
     with open(f"/proc/{pid(lxc)}/root/dev/console", "wb", buffering=0) as console:
-        for _ in range(3 << 4):
+        # Its last words come in the middle of a log: LXC drops a few bytes where one begins anew.
+        for _ in range((3 << 4) + 8):
             console.write(b"x" * (1 << 16) + b"\n")
             assert os.path.getsize(log) <= 2 << 20
         console.write(b"at last\n")
