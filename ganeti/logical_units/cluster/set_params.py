@@ -32,6 +32,7 @@ from ganeti.objects.nic import NicMode
 from ganeti.objects.record import PrivateParams
 from ganeti.opcodes.cluster import OpClusterSetParams, OsListChange
 from ganeti.opcodes.summary import summary
+from ganeti.protocol.maintenance.stored import switched_off
 from ganeti.protocol.node_calls import NodeCalls
 from ganeti.protocol.wconfd import WConfCalls
 from ganeti.system.programs import allocator_directories, find_plugin
@@ -363,7 +364,7 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
             yield from communication.remarks(name, lookup.all_networks(self.config), groups)
 
     def _maintenance_remarks(self, after: Cluster) -> Iterator[str]:
-        """Refuse to switch maintenance off and to set it up at once; say if nobody acts.
+        """Refuse to set maintenance up while it is off, or switched off; say if nobody acts.
 
         Raises:
             OpPrereqError: so.
@@ -373,6 +374,8 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterObjects, Setting
             raise OpPrereqError(
                 "a maintenance interval of 0 switches maintenance off, so it cannot be set up too"
             )
+        if given and self.op.maint_round_delay is None and self.config.get_maintenance() is None:
+            raise switched_off()  # each of these calls of WConfD would switch it on
         command = after.diagnose_data_collector_filename
         is_new = command not in ("", self.cluster.diagnose_data_collector_filename)
         if is_new and not given and self.config.get_maintenance() is None:

@@ -282,6 +282,10 @@ def test_the_diagnose_command_is_set_and_taken_away(cluster: FakeCluster) -> Non
 def test_maintenance_is_switched_on_and_off(cluster: FakeCluster) -> None:
     before = cluster.config.get_maintenance()
     assert before is None
+    refused(cluster, "--maintenance-interval=300' switches it on", maint_balance=False)
+    refused(cluster, "switched off", maint_balance_threshold=0.5)
+    refused(cluster, "switched off", maint_auto_repair=True)
+    assert cluster.config.get_maintenance() is None
     modify(cluster, maint_round_delay=60)
     found = cluster.config.get_maintenance()
     assert found is not None
