@@ -72,9 +72,9 @@ def _machines(
     machines = []
     for each in instances:
         node = primaries.get(each.primary_node)
-        if node is None or each.forthcoming:
+        group = groups.get(node.group) if node is not None else None
+        if node is None or group is None or each.forthcoming:
             continue
-        group = groups[node.group]
         tags = {"instance": each.tags, "nodegroup": group.tags}
         machines.append(
             Machine(

@@ -61,7 +61,9 @@ def judge_layout(
         nodes: all nodes of the cluster by UUID.
     """
     name, primary = guest.name, nodes[guest.instance.primary_node]
-    secondaries = [nodes[uuid] for uuid in secondary_nodes(guest.instance, guest.disks)]
+    # One that does not exist is a problem of the configuration, and told as that.
+    others = secondary_nodes(guest.instance, guest.disks)
+    secondaries = [nodes[uuid] for uuid in others if uuid in nodes]
     own = [primary, *(secondaries if not guest.traits.shared else [])]
     if not primary.vm_capable:
         text = f"its primary node {primary.name} is not vm-capable"

@@ -117,7 +117,7 @@ def judge_volumes(
             found[name] = [str(path) for path in volumes]
     for guest in guests:
         for uuid, path, disk in volumes_of(guest.disks):
-            name = node_names[uuid]
+            name = node_names.get(uuid, uuid)
             if name in found and path not in found[name] and _is_of(cluster, path):
                 index = guest.instance.disks.index(disk)  # type: ignore[arg-type]  # its UUID
                 text = (

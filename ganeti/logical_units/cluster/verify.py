@@ -167,6 +167,11 @@ def disks_of(config: WConfCalls, instances: Sequence[Instance]) -> list[DiskOfIn
     ]
 
 
+def _holders(place: DiskOfInstance) -> set[str]:
+    """Return the UUIDs of the nodes that have the disk, and of the instance's primary node."""
+    return {place.instance.primary_node, *place.disk.nodes}
+
+
 def ask_nodes(
     context: JobContext,
     cluster: Cluster,
@@ -177,21 +182,25 @@ def ask_nodes(
 ) -> list[tuple[Node, list[DiskOfInstance], RpcResult[AnswerT]]]:
     """Ask the primary nodes about disks, all of one node in one call.
 
+    Nobody is asked about a disk on a node that does not exist, which `verify_config` tells.
+
     Args:
         both_sides: ask both nodes about disks with copies.
     """
     if not places:
         return []
+    holders = {uuid for place in places for uuid in _holders(place)}
+    known = lookup.present(context.config.get_nodes(sorted(holders)))
+    ips = {node.uuid: node.secondary_ip for node in known}
+    groups = lookup.groups_of(context.config, known)
     by_node: dict[str, list[DiskOfInstance]] = defaultdict(list)
     for place in places:
+        if not ips.keys() >= _holders(place):
+            continue
         copies = place.disk.nodes if both_sides and place.disk.traits.mirrored else ()
         for uuid in dict.fromkeys([place.instance.primary_node, *copies]):
             by_node[uuid].append(place)
-    holders = {uuid for place in places for uuid in place.disk.nodes} | by_node.keys()
-    known = lookup.present(context.config.get_nodes(sorted(holders)))
-    ips = {node.uuid: node.secondary_ip for node in known}
-    nodes = [node for node in known if node.uuid in by_node]
-    groups = lookup.groups_of(context.config, nodes)
+    nodes = [node for node in known if node.uuid in by_node and node.group in groups]
     targets = {}
     for node in nodes:
         group, disks = groups[node.group], [place.disk for place in by_node[node.uuid]]
@@ -346,10 +355,12 @@ class LUGroupVerifyDisks(SimpleUnit[OpGroupVerifyDisks, ActiveInstances]):
             {node: reason why it, or a disk on it, could not be asked}, names of instances whose
             disks must be activated, {instance: [[node, disk], ...] that are missing}.
         """
-        failing: dict[str, str] = {}
+        known = {node.uuid for node in lookup.present(self.config.get_nodes(sorted(plan.nodes)))}
+        failing = dict.fromkeys(sorted(plan.nodes - known), "there is no such node")
         doubts: list[_Doubt] = []
-        mirrored = [place for place in plan.disks if place.disk.traits.mirrored]
-        places = [place for place in plan.disks if not place.disk.traits.mirrored]
+        found = [place for place in plan.disks if _holders(place) <= known]
+        mirrored = [place for place in found if place.disk.traits.mirrored]
+        places = [place for place in found if not place.disk.traits.mirrored]
         method = NodeCalls.blockdev_getmirrorstatus_multi
         for node, mine, result in ask_nodes(self.context, self.cluster, method, places):
             if result.error is not None:

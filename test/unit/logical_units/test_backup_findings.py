@@ -52,6 +52,14 @@ def test_exports_that_are_too_old_are_told(cluster: FakeCluster) -> None:
     assert warnings(cluster) == []
 
 
+def test_a_node_in_no_group_is_told_by_the_same_verification(cluster: FakeCluster) -> None:
+    cluster.add_instance()
+    cluster.config.cluster["tags"] = ["ganeti:backup:every:1d"]
+    cluster.config.node(1)["group"] = "5a6e89c9-26b7-4042-9bf3-00000000beef"
+    cluster.execute("OP_CLUSTER_VERIFY_CONFIG")
+    assert cluster.said("its group 5a6e89c9-26b7-4042-9bf3-00000000beef does not exist")
+
+
 def test_a_rehearsal_that_failed_or_is_too_old_is_told(cluster: FakeCluster) -> None:
     cluster.add_instance()
     now = cluster.context.now()

@@ -10,6 +10,8 @@ from fakes.pairs import NAME, UP, add_pair, sides
 
 from ganeti.opcodes.instance import OpInstanceFailover, OpInstanceMigrate, OpInstanceReplaceDisks
 
+AWAY = "5a6e89c9-26b7-4042-9bf3-00000000dead"
+
 
 def verify_disks(cluster: FakeCluster) -> Any:
     return cluster.execute("OP_GROUP_VERIFY_DISKS", group_name="default")
@@ -68,6 +70,25 @@ def test_a_node_that_does_not_answer_is_told_and_an_offline_one_is_not(pairs: Fa
     assert (inactive, missing) == ([], {})
     pairs.config.node(2)["offline"] = True
     assert verify_disks(pairs) == ({}, [], {})
+
+
+def test_a_disk_on_a_node_that_does_not_exist_keeps_nobody_from_looking(pairs: FakeCluster) -> None:
+    broken = add_pair(pairs)
+    add_pair(pairs, name="web2.example.com")
+    [uuid] = broken["disks"]
+    disk = pairs.config.disks[uuid]
+    disk["nodes"] = [disk["nodes"][0], AWAY]
+    disk["logical_id"] = [disk["logical_id"][0], AWAY, *disk["logical_id"][2:]]
+    pairs.rpc.node("node2").cut_power()
+    pairs.rpc.node("node2").boot()
+    failing, inactive, missing = verify_disks(pairs)
+    assert (failing, inactive, missing) == (
+        {AWAY: "there is no such node"},
+        ["web2.example.com"],
+        {},
+    )
+    pairs.execute("OP_CLUSTER_VERIFY_GROUP", group_name="default", error_codes=True)
+    assert pairs.said("EINSTANCEFAULTYDISK:instance:web2.example.com")
 
 
 def jobs_of(cluster: FakeCluster, op_id: str, **params: Any) -> list[tuple[str, str | None]]:
