@@ -13,6 +13,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import psutil
@@ -248,7 +249,7 @@ def _look_after_nodes(client: LuxiClient, paths: Paths, poll: Poll) -> bool:
         for name in refused:
             records[name] = before.node.get(name, SilentRecord())
         memory.write(paths.watcher_nodes_data, NodesMemory(records))
-    asyncio.run(_try_over_ssh(paths, _named(plan, NodeWork.TRY)))
+    _try_over_ssh(paths, _named(plan, NodeWork.TRY))
     return not refused
 
 
@@ -290,8 +291,8 @@ def _opcode_of(name: str, work: NodeWork) -> OpCode:
     return kind(kind=TagKind.NODE, name=name, tags=[OFFER_TAG], reason=why)
 
 
-async def _try_over_ssh(paths: Paths, names: Sequence[str]) -> None:
-    """Have the watchers of some nodes start the daemons there; all at once."""
+def _try_over_ssh(paths: Paths, names: Sequence[str]) -> None:
+    """Have the watchers of some nodes start the daemons there, several at a time."""
     ports = ssconf.parse_map("ssh_ports", ssconf.read_key_or_none(paths, "ssh_ports") or "", "=")
     cluster_name = ssconf.cluster_name(paths)
 
@@ -306,7 +307,6 @@ async def _try_over_ssh(paths: Paths, names: Sequence[str]) -> None:
         end = "its watcher ran" if not result.status else process.describe_end(result)
         return f"{end} ({result.output_tail(1)})" if result.output_tail(1) else end
 
-    chosen = list(names)[:_TRIED_AT_ONCE]
-    said = await asyncio.gather(*(asyncio.to_thread(attempt, name) for name in chosen))
-    for name, words in zip(chosen, said, strict=True):
-        logger.warning("Node %s over SSH: %s", name, words)
+    with ThreadPoolExecutor(_TRIED_AT_ONCE) as threads:
+        for name, words in zip(names, threads.map(attempt, names), strict=True):
+            logger.warning("Node %s over SSH: %s", name, words)

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from ganeti.base.errors import JobQueueDrainError
+from ganeti.base.errors import CommandError, JobQueueDrainError
 from ganeti.base.paths import Paths
 from ganeti.clients.luxi import LuxiClient
 from ganeti.jobs.votes import Poll
@@ -17,6 +17,7 @@ from ganeti.opcodes.node import OpNodeSetParams
 from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.tags import OpTagsSet
 from ganeti.protocol.luxi import QueryResponse
+from ganeti.system.process import CommandResult
 from ganeti.watcher import master_part
 from ganeti.watcher.silent_nodes import OFFER_TAG
 
@@ -48,7 +49,7 @@ def test_a_silent_node_is_set_offline_unless_high_availability_has_to_prove_it_d
     if is_on:
         Path(paths.high_availability).touch()
 
-    async def attempt(_paths: Paths, names: Sequence[str]) -> None:
+    def attempt(_paths: Paths, names: Sequence[str]) -> None:
         tried.extend(names)
 
     monkeypatch.setattr(master_part, "_try_over_ssh", attempt)
@@ -68,7 +69,7 @@ def test_an_offer_that_a_drained_queue_refuses_is_made_later(
     os.makedirs(paths.data_dir)
     Path(paths.ssconf_file("offline_nodes")).write_text("n2\n")
 
-    async def attempt(_paths: Paths, names: Sequence[str]) -> None:
+    def attempt(_paths: Paths, names: Sequence[str]) -> None:
         tried.extend(names)
 
     def refuse(_jobs: object) -> list[tuple[bool, Any]]:
@@ -85,3 +86,25 @@ def test_an_offer_that_a_drained_queue_refuses_is_made_later(
     [offer] = luxi.submitted
     assert isinstance(offer, OpTagsSet)
     assert (offer.name, offer.tags) == ("n2", [OFFER_TAG])
+
+
+def test_all_silent_nodes_are_tried_however_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those behind the first sixteen counted as tried, and were set offline."""
+    paths, tried = Paths(str(tmp_path)), list[str]()
+    os.makedirs(paths.data_dir)
+    Path(paths.ssconf_file("cluster_name")).write_text("cluster.example.com\n")
+
+    class Transport:
+        def __init__(self, _paths: Paths, name: str, **_how: object) -> None:
+            self._name = name
+
+        def run(self, *_argv: object, **_how: object) -> CommandResult:
+            tried.append(self._name)
+            raise CommandError("no route to host")
+
+    monkeypatch.setattr(master_part, "transport_to", Transport)
+    names = [f"n{number}" for number in range(2, 22)]
+    master_part._try_over_ssh(paths, names)
+    assert sorted(tried) == sorted(names)
