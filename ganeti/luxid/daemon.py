@@ -206,7 +206,7 @@ class LuxiDaemon:
         self._exits.close()
 
     def _on_ended(self, known: KnownJob) -> None:
-        self._store.on_ended(known.job.id, known.lagging)
+        self._store.on_process_ended(known.job.id, known.lagging, known.brought)
         self._starter.on_ended(known)
 
     def _on_moved(self, known: KnownJob) -> None:

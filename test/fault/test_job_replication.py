@@ -172,6 +172,30 @@ def test_a_job_sees_to_its_copies_without_luxid(
     luxid.send_signal(signal.SIGCONT)
 
 
+def test_what_a_luxid_that_stood_still_sends_late_replaces_no_end(cluster: LuxidCluster) -> None:
+    """It was told of the end of one opcode, and of the end of the job only in part."""
+    hung, alive = cluster.others
+    client = cluster.master.start()
+    os.kill(hung.pid, signal.SIGSTOP)
+    job_id = client.submit_job([HELD, messages(*["x" * 25_000] * 4), messages(*["y" * 10_000])])
+    place = wait_held(client, job_id)
+    luxid = cluster.master.process
+    assert luxid is not None
+    luxid.send_signal(signal.SIGSTOP)
+    let_go(place)
+
+    def has_end() -> bool:
+        job = cluster.copy_of(alive, job_id)
+        return job is not None and job.is_final
+
+    wait_until(has_end, "the job does not send its end")
+    luxid.send_signal(signal.SIGCONT)
+    assert wait_status(client, job_id, is_final) == "success"
+    wait_status(client, client.submit_job([delay()]), is_final)
+    own = cluster.master.job(job_id)
+    wait_until(lambda: cluster.copy_of(alive, job_id) == own, "its copy is of before")
+
+
 def log_of(cluster: LuxidCluster, job_id: int) -> str:
     return " ".join(str(entry[3]) for op in cluster.master.job(job_id).ops for entry in op.log)
 

@@ -105,6 +105,15 @@ class JobStore:
         """
         self._replication.renew(lagging, self._paths.job_file(job_id))
 
+    def on_process_ended(self, job_id: JobId, lagging: Iterable[str], brought: str) -> None:
+        """As `on_ended`, for a job whose last record its process has written.
+
+        Args:
+            brought: digest of the last version that was brought for the process; "" for none.
+        """
+        if lagging or brought:
+            self._replication.settle(self._paths.job_file(job_id), lagging, brought)
+
     def withdraw(self, job: QueuedJob) -> None:
         """Take back a job that was not accepted: nobody may ever run it.
 

@@ -53,14 +53,15 @@ class KnownJob:
         trouble: why who holds the turn does not get on; "" if nothing is known.
         secrets: secret parameters, which no file has.
         lagging: candidates that may still get an old record after newer ones.
+        brought: digest of the last version that was brought to candidates for its process, or "".
         turns: how often the job waited for locks in vain and stepped back.
         is_blocked: whether it waits for the end of jobs that it depends on.
         of_phase: the known jobs of each phase; None while it is not among them.
     """
 
     __slots__ = (
-        *("_waiters", "is_blocked", "job", "lagging", "of_phase", "phase", "secrets"),
-        *("trouble", "turn", "turns"),
+        *("_waiters", "brought", "is_blocked", "job", "lagging", "of_phase", "phase"),
+        *("secrets", "trouble", "turn", "turns"),
     )
 
     def __init__(self, job: QueuedJob, phase: Phase, secrets: Secrets = ()) -> None:
@@ -68,6 +69,7 @@ class KnownJob:
         self.phase = phase
         self.secrets = secrets
         self.lagging: tuple[str, ...] = ()
+        self.brought = ""
         self.turns = 0
         self.is_blocked = False
         self.of_phase: OfPhase | None = None

@@ -33,6 +33,7 @@ from ganeti.clients.couriers import Courier, Couriers, Delivery
 from ganeti.clients.node_rpc import Target
 from ganeti.copies.node import NodeCopies, Versions, Wanted
 from ganeti.copies.quorum import Tally
+from ganeti.jobs.merging import digest
 from ganeti.jobs.votes import Poll
 from ganeti.luxid.queue.candidate_calls import CandidateCalls, Content
 from ganeti.luxid.queue.known_jobs import KnownJobs, Phase
@@ -387,6 +388,22 @@ class Replication:
                 for path in paths:
                     courier.copies.want(path, self._last_version)
         self._couriers.start_soon()
+
+    def settle(self, path: str, names: Iterable[str], brought: str) -> None:
+        """Bring the last version of a file to candidates that may have got an older one after it.
+
+        A process that waits for us in vain sends by itself: versions that we still had from it then
+        may arrive after its last one.
+
+        Args:
+            names: of candidates that may have old versions in any case.
+            brought: digest of the last version that we had from it.
+        """
+        last = self._read(path)
+        if last is not None and last.data is not None and digest(last.data) != brought:
+            self.spread(path, last.data)
+        else:
+            self.renew(names, path)
 
     async def archive(self, job_ids: Sequence[JobId]) -> None:
         """Let the candidates move job files to the archive; waits a little for all of them."""

@@ -19,6 +19,7 @@ from typing import Final
 from ganeti.base.errors import GenericError, JobQueueError, OpExecError
 from ganeti.base.ids import JobId
 from ganeti.jobs import changes
+from ganeti.jobs.merging import digest
 from ganeti.jobs.record import QueuedJob
 from ganeti.jobs.scheduler import (
     Added,
@@ -41,6 +42,7 @@ from ganeti.luxid.queue.job_store import JobStore
 from ganeti.luxid.queue.known_jobs import KnownJob, KnownJobs, Phase
 from ganeti.luxid.queue.metrics import QueueMetrics
 from ganeti.luxid.queue.processes import ASSIGN_S_MAX, WARM_DEFAULT, Pool
+from ganeti.luxid.queue.replication import CopiesMade
 from ganeti.luxid.tasks import Tasks
 from ganeti.protocol.job_start import Confirm
 from ganeti.system.clock import timestamp
@@ -308,6 +310,7 @@ class JobStarter:
         except BaseException:
             process.drop()
             raise
+        known.brought = ""
         secrets, known.secrets = known.secrets, ()
         known.set_phase(Phase.RUNNING)
         known.set_job(started)
@@ -327,16 +330,35 @@ class JobStarter:
             return
         self._tasks.create_task(
             process.serve_copies(
-                functools.partial(self._store.bring, queued.id),
+                functools.partial(self._bring, known, process.livelock),
                 functools.partial(self._spread, known, process.livelock),
             ),
             name=f"copies of job {queued.id}",
         )
 
+    async def _bring(
+        self, known: KnownJob, livelock: str, data: bytes, wait_s: float
+    ) -> CopiesMade:
+        """Copy what a process wrote, and tell which candidates have it.
+
+        Raises:
+            ProcessGoneError: the job has left it: that copy would overtake ours.
+        """
+        if not _is_in(known, livelock):
+            raise ProcessGoneError(f"job {known.job.id} has left its process")
+        known.brought = digest(data)
+        return await self._store.bring(known.job.id, data, wait_s)
+
     def _spread(self, known: KnownJob, livelock: str, data: bytes) -> None:
-        """Copy what a process wrote, unless the job has left it: that copy would overtake ours."""
-        if known.phase is Phase.RUNNING and known.job.livelock == livelock:
+        """Copy what a process wrote, unless the job has left it, as in `_bring`."""
+        if _is_in(known, livelock):
+            known.brought = digest(data)
             self._store.spread(known.job.id, data)
+
+
+def _is_in(known: KnownJob, livelock: str) -> bool:
+    """Tell whether a job is still in the process with this lock file."""
+    return known.phase is Phase.RUNNING and known.job.livelock == livelock
 
 
 def _ended_with(stranded: Stranded, job: QueuedJob) -> QueuedJob:

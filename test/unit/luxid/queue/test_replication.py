@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fakes.nodes_in_place import NodesInPlace
 
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.clients.node_rpc import RpcResult, Target
 from ganeti.jobs import changes
+from ganeti.jobs.merging import digest
 from ganeti.jobs.record import encode_job
 from ganeti.jobs.submission import make_job
 from ganeti.luxid.queue.known_jobs import KnownJobs
@@ -81,6 +83,11 @@ async def confirmed() -> bool:
     return True
 
 
+async def until(is_done: Callable[[], bool]) -> None:
+    while not is_done():  # noqa: ASYNC110 - files on a disk wake nobody
+        await asyncio.sleep(0.001)
+
+
 def play(base: Path, act: Callable[[World], Awaitable[None]]) -> World:
     async def run() -> World:
         async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
@@ -118,3 +125,36 @@ def test_a_candidate_that_has_the_end_is_only_told_to_archive_it(tmp_path: Path)
     world = play(tmp_path, act)
     assert world.there.read_archived(JOB.id) == encode_job(ENDED)
     assert world.called == ["jobqueue_update", "jobqueue_rename"]
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_what_a_process_gave_up_waiting_for_is_no_candidates_last_version(
+    tmp_path: Path, is_kept: bool
+) -> None:
+    """LuxiD stood still meanwhile: it sends what it still had, after the end that is there."""
+    running = encode_job(changes.op_waiting(JOB, 0, (1, 5)))
+
+    async def act(world: World) -> None:
+        path = world.paths.job_file(JOB.id)
+        await world.save(path, encode_job(JOB))
+        for files in (world.here, world.there):
+            files.write_durable(JOB.id, encode_job(ENDED))  # by the process itself
+        world.replication.spread(path, running)
+        if not is_kept:
+            await until(lambda: world.there.read(JOB.id) == running)
+        world.replication.settle(path, (), digest(running))
+        await until(lambda: len(world.called) == 3 - is_kept)
+
+    world = play(tmp_path, act)
+    assert world.there.read(JOB.id) == encode_job(ENDED)
+
+
+def test_an_end_that_went_the_usual_way_is_not_sent_again(tmp_path: Path) -> None:
+    async def act(world: World) -> None:
+        path = world.paths.job_file(JOB.id)
+        await world.replication.bring(path, encode_job(ENDED), 0.0)
+        world.here.write_durable(JOB.id, encode_job(ENDED))
+        world.replication.settle(path, (), digest(encode_job(ENDED)))
+        await asyncio.sleep(0.01)
+
+    assert play(tmp_path, act).called == ["jobqueue_update"]
