@@ -43,7 +43,8 @@ class Finding:
         """Return the line for the operator, or the one for programs."""
         kind = item_kind(self.code)
         if with_code:
-            return f"{self.severity.value}:{self.code.value}:{kind}:{self.item}:{self.text}"
+            text = " ".join(self.text.splitlines())  # the output of a command may have several
+            return f"{self.severity.value}:{self.code.value}:{kind}:{self.item}:{text}"
         where = f"{kind} {self.item}" if self.item else kind
         return f"{self.severity.value}: {where}: {self.text}"
 

@@ -331,6 +331,14 @@ def test_softening_keeps_everything_else() -> None:
     assert softened(finding, {"ENODEHV"}).line(with_code=False) == "WARNING: node n: t"
 
 
+def test_a_finding_for_programs_is_one_line() -> None:
+    """What ssh and lvs print has several; those behind the first looked like lines of their own."""
+    finding = Finding(VerifyErrorCode.ENODESSH, "n1", "cannot log in: @@@\nkey changed\n@@@")
+    expected = "ERROR:ENODESSH:node:n1:cannot log in: @@@ key changed @@@"
+    assert finding.line(with_code=True) == expected
+    assert finding.line(with_code=False).count("\n") == 2
+
+
 def test_certificates_that_end_are_told(cluster: FakeCluster) -> None:
     from ganeti.logical_units.cluster.verify import certificate_findings
     from ganeti.system import certificates
