@@ -290,6 +290,8 @@ def keep_ssconf(paths: Paths, *, serial_no: int, values: dict[str, str]) -> list
 def set_config_aside(paths: Paths, *, now: float) -> str | None:
     """Rename the configuration here, and forget the claim; returns the new path, if there was one.
 
+    The job queue goes with it, under a name with the same ending: its ids are those of other jobs.
+
     Raises:
         OSError: it stays.
     """
@@ -303,6 +305,8 @@ def set_config_aside(paths: Paths, *, now: float) -> str | None:
             path = config_file.set_journal_aside(paths, now)
             logger.warning("%s; it is now %s", err.message, path)
         label = f"aside-{_config_head(paths).serial_no}"
+        if os.path.isdir(paths.queue_dir):  # before its configuration, by which it is found
+            os.rename(paths.queue_dir, config_file.free_name(paths.queue_dir, label, now))
         path = config_file.free_name(paths.config_data, label, now)
         os.rename(paths.config_data, path)
         files.fsync_directory(paths.data_dir)

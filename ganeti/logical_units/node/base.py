@@ -259,7 +259,8 @@ def _set_config_aside(context: JobContext, node: Node, why: str) -> None:
     if path is not None:
         context.warn(
             f"the configuration on node {node.name} {why}; it was written while the node was apart"
-            f" from the others and counts no more.  It is kept there as {path}"
+            f" from the others and counts no more.  It is kept there as {path}, and its jobs in"
+            " the directory of the queue with the same ending"
         )
 
 

@@ -58,6 +58,29 @@ def test_a_configuration_is_set_aside_with_the_claim(context: NodeContext) -> No
     assert (facts.config_serial, facts.claim_serial) == (0, 0)
 
 
+def test_the_jobs_of_another_cluster_are_set_aside_with_its_configuration(
+    context: NodeContext,
+) -> None:
+    """Archived ones would count as the end of the jobs here that have the same ids."""
+    Path(context.paths.config_data).write_bytes(b'{"serial_no": 60000}')
+    queue = JobFiles(context.paths)
+    queue.prepare()
+    queue.write_serial(500)
+    for job_id in (499, 500):
+        queue.write_durable(JobId(job_id), b"job %d" % job_id)
+    queue.archive(JobId(499))
+    path = master.Master(context).config_set_aside()
+    assert path is not None
+    assert job_queue.JobQueue(context).jobqueue_list() == QueueListing()
+    assert master.Master(context).master_facts().last_job_id == 0
+    kept = Path(context.paths.localize(path.replace("config.data", "queue")))
+    assert sorted(each.name for each in kept.rglob("job-*")) == ["job-499", "job-500"]
+    job_queue.JobQueue(context).jobqueue_update(
+        "/var/lib/ganeti/queue/job-7", CompressedText(b"job 7")
+    )
+    assert queue.ids() == [7]
+
+
 def test_the_configuration_of_a_living_master_stays(context: NodeContext) -> None:
     Path(context.paths.config_data).write_bytes(b"{}")
     Path(context.paths.run_dir).mkdir(parents=True, exist_ok=True)
