@@ -1,7 +1,8 @@
 """``harep``: repairs instances whose nodes are out of order, as far as tags allow it.
 
 Each run takes every instance one step further; run it often, for example by cron.  What to do is
-decided by `ganeti.allocation.autorepair`.
+decided by `ganeti.allocation.autorepair`.  A job that a run submitted and could not note in a tag,
+as when it was killed, is known by its comment: the next run notes it, and submits no other.
 
 Source: cli.json, "htools"; manual page harep(1).
 """
@@ -30,7 +31,7 @@ from ganeti.cli.declaration.program import single_program
 from ganeti.cli.htools.options import shared
 from ganeti.cli.run.jobs import changes
 from ganeti.clients.snapshots import from_luxi
-from ganeti.jobs.status import Status
+from ganeti.jobs.status import FINAL, Status
 from ganeti.objects.tags import TagKind
 from ganeti.opcodes.opcode import OpCode
 from ganeti.opcodes.registry import encode_opcode
@@ -50,6 +51,7 @@ def repair(context: Context, options: Options, _args: list[str]) -> int:
     """
     if options.job_delay < 0:
         raise GenericError("--job-delay: a delay cannot be negative")
+    submitted = _submitted(context)  # older than what is known about instances, too
     snapshot = from_luxi(context.client)
     jobs = _statuses(context, jobs_under_way(patients_of(snapshot)))
     if jobs:  # their statuses must be older than what is known about instances
@@ -62,7 +64,9 @@ def repair(context: Context, options: Options, _args: list[str]) -> int:
         clock.now(),
         clock.new_uuid,
     )
-    unclear = [each for each in decisions if not _carry_out(context, each)]
+    unclear = [
+        each for each in decisions if not _carry_out(context, each, submitted.get(each.instance))
+    ]
     counts = Counter(each.after for each in decisions)
     context.terminal.write_lines([_LINE, "Instance status count", _LINE])
     shown = [each for each in Health if counts[each]]
@@ -78,8 +82,24 @@ def _statuses(context: Context, jobs: Sequence[int]) -> Mapping[int, Status | No
     return {job: Status(str(row[0])) if row and row[0] else None for job, row in found}
 
 
-def _carry_out(context: Context, decision: Decision) -> bool:
-    """Do what was decided; returns whether it was clear what to do."""
+def _submitted(context: Context) -> Mapping[str, JobId]:
+    """Return the repairs in the queue that have not ended, by their instances."""
+    unfinished = ["|", *(["=", "status", each] for each in Status if each not in FINAL)]
+    return {
+        str(op["instance_name"]): JobId(job)
+        for job, ops in context.client.query("job", ["id", "ops"], unfinished).rows()
+        if isinstance(job, int) and isinstance(ops, list)
+        for op in ops
+        if op.get("comment") == _COMMENT and "instance_name" in op
+    }
+
+
+def _carry_out(context: Context, decision: Decision, submitted: JobId | None) -> bool:
+    """Do what was decided; returns whether it was clear what to do.
+
+    Args:
+        submitted: a job that repairs the instance already.
+    """
     name, write = decision.instance, context.write
     if decision.settled is not None:
         after = Health.FAILED if decision.after is Health.FAILED else Health.HEALTHY
@@ -93,8 +113,12 @@ def _carry_out(context: Context, decision: Decision) -> bool:
     if decision.refused is not None:
         _change_tags(context, name, decision.refused)
     if decision.repair is not None:
-        write(f"Executing {decision.repair.attempt.kind} repair on {name}")
-        jobs = _submit_repair(context, decision.repair)
+        if submitted is not None:
+            write(f"Job {submitted} of an earlier run repairs {name}")
+            jobs = [submitted]
+        else:
+            write(f"Executing {decision.repair.attempt.kind} repair on {name}")
+            jobs = _submit_repair(context, decision.repair)
         _change_tags(context, name, decision.repair.pending(jobs))
     return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -11,15 +12,36 @@ from fakes.luxi_client import FakeLuxiClient
 
 from ganeti.allocation.autorepair import PREFIX
 from ganeti.allocation.sources.text_data import from_text
-from ganeti.base.errors import GenericError
+from ganeti.base.errors import GenericError, JobQueueDrainError
+from ganeti.base.ids import JobId
 from ganeti.cli.declaration.parser import Options
 from ganeti.cli.declaration.program import Command
 from ganeti.cli.htools import harep
 from ganeti.cli.run.context import Context, Terminal
+from ganeti.protocol.luxi import QueryResponse
 
 ID = "813c37a4-276f-4c5e-902f-624ff7380e17"
 DONE = "success", [None], list[str]()
 FAILED = "error", [["OpExecError", ["no"]]], list[str]()
+
+
+class Luxi(FakeLuxiClient):
+    """Its jobs that have not ended are given."""
+
+    def __init__(self, *scripts: Any) -> None:
+        super().__init__(*scripts)
+        self.unfinished: list[tuple[int, list[dict[str, object]]]] = []
+        self.is_drained = False
+
+    def submit_job(self, opcodes: Sequence[Mapping[str, Any]]) -> JobId:
+        if self.is_drained and self.submitted:
+            raise JobQueueDrainError("the queue is drained")
+        return super().submit_job(opcodes)
+
+    def query(self, what: str, fields: Sequence[str], _filter: object) -> QueryResponse:
+        assert (what, fields) == ("job", ["id", "ops"])
+        rows = [[[0, job], [0, ops]] for job, ops in self.unfinished]
+        return QueryResponse([], rows)
 
 
 class Cluster:
@@ -28,7 +50,7 @@ class Cluster:
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, nodes: str, *tags: str, scripts: Any = (DONE,)
     ) -> None:
-        self.client = FakeLuxiClient(*scripts)
+        self.client = Luxi(*scripts)
         self.out, self.err = io.StringIO(), io.StringIO()
         self.loads = 0
         self._text = f"""default|uuid|preferred||
@@ -82,6 +104,23 @@ def test_a_repair_is_submitted_and_noted_in_a_tag(monkeypatch: pytest.MonkeyPatc
         "---------------------",
         "Pending repair: 1",
     ]
+
+
+def test_a_repair_that_could_not_be_noted_is_not_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = Cluster(monkeypatch, "n3 n1", "failover")
+    cluster.client.is_drained = True
+    with pytest.raises(GenericError, match="drained"):
+        cluster.repair()
+    [repair] = cluster.client.submitted
+    cluster.client.is_drained = False
+    cluster.client.unfinished = [(1, [dict(each) for each in repair])]
+    assert cluster.repair() == 0
+    assert cluster.jobs[1:] == [["OP_TAGS_SET"]]
+    tag = f"{PREFIX}pending:failover:uuid-2:1795000100:1"
+    assert cluster.client.submitted[1][0]["tags"] == [tag]
+    assert "Job 1 of an earlier run repairs web" in cluster.out.getvalue()
 
 
 def test_without_delay_the_job_begins_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
