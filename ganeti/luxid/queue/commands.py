@@ -14,6 +14,7 @@ from ganeti.jobs import changes
 from ganeti.jobs.record import PRIORITY_LEAST_URGENT, PRIORITY_MOST_URGENT, QueuedJob
 from ganeti.jobs.scheduler import PriorityChanged
 from ganeti.jobs.status import Status
+from ganeti.logical_units.context import LOG_MESSAGE
 from ganeti.luxid.queue.archive import archive
 from ganeti.luxid.queue.follower import Follower, priority_message
 from ganeti.luxid.queue.job_store import JobStore
@@ -124,7 +125,7 @@ class JobCommands:
         known = self._known_jobs.require(as_job_id(job_id))
         async with known.turn_within(TURN_S_MAX):
             if known.phase is Phase.QUEUED:
-                changed = changes.with_priority(known.job, priority)
+                changed = _with_priority(known.job, priority)
                 await self._store.save(changed)
                 known.set_job(changed)
                 self._starter.tell(PriorityChanged(known.job.id, priority))
@@ -193,6 +194,17 @@ class JobCommands:
         await self._store.set_drained(drained=flag, by=by)
         self._submissions.is_drained = flag
         return True
+
+
+def _with_priority(job: QueuedJob, priority: int) -> QueuedJob:
+    """Return a job of the queue with another priority.
+
+    By the log entry it is known as the newer record, wherever a master that takes over finds both.
+    """
+    assert job.current_index is not None, "it is in the queue"
+    text = f" - INFO: has priority {priority} now"
+    told = changes.with_log_entry(job, job.current_index, LOG_MESSAGE, text, timestamp())
+    return changes.with_priority(told, priority)
 
 
 def _age_s(job: QueuedJob, now: float) -> float:

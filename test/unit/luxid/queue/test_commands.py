@@ -13,7 +13,8 @@ from ganeti.base.errors import JobQueueError
 from ganeti.base.ids import JobId
 from ganeti.base.paths import Paths
 from ganeti.jobs import changes
-from ganeti.jobs.record import QueuedJob
+from ganeti.jobs.merging import furthest
+from ganeti.jobs.record import QueuedJob, decode_job, encode_job
 from ganeti.jobs.status import Status
 from ganeti.jobs.submission import make_job
 from ganeti.luxid.queue import commands, follower, starter
@@ -133,3 +134,22 @@ def test_who_changes_a_job_whose_start_hangs_is_answered(
             world.starter.stop()
 
     asyncio.run(act())
+
+
+def test_a_candidate_that_missed_a_change_of_priority_does_not_undo_it(tmp_path: Path) -> None:
+    async def act() -> KnownJob:
+        async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+            world = World(group, Paths(str(tmp_path)))
+            world.is_disk_full = False
+            known = KnownJob(JOB, Phase.QUEUED)
+            world.jobs.add(known)
+            for priority in (10, -5):
+                (changed, _text) = await world.commands.change_job_priority(7, priority)
+                assert changed
+            world.starter.stop()
+        return known
+
+    missed, urgent = encode_job(JOB), encode_job(asyncio.run(act()).job)
+    taken = furthest(7, [missed, urgent])
+    assert taken == urgent
+    assert decode_job(urgent, 7).priority == -5
