@@ -20,7 +20,8 @@ that tell of repairs, unless that was done.  So it is when maintenance is switch
 was about was forgotten, and its jobs may still run.
 
 The state in memory is only what reports tell, and when the cluster was last balanced.  An error
-ends a turn; the next one reads all again.
+ends a turn; the next one reads all again.  A time to come is the mark of a clock that was wrong, as
+before it was set when the machine booted, and is not waited for.
 """
 
 from __future__ import annotations
@@ -227,6 +228,7 @@ class Worker:
             or (state.balance and not state.jobs)
             or any(map(_may_have_jobs, state.incidents))
         )
+        self._unsure_s = min(self._unsure_s, self._now())
         if may_be_untold and self._now() - self._unsure_s < SETTLE_S:
             return False
         submitted = await self._cluster.submitted()
@@ -324,7 +326,9 @@ class Worker:
         }
         self._explain(planned)
         now_s = self._now()
-        resting = {uuid for uuid, each in self._refusals.items() if each.until_s > now_s}
+        resting = {
+            uuid for uuid, each in self._refusals.items() if 0 < each.until_s - now_s <= each.rest_s
+        }
         steps = tuple(step for step in planned.steps if step.event not in resting)
         if steps:
             await self._submit(state, Round(steps, planned.waits))
@@ -346,11 +350,13 @@ class Worker:
         if not (state.balance or state.auto_repair):
             self._searched_s, self._remarks = -math.inf, Answer()
             return self._remarks
-        if now_s - self._searched_s < state.round_delay:
+        if 0 <= now_s - self._searched_s < state.round_delay:
             return self._remarks
         self._searched_s = now_s
         situation = Situation(state.incidents, self.nodes, healths=self.healths, lost=self.lost())
-        self._rests = {name: end_s for name, end_s in self._rests.items() if end_s > now_s}
+        self._rests = {
+            name: end_s for name, end_s in self._rests.items() if 0 < end_s - now_s <= REST_S
+        }
         question = Question(
             balances=state.balance,
             repairs=state.auto_repair,

@@ -66,7 +66,7 @@ class Health:
 
 def heard(health: Health, report: Diagnosis | Unknown, now_s: float) -> Health:
     """Return the health of a node after another report."""
-    recent = tuple(each for each in health.changed_s if each > now_s - FLAPPING_WINDOW_S)
+    recent = tuple(each for each in health.changed_s if 0 <= now_s - each < FLAPPING_WINDOW_S)
     health = replace(health, changed_s=recent)
     if isinstance(report, Unknown):
         return replace(health, report=report, count=0)

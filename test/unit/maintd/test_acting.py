@@ -35,6 +35,7 @@ from ganeti.protocol.maintenance.stored import (
     canceled,
 )
 
+DAY_S = 86_400.0
 Reports = Mapping[str, str]  # status by node; "?" for unknown
 
 
@@ -612,6 +613,22 @@ def test_a_cluster_is_balanced_only_if_that_is_wanted() -> None:
     balanced(cluster, round_delay=50, use_load=True, move_disks=True).turns(30, FINE)
     assert len(cluster.questions) - before == 3  # 150 s, of which 10 are to be sure
     assert (cluster.questions[-1].uses_load, cluster.questions[-1].moves_disks) == (True, True)
+
+
+def test_a_clock_that_was_wrong_at_boot_keeps_nobody_from_working() -> None:
+    cluster = FakeMaintained()
+    for number in range(4):
+        cluster.add(f"i{number}", "n2")
+    play = balanced(cluster, round_delay=50)
+    reports = dict.fromkeys(FINE, SWITCHED_OFF)
+    cluster.now_s -= DAY_S
+    play.turns(5, reports)
+    assert counts(cluster) != [0, 4, 0, 0]
+    play.turns(30, reports)
+    before = len(cluster.questions)
+    cluster.now_s -= DAY_S
+    play.turns(1, reports)
+    assert len(cluster.questions) == before + 1
 
 
 def test_moves_that_are_refused_are_told_and_tried_after_a_round() -> None:
