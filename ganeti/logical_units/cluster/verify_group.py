@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
+from ganeti.base.json import dumps
 from ganeti.base.paths import Paths
 from ganeti.base.text import shown
 from ganeti.clients.node_rpc import RpcResult
@@ -481,10 +482,11 @@ def _hypervisor_params(
 ) -> Iterator[tuple[str, str, dict[str, object]]]:
     """Yield (owner, hypervisor, filled parameters); equal parameters only once."""
     enabled = {str(name) for name in cluster.enabled_hypervisors}
-    seen: list[tuple[str, dict[str, object]]] = []
+    seen: set[tuple[str, bytes]] = set()
     for source, hypervisor, params in _all_hypervisor_params(cluster, instances):
-        if hypervisor in enabled and (hypervisor, params) not in seen:
-            seen.append((hypervisor, params))
+        key = hypervisor, dumps(params)
+        if hypervisor in enabled and key not in seen:
+            seen.add(key)
             yield source, hypervisor, params
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes.fake_cluster import FakeCluster, uuid_of
+from msgspec.structs import replace
 
 from ganeti.base.errors import ConfigurationError, ConfigVerifyError, OpExecError, OpPrereqError
 from ganeti.base.versions import PROTOCOL_VERSION
+from ganeti.logical_units import lookup
 from ganeti.logical_units.cluster.findings import Clock, Finding, judge_node, softened
-from ganeti.objects.model import Node
+from ganeti.logical_units.cluster.verify_group import GroupMembers, checks_of_group
+from ganeti.objects.model import Instance, Node
 from ganeti.objects.verify_errors import VerifyErrorCode
 from ganeti.protocol.wconfd import WConfCalls
 
@@ -329,6 +333,30 @@ def test_softening_keeps_everything_else() -> None:
     finding = Finding(VerifyErrorCode.ENODEHV, "n", "t")
     assert softened(finding, set()) is finding
     assert softened(finding, {"ENODEHV"}).line(with_code=False) == "WARNING: node n: t"
+
+
+def test_parameters_of_instances_are_tried_once_each_and_found_without_comparing_all(
+    cluster: FakeCluster,
+) -> None:
+    """Each was compared with all others: 4,000 instances took nine seconds."""
+    cluster.config.cluster["enabled_hypervisors"] = ["kvm"]
+    cluster.add_instance()
+    instance = Instance.from_wire({**cluster.config.instance(NAME), "hypervisor": "kvm"})
+    count = 3000
+    own = [
+        replace(instance, hvparams={"vnc_password_file": f"/etc/ganeti/vnc-{number}"})
+        for number in range(count)
+    ]
+    [node, *_] = lookup.all_nodes(cluster.config)
+    [group] = lookup.all_groups(cluster.config)
+    members = GroupMembers(group, [node], [*own, *own])
+    started = time.process_time()
+    settings = cluster.config.get_cluster()
+    checks = checks_of_group(settings, members, master=node, candidates=[node.name])
+    assert time.process_time() - started < 1.0
+    rows = checks["hvparms"]
+    assert isinstance(rows, list)
+    assert sum(source.startswith("instance ") for source, _, _ in rows) == count
 
 
 def test_a_finding_for_programs_is_one_line() -> None:
