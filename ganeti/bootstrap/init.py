@@ -19,7 +19,7 @@ from ganeti.base.errors import ErrorCode, GenericError, OpPrereqError, ResolverE
 from ganeti.base.paths import Paths
 from ganeti.bootstrap import cluster_config, cluster_files, keys
 from ganeti.bootstrap.cluster_config import Birth, ClusterRequest, FirstNode
-from ganeti.bootstrap.node_setup import start_daemons
+from ganeti.bootstrap.node_setup import start_daemons, watcher_kept_away
 from ganeti.config.ssconf_values import ssconf_values
 from ganeti.config.state import ConfigState
 from ganeti.logical_units.cluster import block_storage
@@ -230,14 +230,20 @@ def _add_to_etc_hosts(paths: Paths, name: str, address: str, undo: ExitStack) ->
     cluster_files.replace_file(undo, paths.etc_hosts, content, cluster_files.READABLE_MODE)
 
 
-def finish_destroy(paths: Paths, feedback: Feedback) -> None:
-    """Stop the daemons of a destroyed cluster on its last node, and remove its files.
+def destroy_here(paths: Paths, give_up: Callable[[], object], feedback: Feedback) -> None:
+    """Destroy a cluster on its last node: stop its daemons, and remove its files.
+
+    Args:
+        give_up: has a job give the cluster up.
 
     Raises:
-        GenericError: a daemon cannot be stopped.
+        GenericError: the job failed, or a daemon cannot be stopped; or a run of the watcher, which
+            would start daemons meanwhile, does not end.
         OSError: a file cannot be removed.
     """
-    feedback("Stopping the daemons")
-    daemon_control.stop_all(paths, EVERYWHERE, lambda text: feedback(f"  {text}"))
-    removed = cluster_files.remove_cluster_files(paths)
+    with watcher_kept_away(paths):
+        give_up()
+        feedback("Stopping the daemons")
+        daemon_control.stop_all(paths, EVERYWHERE, lambda text: feedback(f"  {text}"))
+        removed = cluster_files.remove_cluster_files(paths)
     feedback(f"Removed {len(removed)} files")

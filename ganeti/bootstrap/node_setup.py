@@ -52,6 +52,8 @@ logger = logging.getLogger(__name__)
 SETUP_PROGRAM: Final = "node-daemon-setup"
 CLEANUP_PROGRAM: Final = "node-cleanup"
 SETUP_TIMEOUT_S: Final = 120.0
+WATCHER_TIMEOUT_S: Final = 300.0  # until its next run begins
+_WATCHER_ON_NODE_S: Final = 90.0  # its scripts take a minute at most; the master waits no longer
 EVERY_NODE: Final = frozenset({Place.NODE})
 
 
@@ -157,6 +159,21 @@ def _run_remotely(transport: NodeTransport, argv: list[str], stdin: bytes, node_
     return result.stdout.decode("utf-8", "replace")
 
 
+def watcher_kept_away(paths: Paths, timeout_s: float = WATCHER_TIMEOUT_S) -> FileLock:
+    """Return the lock of the watcher here, taken: it would start daemons that are being stopped.
+
+    Raises:
+        GenericError: a run of it does not end.
+    """
+    files.ensure_directory(paths.lock_dir, 0o755)
+    lock = FileLock(paths.watcher_lock)
+    return lock.taken(
+        timeout_s,
+        f"ganeti-watcher has been at work for {timeout_s:g} s (it holds {lock.path}); nothing was"
+        " changed. See its log, and try again",
+    )
+
+
 def set_up_here(paths: Paths, setup: NodeSetup) -> list[str]:
     """Make this machine a node: write certificate and simple configuration, start the daemon.
 
@@ -177,7 +194,7 @@ def set_up_here(paths: Paths, setup: NodeSetup) -> list[str]:
     if client is not None:
         certificates.check_key_fits(client, "the client certificate that was sent")
     before = ssconf.read_key_or_none(paths, "cluster_name")
-    with ExitStack() as undo:
+    with watcher_kept_away(paths, _WATCHER_ON_NODE_S), ExitStack() as undo:
         if before is None:
             undo.callback(cluster_files.remove_cluster_files, paths)
         daemon_control.stop_all(paths, _places_to_stop(paths), logger.info)
@@ -274,7 +291,7 @@ def clean_up_here(paths: Paths, *, backup: bool) -> list[str]:
 
     Raises:
         OpPrereqError: the master's daemons run here: destroy the cluster instead.
-        GenericError: a daemon cannot be stopped.
+        GenericError: a daemon cannot be stopped, or a run of the watcher does not end.
     """
     for name in reversed(MASTER_DAEMONS):
         if daemon_control.running_pid(paths, name) is not None:
@@ -282,13 +299,14 @@ def clean_up_here(paths: Paths, *, backup: bool) -> list[str]:
                 f"{name} runs here, so this is a master; use 'gnt-cluster destroy'"
             )
     kept = f"{paths.backup_dir}/ganeti-{int(clock.now())}" if backup else None
-    if kept is not None:
-        _back_up(paths, kept, cluster_files.cluster_files(paths), shutil.copy2)
-    daemon_control.stop_all(paths, frozenset(Place), logger.info)
-    if kept is not None and os.path.isdir(paths.queue_archive_dir):
-        # So many files may take longer to copy than the master waits.
-        _back_up(paths, kept, [paths.queue_archive_dir], shutil.move)
-    return cluster_files.remove_cluster_files(paths)
+    with watcher_kept_away(paths, _WATCHER_ON_NODE_S):
+        if kept is not None:
+            _back_up(paths, kept, cluster_files.cluster_files(paths), shutil.copy2)
+        daemon_control.stop_all(paths, frozenset(Place), logger.info)
+        if kept is not None and os.path.isdir(paths.queue_archive_dir):
+            # So many files may take longer to copy than the master waits.
+            _back_up(paths, kept, [paths.queue_archive_dir], shutil.move)
+        return cluster_files.remove_cluster_files(paths)
 
 
 def _back_up(
@@ -310,7 +328,6 @@ def _back_up(
 
 EVERYWHERE: Final = frozenset(Place)
 REACH_TIMEOUT_S: Final = 60.0
-WATCHER_TIMEOUT_S: Final = 300.0  # until its next run begins
 
 Feedback = Callable[[str], None]
 
@@ -401,7 +418,7 @@ def replace_identity(
     Raises:
         GenericError: it failed on this node; certificates and configuration are as they were.
     """
-    with _watcher_kept_away(paths):
+    with watcher_kept_away(paths):
         say(f"Stopping the daemons on {own_name}")
         was_cut_off = note.is_cut_off(paths)
         note.begin(paths)
@@ -417,20 +434,6 @@ def replace_identity(
         finally:
             say(f"Starting the daemons on {own_name}")
             daemon_control.start_wanted(paths, EVERYWHERE, logger.info)
-
-
-def _watcher_kept_away(paths: Paths) -> FileLock:
-    """Return the lock of the watcher, which would start the daemons meanwhile.
-
-    Raises:
-        GenericError: a run of it does not end.
-    """
-    lock = FileLock(paths.watcher_lock)
-    return lock.taken(
-        WATCHER_TIMEOUT_S,
-        f"ganeti-watcher has been at work for {WATCHER_TIMEOUT_S:g} s (it holds {lock.path});"
-        " nothing was changed. See its log, and try again",
-    )
 
 
 def _write_identity(

@@ -139,6 +139,8 @@ def _run(paths: Paths, options: Options, *, job_age_s: int) -> int:
             f"{err.message}: another run of the watcher, or a command that has stopped the daemons"
         ) from err
     with lock:
+        if not _is_member(paths):  # it was, before whoever had the lock
+            return EXIT_SUCCESS
         is_well = look_after_node(paths)
         hostname = environment.own_hostname()
         if ssconf.master_node(paths) != hostname:

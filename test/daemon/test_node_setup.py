@@ -6,20 +6,22 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from ganeti.base.daemons import AGENT, MEMBER, Place, daemon_of
-from ganeti.base.errors import OpExecError, OpPrereqError
+from ganeti.base.errors import GenericError, LockError, OpExecError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap import cluster_files, keys, node_setup
+from ganeti.bootstrap.init import destroy_here
 from ganeti.bootstrap.node_setup import NodeSetup
 from ganeti.bootstrap.node_transport import SshTransport, VirtualTransport
 from ganeti.store import ssconf
 from ganeti.system import certificates, clock, daemon_control
+from ganeti.system.filelock import FileLock
 
 NAME = "node2.example.com"
 
@@ -153,6 +155,49 @@ def test_the_remains_of_a_process_that_was_killed_are_in_no_way(paths: Paths, ba
     os.makedirs(f"{paths.luxid_message_dir}/rehearsal-4711/var/lib")
     node_setup.clean_up_here(paths, backup=backup)
     assert cluster_files.cluster_files(paths) == os.listdir(paths.luxid_message_dir) == []
+
+
+CHANGES: dict[str, Callable[[Paths], object]] = {
+    "set up": lambda paths: node_setup.set_up_here(paths, make_setup()),
+    "clean up": lambda paths: node_setup.clean_up_here(paths, backup=False),
+    "destroy": lambda paths: destroy_here(paths, lambda: None, lambda _text: None),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_no_watcher_starts_what_is_being_stopped(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """A node daemon would stay whose files are gone, or go on with the keys of before."""
+    node_setup.set_up_here(paths, make_setup())
+    stopped = []
+
+    def stop(*_what: object) -> None:
+        with pytest.raises(LockError):
+            FileLock(paths.watcher_lock).acquire()
+        stopped.append(change)
+
+    monkeypatch.setattr(daemon_control, "stop_all", stop)
+    CHANGES[change](paths)
+    assert stopped == [change]
+    with FileLock(paths.watcher_lock):
+        """It may run again."""
+
+
+def test_a_watcher_that_does_not_end_keeps_a_node_in_its_cluster(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node_setup.set_up_here(paths, make_setup())
+    monkeypatch.setattr(node_setup, "_WATCHER_ON_NODE_S", 0.0)
+    with (
+        FileLock(paths.watcher_lock),
+        pytest.raises(
+            GenericError, match=r"ganeti-watcher has been at work .* nothing was changed"
+        ),
+    ):
+        node_setup.clean_up_here(paths, backup=True)
+    assert os.path.exists(paths.server_pem)
+    assert not os.path.exists(paths.backup_dir)
 
 
 LEFT = (

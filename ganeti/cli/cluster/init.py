@@ -93,12 +93,15 @@ def _old_ipolicy(options: Options) -> dict[str, object]:
 
 def destroy(context: Context, options: Options, _args: list[str]) -> None:
     """Destroy the cluster: no instances, other nodes or high availability may be left."""
-    from ganeti.bootstrap.init import finish_destroy
+    from ganeti.bootstrap.init import destroy_here
 
     if not options.yes_do_it:
         confirm(context, "This destroys the cluster.  Go on?", option="--yes-do-it")
-    execute(context, options, make_opcode(OpClusterDestroy))
-    finish_destroy(context.paths, context.write)
+    destroy_here(
+        context.paths,
+        lambda: execute(context, options, make_opcode(OpClusterDestroy)),
+        context.write,
+    )
     context.write("The cluster is destroyed.")
 
 
