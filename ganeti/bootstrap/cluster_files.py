@@ -27,9 +27,9 @@ _FILES: Final = (
     *("config_data", "config_journal"),
     *("locks_data", "tempres_data", "locks_own_data", "tempres_own_data"),
     *("server_pem", "client_pem", "rapi_pem", "spice_pem", "spice_ca_pem", "hmac_key"),
-    *("cluster_domain_secret", "known_hosts", "ssh_pub_keys", "ssh_managed", "watcher_pause"),
+    *("cluster_domain_secret", "known_hosts", "ssh_pub_keys", "ssh_managed"),
     *("ssh_revoked_keys", "upgrade_under_way", "renewal_note", "merge_note"),
-    "restore_note",
+    *("restore_note", "instance_communication", "volume_group_health"),
     *("queue_serial", "queue_version", "queue_lock", "queue_drain"),
 )
 # Of high availability, whose daemons start where they find their settings.
@@ -44,6 +44,7 @@ _PATTERNS: Final = (
     *(("data_dir", "ssconf_*"), ("data_dir", "master_claim"), ("queue_dir", "job-*")),
     *(("livelock_dir", "*"), ("luxid_message_dir", "*")),
     ("data_dir", "cluster-merge.*"),  # keys, beside the note of a merge
+    *(("data_dir", "config.data.demoted"), ("data_dir", "watcher.*")),
 )
 
 

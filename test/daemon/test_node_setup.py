@@ -19,6 +19,8 @@ from ganeti.bootstrap import cluster_files, keys, node_setup
 from ganeti.bootstrap.init import destroy_here
 from ganeti.bootstrap.node_setup import NodeSetup
 from ganeti.bootstrap.node_transport import SshTransport, VirtualTransport
+from ganeti.node_ops.context import NodeContext
+from ganeti.node_ops.machine.node import Node
 from ganeti.store import ssconf
 from ganeti.system import certificates, clock, daemon_control
 from ganeti.system.filelock import FileLock
@@ -155,6 +157,20 @@ def test_the_remains_of_a_process_that_was_killed_are_in_no_way(paths: Paths, ba
     os.makedirs(f"{paths.luxid_message_dir}/rehearsal-4711/var/lib")
     node_setup.clean_up_here(paths, backup=backup)
     assert cluster_files.cluster_files(paths) == os.listdir(paths.luxid_message_dir) == []
+
+
+def test_clean_up_leaves_nothing_that_an_earlier_role_left(paths: Paths) -> None:
+    node_setup.set_up_here(paths, make_setup())
+    Path(paths.config_data).write_text("{}")
+    Node(NodeContext(paths, NAME)).node_demote_from_mc()
+    left = [paths.instance_communication, paths.volume_group_health, paths.watcher_pause]
+    left += [paths.watcher_nodes_data, paths.watcher_data("some-group")]
+    for path in left:
+        Path(path).write_text("{}")
+    node_setup.clean_up_here(paths, backup=True)
+    assert [each.name for each in os.scandir(paths.data_dir) if each.is_file()] == []
+    [backup] = os.scandir(paths.backup_dir)
+    assert Path(f"{backup.path}/var/lib/ganeti/config.data.demoted").read_text() == "{}"
 
 
 CHANGES: dict[str, Callable[[Paths], object]] = {
