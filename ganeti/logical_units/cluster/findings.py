@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from ganeti.base.text import shown
 from ganeti.base.versions import PROTOCOL_VERSION
+from ganeti.clients.node_rpc import RpcResult
 from ganeti.logical_units.context import JobContext
 from ganeti.objects.disk_templates import LocalDiskStatus
 from ganeti.objects.model import CLOCK_SKEW_S_MAX, AdminState, Disk, Instance, LiveState, Node
@@ -213,6 +214,19 @@ def _network(name: str, answer: Mapping[str, object]) -> Iterator[Finding]:
             yield Finding(code, name, f"cannot {doing} {len(more)} more nodes: {shown(more, 3)}")
     if answer.get("master-ip") is False:
         yield Finding(_Code.ENODENET, name, "cannot reach the cluster's address")
+
+
+def judge_untold(
+    results: Mapping[str, RpcResult[Any]], silent: Collection[str]
+) -> Iterator[Finding]:
+    """Say which nodes did not answer a question: what they have was not looked at.
+
+    Args:
+        silent: nodes that are named already; those that are offline are left out, too.
+    """
+    for name, result in sorted(results.items()):
+        if result.error is not None and not result.offline and name not in silent:
+            yield Finding(_Code.ENODERPC, name, f"{result.call}: {result.error}")
 
 
 def judge_oob_programs(

@@ -8,7 +8,7 @@ Source: node_rpc.json, "node_verify_checks".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
@@ -134,7 +134,8 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
             self._name_all(report, plan)
         busy = self._busy()
         answers, findings = self._ask_nodes(plan)
-        findings += [*self._together(plan, answers, busy), *self._instances(plan)]
+        silent = {node.name for node in plan.online} - answers.keys()
+        findings += [*self._together(plan, answers, busy), *self._instances(plan, silent)]
         report.section("Verifying node and instance status")
         report.add_all(findings)
         report.section("Other Notes")
@@ -334,9 +335,22 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
 
     # Instances and disks.
 
-    def _instances(self, members: GroupMembers) -> Iterator[Finding]:
-        live = self._live(members.online)
-        on_disks = list(self._disk_findings(members.instances))
+    def _instances(self, members: GroupMembers, silent: Collection[str]) -> Iterator[Finding]:
+        """Judge instances and their disks.
+
+        Args:
+            silent: names of nodes that have told nothing, and were named for it.
+        """
+        results = self._ask_for_instances(members.online)
+        live = {
+            name: {
+                instance: cast("int", info["state"]) for instance, info in result.payload.items()
+            }
+            for name, result in results.items()
+            if result.error is None
+        }
+        yield from single.judge_untold(results, silent)
+        on_disks = list(self._disk_findings(members.instances, silent))
         settled = self._settled(members.instances)
         by_uuid = {node.uuid: node for node in members.nodes}
         for instance in members.instances:
@@ -356,37 +370,30 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
                 instance, primary, seen_on, answers=primary.name in live
             )
         for name, findings in on_disks:
-            if name in settled:
+            if name is None or name in settled:
                 yield from findings
         known = {instance.name for instance in lookup.all_instances(self.config)}
         yield from single.judge_orphans(
             live, known | {instance.name for instance in members.instances}
         )
 
-    def _live(self, nodes: Sequence[Node]) -> dict[str, dict[str, int]]:
-        """Ask all nodes for their instances; returns {node name: {instance name: state}}."""
-        results = self.context.nodes.call_all(
+    def _ask_for_instances(self, nodes: Sequence[Node]) -> Mapping[str, RpcResult[Any]]:
+        return self.context.nodes.call_all(
             NodeCalls.all_instances_info,
             [node for node in nodes if node.vm_capable],
             [str(name) for name in self.cluster.enabled_hypervisors],
             cluster_hvparams(self.cluster),
         )
-        return {
-            name: {
-                instance: cast("int", info["state"]) for instance, info in result.payload.items()
-            }
-            for name, result in results.items()
-            if result.error is None
-        }
 
     def _disk_findings(
-        self, instances: Sequence[Instance]
-    ) -> Iterator[tuple[str, Iterator[Finding]]]:
-        """Yield (instance name, findings) of all disks that are to be ready."""
+        self, instances: Sequence[Instance], silent: Collection[str]
+    ) -> Iterator[tuple[str | None, Iterator[Finding]]]:
+        """Yield (instance name, findings) of all disks that are to be ready; None for nodes."""
         places = disks_of(self.config, [item for item in instances if item.disks_active])
         degraded: dict[str, DiskOfInstance] = {}
         method = NodeCalls.blockdev_getmirrorstatus_multi
         for node, mine, result in self._ask_about(method, places):
+            yield None, single.judge_untold({node.name: result}, silent)
             if result.error is None:
                 for place, answer in zip(mine, result.payload, strict=False):
                     name = place.instance.name

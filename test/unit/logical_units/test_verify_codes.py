@@ -233,3 +233,18 @@ def test_memory_after_a_failure_need_not_be_looked_at(sound: FakeCluster) -> Non
     BROKEN["ENODEN1"](sound)
     assert verify(sound, skip_checks=["nplusone_mem"]) is True
     assert found(sound) == []
+
+
+@pytest.mark.parametrize("call", ["all_instances_info", "blockdev_getmirrorstatus_multi"])
+def test_a_node_that_does_not_tell_its_instances_or_disks_is_an_error(
+    sound: FakeCluster, call: str
+) -> None:
+    """Nothing was told, as if all of them had been seen and were well."""
+    sound.rpc.fail(call, "node1", "timed out")
+    assert verify(sound) is False
+    assert found(sound) == [("ERROR", "ENODERPC", "node", "node1.example.com")]
+    assert sound.said(f"{call}: timed out")
+    sound.rpc.failure = lambda where, *_: "no route" if where.startswith("node1") else None
+    sound.messages.clear()
+    assert verify(sound) is False
+    assert len(found(sound)) == 1, "a node that does not answer at all is told once"
