@@ -383,6 +383,26 @@ def test_a_failed_rename_keeps_the_old_name(cluster: FakeCluster) -> None:
     assert cluster.rpc.node("node1").directories == before
 
 
+@pytest.mark.parametrize("is_done", [True, False])
+def test_a_rename_whose_answer_is_lost_leaves_the_files_where_they_were(
+    cluster: FakeCluster, is_done: bool
+) -> None:
+    cluster.add_instance(start=False, disk_template="file")
+    before = set(cluster.rpc.node("node1").disks)
+
+    def lose(_node: str, call: str, args: Any) -> str | None:
+        is_first = call == "file_storage_dir_rename" and args[1].endswith("/web2.example.com")
+        if is_first and not is_done:
+            cluster.rpc.do_file_storage_dir_rename(cluster.rpc.node("node1"), *reversed(args))
+        return "the connection was closed" if is_first else None
+
+    cluster.rpc.lost_answer = lose
+    with pytest.raises(OpExecError, match="the connection was closed"):
+        run(cluster, "RENAME", new_name="web2.example.com", name_check=False, ip_check=False)
+    assert cluster.rpc.node("node1").disks == before
+    assert not cluster.said("cannot rename")
+
+
 @pytest.mark.parametrize(
     ("start", "params", "text"),
     [

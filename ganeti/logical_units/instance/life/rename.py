@@ -13,7 +13,7 @@ from functools import partial
 
 from msgspec import structs
 
-from ganeti.base.errors import GenericError, wrong_state
+from ganeti.base.errors import GenericError, NodeNotReachedError, wrong_state
 from ganeti.logical_units import lookup
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance.base import AnyInstanceUnit, OnInstance, check_primary_online
@@ -185,8 +185,13 @@ class LUInstanceRename(AnyInstanceUnit[OpInstanceRename, NewName, Renaming]):
         for old in own_directories(view):
             new = f"{old.rpartition('/')[0]}/{plan.name}"
             what = f"rename directory {old} to {new}"
-            self.context.nodes.on(view.primary, what).file_storage_dir_rename(old, new)
-            undo.push(f"rename directory {new} back to {old}", partial(self._back, view, new, old))
+            back = f"rename directory {new} back to {old}", partial(self._back, view, new, old)
+            try:
+                self.context.nodes.on(view.primary, what).file_storage_dir_rename(old, new)
+            except NodeNotReachedError:  # it may have been done all the same
+                undo.push(*back)
+                raise
+            undo.push(*back)
             for disk in view.disks:
                 if not disk.traits.has_own_directory:
                     continue
