@@ -20,6 +20,7 @@ from ganeti.objects.disk_templates import LocalDiskStatus
 from ganeti.objects.model import CLOCK_SKEW_S_MAX, AdminState, Disk, Instance, LiveState, Node
 from ganeti.objects.verify_errors import VerifyErrorCode, item_kind
 from ganeti.opcodes.cluster import OpClusterVerifyConfig, OpClusterVerifyGroup
+from ganeti.protocol.node_rpc_values import STORED_DISKS_CHECK
 
 _Code = VerifyErrorCode
 
@@ -122,7 +123,12 @@ def judge_node(
     yield from _time(node.name, answer.get("time"), clock)
     if node.master_candidate:
         yield from _certificate(node.name, answer.get("client-cert"), certificate)
-    yield from _files(node.name, answer.get("filelist"), file_sums)
+    for check, code in UNTOLD.items():
+        if isinstance(reason := answer.get(check), str):
+            severity = Severity.WARNING if check == STORED_DISKS_CHECK else Severity.ERROR
+            yield Finding(code, node.name, f"cannot make the check {check!r}: {reason}", severity)
+    if not isinstance(answer.get("filelist"), str):
+        yield from _files(node.name, answer.get("filelist"), file_sums)
     for check, code in _TEXT_CHECKS.items():
         if answer.get(check):
             yield Finding(code, node.name, str(answer[check]))
@@ -135,6 +141,24 @@ def judge_node(
     yield from _network(node.name, answer)
 
 
+# Checks that never answer a text but where they cannot be made, which is the reason then.
+UNTOLD: Final[Mapping[str, VerifyErrorCode]] = {
+    "allowed-file-storage-paths": _Code.ENODEFILESTORAGEPATHS,
+    "bridges": _Code.ENODENET,
+    "exclusive-pvs": _Code.ENODELVM,
+    "filelist": _Code.ENODEFILECHECK,
+    "hvinfo": _Code.ENODEHV,
+    "hvparms": _Code.ENODEHV,
+    "hypervisor": _Code.ENODEHV,
+    "master-ip": _Code.ENODENET,
+    "node-net-test": _Code.ENODENET,
+    "nodelist": _Code.ENODESSH,
+    "nodesetup": _Code.ENODESETUP,
+    "oob-paths": _Code.ENODEOOBPATH,
+    "pvlist": _Code.ENODELVM,
+    STORED_DISKS_CHECK: _Code.ENODEORPHANLV,
+    "user-scripts": _Code.ENODEUSERSCRIPTS,
+}
 # Checks that answer a message when something is wrong.
 _TEXT_CHECKS: Final[Mapping[str, VerifyErrorCode]] = {
     "file-storage-path": _Code.ENODEFILESTORAGEPATHUNUSABLE,

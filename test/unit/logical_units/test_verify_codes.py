@@ -15,7 +15,9 @@ import pytest
 from fakes.fake_cluster import FakeCluster, uuid_of
 
 from ganeti.base.errors import ConfigVerifyError
+from ganeti.logical_units.cluster.findings import UNTOLD
 from ganeti.objects.verify_errors import VerifyErrorCode, item_kind
+from ganeti.protocol.node_rpc_values import STORED_DISKS_CHECK
 from ganeti.system import certificates
 
 NAME = "web1.example.com"
@@ -233,6 +235,17 @@ def test_memory_after_a_failure_need_not_be_looked_at(sound: FakeCluster) -> Non
     BROKEN["ENODEN1"](sound)
     assert verify(sound, skip_checks=["nplusone_mem"]) is True
     assert found(sound) == []
+
+
+@pytest.mark.parametrize("check", sorted(UNTOLD))
+def test_a_check_that_a_node_could_not_make_is_told(sound: FakeCluster, check: str) -> None:
+    """Nothing was told, as if all were well."""
+    sound.rpc.verify_answers[check] = "it broke"
+    is_well = verify(sound)
+    severity = "WARNING" if check == STORED_DISKS_CHECK else "ERROR"
+    assert {row[:2] for row in found(sound)} == {(severity, UNTOLD[check].value)}
+    assert is_well == (severity == "WARNING")
+    assert sound.said("it broke")
 
 
 @pytest.mark.parametrize("call", ["all_instances_info", "blockdev_getmirrorstatus_multi"])
