@@ -23,6 +23,8 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import OpExecError
 from ganeti.base.paths import Paths
+from ganeti.node_ops.context import NodeContext
+from ganeti.node_ops.machine.node import Node
 from ganeti.protocol.wconfd import ObjectKind
 from ganeti.store import config_file, ssconf
 from ganeti.store.availability import State, read_state, write_state
@@ -290,6 +292,24 @@ def test_a_promoted_node_gets_the_configuration(cluster: Cluster) -> None:
     assert client.maintain_candidate_pool([])["promoted"] == [uuid_of("node", 3)]
     client.flush_config()
     wait_until(lambda: config_of(cluster.other) == cluster.master.config(), "the copy")
+
+
+def test_what_was_on_its_way_to_a_candidate_does_not_stay_once_it_is_none(cluster: Cluster) -> None:
+    client = cluster.master.start().owner().hold_everything().client
+    client.flush_config()
+    wait_until(lambda: config_of(cluster.candidate) == cluster.master.config(), "the copy")
+    paths = cluster.candidate.paths
+    os.kill(cluster.candidate.pid, signal.SIGSTOP)
+    try:
+        client.add_tags("cluster", "", ["late"])
+        client.modify(ObjectKind.NODE, uuid_of("node", 2), {"master_candidate": False})
+        Node(NodeContext(paths, cluster.candidate.name)).node_demote_from_mc()  # as its job does
+    finally:
+        os.kill(cluster.candidate.pid, signal.SIGCONT)
+    wait_until(
+        lambda: ssconf.read_all(paths) == ssconf.read_all(cluster.master.paths), "the values"
+    )
+    assert config_of(cluster.candidate) is None
 
 
 @pytest.mark.shows("2.0/candidate/others-fail")

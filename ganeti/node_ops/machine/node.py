@@ -97,11 +97,12 @@ class Node(NodeHandler):
         paths = self.paths
         if daemon_control.running_pid(paths, "ganeti-wconfd") is not None:
             raise GenericError(f"node {self.hostname} is the master and stays a candidate")
-        if config_file.has_config(paths):
-            data = config_file.readable_config(paths)
-            files.write_durable(f"{paths.config_data}.demoted", data, 0o600)
-            files.remove_if_exists(paths.config_data)
-        files.remove_if_exists(paths.config_journal)
+        with config_file.only_writer(paths):
+            if config_file.has_config(paths):
+                data = config_file.readable_config(paths)
+                files.write_durable(f"{paths.config_data}.demoted", data, 0o600)
+                files.remove_if_exists(paths.config_data)
+            files.remove_if_exists(paths.config_journal)
         files.remove_if_exists(paths.ssh_pub_keys)
         files.remove_if_exists(paths.ssh_revoked_keys)
 

@@ -72,6 +72,7 @@ class Distributor:
         self._own = OwnValues(keeper.paths, self._simple, spawn)
         self._sender = Sender(keeper, rpc)
         self._due_since: dict[str, float] = {}  # candidate -> the first change that it lacks
+        self._former: set[str] = set()  # candidates of before, which may still get what was sent
         # Candidate -> why it did not take the file, and until when it is not sent that again.
         self._no_file: dict[str, tuple[str, float]] = {}
         self._replications = Histogram(metrics.WCONFD_REPLICATION_S)
@@ -158,6 +159,10 @@ class Distributor:
             courier.target = target
             if before is not None and before.offline and not node.offline:
                 courier.copies.forget([SSCONF])  # it may have been reinstalled meanwhile
+            if node.master_candidate:
+                self._former.discard(name)
+            elif before is not None and before.master_candidate:
+                self._former.add(name)
             if not node.master_candidate or node.offline:
                 courier.copies.forget([CONFIG, FILE])
                 self._due_since.pop(name, None)
@@ -168,6 +173,7 @@ class Distributor:
         for name in self._nodes.keys() - found.keys():
             self._couriers.remove(name)
             self._due_since.pop(name, None)
+            self._former.discard(name)
             self._no_file.pop(name, None)
             self._sender.forget(name)
         self._nodes = found
@@ -232,6 +238,8 @@ class Distributor:
                 return self._delivery(taken, refused)
             if due_s is not None:
                 self._replications.add(clock.monotonic() - due_s)
+        if courier.name in self._former:
+            await self._withdraw(courier)
         if SSCONF in versions and SSCONF not in taken:
             state = self._simple.state
             error = await self._sender.send_simple(courier, state)
@@ -240,6 +248,17 @@ class Distributor:
             else:
                 refused[SSCONF] = error
         return self._delivery(taken, refused)
+
+    async def _withdraw(self, courier: Courier) -> None:
+        """Take the file from a former candidate: it may have arrived after the job that did so."""
+        error = await self._sender.withdraw(courier)
+        if error is None:
+            self._former.discard(courier.name)
+        else:
+            logger.warning(
+                "Node %s is no candidate, and keeps its configuration: %s; ignoring",
+                *(courier.name, error),
+            )
 
     async def _bring_config(self, courier: Courier, versions: Versions) -> Delivery:
         """Bring a node records if they are enough, and the file if it is due.

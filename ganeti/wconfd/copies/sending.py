@@ -196,6 +196,10 @@ class Sender:
             self._file_no[courier.name] = packed.serial_no
         return Sent(packed.serial_no, result.error)
 
+    async def withdraw(self, courier: Courier) -> str | None:
+        """Have a node put its file out of use; returns why it does not."""
+        return (await self._ask(NodeCalls.node_demote_from_mc, courier.target)).error
+
     async def _patch(self, courier: Courier, simple: SsconfState | None) -> Sent | None:
         """Send parts of the file; returns None if the node did not take them."""
         newest = self._newest()
