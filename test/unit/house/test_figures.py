@@ -79,8 +79,9 @@ CODE_LINES_MAX = {
     # and disks that nodes cannot look at, detached ones of a node that leaves, and sizes that a job
     # that died has left behind
     # and addresses over which disks are copied, groups that look elsewhere for disks, and whether
-    # most nodes are there when one comes or goes
-    "logical_units": 17_300,
+    # most nodes are there when one comes or goes; and files of an instance that are renamed without
+    # an answer
+    "logical_units": 17_320,
     # with the look for writers of a former master, jobs that start with their first record, ids that
     # candidates know, refused jobs that are taken back whatever the disk does, and changes of jobs
     # that are answered while these end
@@ -127,9 +128,9 @@ CODE_LINES_MAX = {
     "watcher": 1_280,
     # with the trial of all nodes that redist-conf tells of, and what nodes took of the simple values,
     # which go with the parts of the file, and are tried here until they are written; and with callers
-    # that are answered whatever fails; with candidates that have no room for the file, and starts on
-    # a full disk
-    "wconfd": 2_500,
+    # that are answered whatever fails; with candidates that have no room for the file, starts on a
+    # full disk, and what is on its way to candidates that are none any more
+    "wconfd": 2_520,
 }
 # By the same count h11 has 22.7 %, trio 20.2 %, qemu.qmp 17.7 %.
 THIN_SHARE_MAX = 0.178
