@@ -102,7 +102,7 @@ def show_sizes(context: Context, _opcode: OpCode, result: object) -> None:
     for instance, index, what, value in changed:
         context.write(f"Disk {index} of instance {instance}: {what} is {value} MiB")
     if not changed:
-        context.write("All recorded sizes are right.")
+        context.write("The recorded sizes of all disks that could be looked at are right.")
 
 
 _IGNORE_ERRORS = opt.several(

@@ -42,4 +42,5 @@ def test_a_dry_run_has_not_looked_at_sizes() -> None:
     context: Any = SimpleNamespace(write=lines.append)
     for result in (None, [], [["web1", 0, "size", 512]]):
         show_sizes(context, OpClusterRepairDiskSizes(), result)
-    assert lines == ["All recorded sizes are right.", "Disk 0 of instance web1: size is 512 MiB"]
+    right = "The recorded sizes of all disks that could be looked at are right."
+    assert lines == [right, "Disk 0 of instance web1: size is 512 MiB"]
