@@ -16,11 +16,14 @@ from typing import Final
 import msgspec
 
 from ganeti.base.errors import JobFileCorrupted
-from ganeti.jobs.record import QueuedJob, decode_job
+from ganeti.jobs.record import LogEntry, QueuedJob, decode_job
 from ganeti.jobs.status import FINAL, Status
 from ganeti.protocol.node_rpc_values import QueueListing
 
 _DIGEST_BYTES: Final = 16
+
+# The begin of the log entry by which a job of the queue has got another priority.
+PRIORITY_NOTE: Final = " - INFO: has priority "
 
 # The progress of an opcode; one that has ended is further than all of these.
 _STEPS: Final = (Status.QUEUED, Status.WAITING, Status.CANCELING, Status.RUNNING)
@@ -108,11 +111,23 @@ def furthest(job_id: int, versions: Iterable[bytes]) -> bytes | None:
 
 
 def _progress(job: QueuedJob) -> tuple[int, ...]:
-    """Return how far a job got, as something to compare."""
+    """Return how far a job got, as something to compare.
+
+    A note of a priority, which a start record may lack, makes a difference only where all else is
+    the same: a job that has begun must not be queued again by it.
+    """
+    log = [entry for op in job.ops for entry in op.log if not _is_priority_note(entry)]
     return (
         int(job.is_final),
         sum(op.status in FINAL for op in job.ops),
-        job.last_log_serial,  # a job that steps back is queued again, with one more entry
+        # A job that steps back is queued again, with one more entry.
+        max((serial for serial, _time, _kind, _message in log), default=0),
         sum(len(_STEPS) if op.is_final else _STEPS.index(op.status) for op in job.ops),
         int(job.livelock is not None),
+        job.last_log_serial,
     )
+
+
+def _is_priority_note(entry: LogEntry) -> bool:
+    message = entry[3]
+    return isinstance(message, str) and message.startswith(PRIORITY_NOTE)

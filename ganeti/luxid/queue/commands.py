@@ -11,6 +11,7 @@ from typing import Final
 from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.base.paths import Paths
 from ganeti.jobs import changes
+from ganeti.jobs.merging import PRIORITY_NOTE
 from ganeti.jobs.record import PRIORITY_LEAST_URGENT, PRIORITY_MOST_URGENT, QueuedJob
 from ganeti.jobs.scheduler import PriorityChanged
 from ganeti.jobs.status import Status
@@ -202,7 +203,7 @@ def _with_priority(job: QueuedJob, priority: int) -> QueuedJob:
     By the log entry it is known as the newer record, wherever a master that takes over finds both.
     """
     assert job.current_index is not None, "it is in the queue"
-    text = f" - INFO: has priority {priority} now"
+    text = f"{PRIORITY_NOTE}{priority} now"
     told = changes.with_log_entry(job, job.current_index, LOG_MESSAGE, text, timestamp())
     return changes.with_priority(told, priority)
 

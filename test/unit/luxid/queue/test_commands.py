@@ -150,6 +150,7 @@ def test_a_candidate_that_missed_a_change_of_priority_does_not_undo_it(tmp_path:
         return known
 
     missed, urgent = encode_job(JOB), encode_job(asyncio.run(act()).job)
-    taken = furthest(7, [missed, urgent])
-    assert taken == urgent
+    assert furthest(7, [missed, urgent]) == urgent
     assert decode_job(urgent, 7).priority == -5
+    begun = encode_job(changes.handed_over(JOB, livelock="/lock", process_id=1, now=(2, 2)))
+    assert furthest(7, [urgent, begun]) == begun, "though the change was refused, and not noted"
