@@ -196,10 +196,6 @@ class LUNodeAdd(SimpleUnit[OpNodeAdd, Joining]):
         checks.lead(self.context, node, plan.foreign_config)
         if node.master_candidate:
             self.context.info("Node will be a master candidate")
-        if cluster.modify_etc_hosts:
-            doing = f"enter node {node.name!r} into the hosts file"
-            calls = self.context.nodes.on(self.master, doing)
-            calls.etc_hosts_modify("add", node.name, node.primary_ip)
         make_switch(self.context, node, switch_of(cluster, plan.group, node))
         with Undo(self.context) as undo:
             if plan.known is None:
@@ -208,6 +204,10 @@ class LUNodeAdd(SimpleUnit[OpNodeAdd, Joining]):
                 self._take_in_again(plan.known, node, undo)
             if node.master_candidate:
                 candidates.trust(self.context, node)
+            if cluster.modify_etc_hosts:  # last, as nobody knows what stood there before
+                doing = f"enter node {node.name!r} into the hosts file"
+                calls = self.context.nodes.on(self.master, doing)
+                calls.etc_hosts_modify("add", node.name, node.primary_ip)
             undo.forget()
         candidates.let_in_candidates_alone(self.context, cluster, node)
         if node.master_candidate:

@@ -120,7 +120,19 @@ def test_a_failed_add_leaves_no_node(cluster: FakeCluster, failing: str) -> None
         return original(call, args)
 
     cluster.config.invoke = invoke  # type: ignore[method-assign]
+    cluster.config.cluster["modify_etc_hosts"] = True
     with pytest.raises(GenericError, match="disk full"):
+        add(cluster)
+    assert len(cluster.config.nodes) == 3
+    assert not cluster.rpc.called("etc_hosts_modify")
+
+
+def test_a_node_that_cannot_be_entered_into_the_hosts_file_is_not_added(
+    cluster: FakeCluster,
+) -> None:
+    cluster.config.cluster["modify_etc_hosts"] = True
+    cluster.rpc.fail("etc_hosts_modify", text="No space left on device")
+    with pytest.raises(OpExecError, match="No space left"):
         add(cluster)
     assert len(cluster.config.nodes) == 3
 
