@@ -22,6 +22,7 @@ from ganeti.logical_units.cluster import drbd_findings, lvm_findings
 from ganeti.logical_units.cluster import findings as single
 from ganeti.logical_units.cluster import group_findings as together
 from ganeti.logical_units.cluster.findings import Finding, Report, as_mapping, as_sequence
+from ganeti.logical_units.cluster.identity import failures
 from ganeti.logical_units.cluster.verify import DiskOfInstance, ask_nodes, disks_of
 from ganeti.logical_units.hooks import HookPoint, ObjectType
 from ganeti.logical_units.instance.changes.nics import bridges_of
@@ -135,6 +136,7 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
         busy = self._busy()
         answers, findings = self._ask_nodes(plan)
         silent = {node.name for node in plan.online} - answers.keys()
+        findings += self._lacking_configuration(answers.keys())
         findings += [*self._together(plan, answers, busy), *self._instances(plan, silent)]
         report.section("Verifying node and instance status")
         report.add_all(findings)
@@ -198,6 +200,13 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
             findings += self._judge_node(members, node, result.payload, clock, sums)
         findings += ssh_findings.judge(self.context, self.cluster, members.online, answers)
         return answers, findings
+
+    def _lacking_configuration(self, names: Collection[str]) -> Iterator[Finding]:
+        """Name nodes among these, which answer, that did not take the newest configuration."""
+        status = self.config.get_replication_status()
+        refused = [row for row in status if row["error"] and row["node"] in names]
+        for name, text in failures(refused).items():
+            yield Finding(VerifyErrorCode.ENODEFILECHECK, name, text)
 
     def _as_candidate(self, node: Node, results: Mapping[str, RpcResult[Any]]) -> str:
         """Return what a silent node means for the copies of the configuration."""

@@ -237,6 +237,22 @@ def test_memory_after_a_failure_need_not_be_looked_at(sound: FakeCluster) -> Non
     assert found(sound) == []
 
 
+def test_a_candidate_without_the_newest_configuration_is_told(sound: FakeCluster) -> None:
+    """As one whose disk is full: only WConfD's log had it."""
+    row = {"node": "node2.example.com", "candidate": True, "offline": False, "serial_no": 6}
+    behind = {**row, "wanted_serial_no": 7, "ssconf_is_current": True, "error": None}
+    sound.config.distribution.rows = [behind]
+    assert (verify(sound), found(sound)) == (True, [])  # it is on its way
+    sound.config.distribution.rows = [{**behind, "error": "no space left on device"}]
+    assert verify(sound) is False
+    assert found(sound) == [("ERROR", "ENODEFILECHECK", "node", "node2.example.com")]
+    assert sound.said("cannot send the configuration to node node2.example.com: no space left")
+    sound.rpc.fail("node_verify", "node2", "no route")
+    sound.messages.clear()
+    assert verify(sound) is False
+    assert [row[1] for row in found(sound)] == ["ENODERPC"]
+
+
 @pytest.mark.parametrize("check", sorted(UNTOLD))
 def test_a_check_that_a_node_could_not_make_is_told(sound: FakeCluster, check: str) -> None:
     """Nothing was told, as if all were well."""
