@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from ganeti.base.errors import GenericError, ProtocolError
-from ganeti.base.json import dumps, loads, loads_as
+from ganeti.base.json import check_nesting, dumps, loads, loads_as
 from ganeti.base.text import is_plugin_name
 from ganeti.protocol.confd import Packet, check_time, sign
 from ganeti.protocol.maintenance.stored import Action
@@ -28,6 +28,7 @@ from ganeti.protocol.maintenance.stored import Action
 COLLECTOR: Final = "diagnose"
 CATEGORY: Final = "node"
 OUTPUT_BYTES_MAX: Final = 64 << 10  # it is passed on whole, to the configuration in the end
+OBJECT_NESTING_MAX: Final = 50  # half of a request's (REQUEST_NESTING_MAX), in which it is noted
 # A message is JSON text inside JSON text, in which a byte may take six.
 REPORT_BYTES_MAX: Final = 6 * OUTPUT_BYTES_MAX + 4096
 _SHOWN_CHARS: Final = 200
@@ -66,6 +67,7 @@ def parse(output: bytes | str) -> dict[str, object]:
         GenericError: it breaks the rules of the protocol; the text says which.
     """
     try:
+        check_nesting(output, OBJECT_NESTING_MAX)
         found = loads(output)
         dumps(found)  # it must be possible to pass it on
     except (ProtocolError, OverflowError) as err:

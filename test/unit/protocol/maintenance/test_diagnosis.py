@@ -67,6 +67,7 @@ def why(found: Diagnosis | Unknown) -> str:
         ('{"status": "live-repair", "command": "../x"}', "which is no name"),
         ('{"status": "live-repair", "command": ""}', "which is no name"),
         ('{"status": "Ok"} x', "no JSON"),
+        ('{"status": "evacuate", "d": ' + "[" * 60 + "]" * 60 + "}", "nested too deeply"),
     ],
 )
 def test_what_breaks_the_rules_is_no_report(output: str, text: str) -> None:
