@@ -188,13 +188,14 @@ class Worker:
         }
         _log_unknown(before, self.healths)
         updates = look(state.incidents, self.nodes, self.healths, self._new_uuid)
-        for incident in updates.stored:
-            await self._cluster.put(incident)
-            logger.info("Node %s asks for %s: %s", incident.node, incident.action, incident.uuid)
         # While it is not known whether a job was submitted for an event, it has to be there.
+        # Others make room first: there is a limit to the events that are kept.
         for uuid in updates.forgotten if self._unsure_s is None else ():
             await self._cluster.forget(uuid)
             logger.info("Incident %s is over", uuid)
+        for incident in updates.stored:
+            await self._cluster.put(incident)
+            logger.info("Node %s asks for %s: %s", incident.node, incident.action, incident.uuid)
         await self.read()
 
     async def act(self) -> None:

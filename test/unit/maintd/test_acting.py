@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ganeti.base.errors import GenericError
+from ganeti.base.errors import GenericError, OpPrereqError
 from ganeti.base.ids import JobId
 from ganeti.jobs.status import Status
 from ganeti.maintd.acting import ARCHIVED_S, SETTLE_S, Worker
@@ -31,6 +31,7 @@ from ganeti.protocol.maintenance.stored import (
     CANCEL_TAG,
     FAILED_TAG,
     READY_TAG,
+    Incident,
     RepairStatus,
     canceled,
 )
@@ -253,6 +254,28 @@ def test_an_event_canceled_half_way_stays_as_it_is(play: Play) -> None:
 
 
 @pytest.mark.shows("maintd/details/same-event", "maintd/events/same", "maintd/events/id")
+def test_events_that_are_over_make_room_for_new_ones(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new ones were refused first, at each look, and none was ever forgotten."""
+    cluster, store = play.cluster, play.cluster.put
+
+    async def put(incident: Incident) -> None:
+        assert cluster.stored is not None
+        known = [each.uuid for each in cluster.stored.incidents]
+        if incident.uuid not in known and len(known) >= 2:
+            raise OpPrereqError("there are 2 incidents already")
+        await store(incident)
+
+    monkeypatch.setattr(cluster, "put", put)
+    play.turn(FINE)
+    for details in (1, 2):
+        found = report("evacuate", details=details)
+        play.turn(FINE | {"n2": found, "n3": found})
+    assert cluster.stored is not None
+    assert [each.original["details"] for each in cluster.stored.incidents] == [2, 2]
+
+
 def test_the_same_object_is_the_same_event_and_another_one_is_not(play: Play) -> None:
     one = report("evacuate", details={"a": 1, "b": 2})
     same = Diagnosis(
