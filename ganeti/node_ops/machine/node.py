@@ -3,15 +3,17 @@
 Source: constants.json, "daemons_and_ports".
 """
 
+import contextlib
 import glob
 import logging
 import os
 import shutil
 import threading
+from collections.abc import Iterator
 from typing import Final
 
 from ganeti.base.daemons import DAEMONS, METAD, NODED, Place
-from ganeti.base.errors import GenericError
+from ganeti.base.errors import GenericError, LockError
 from ganeti.base.paths import Paths
 from ganeti.base.versions import PROTOCOL_VERSION
 from ganeti.netdev.taps import ensure_switch
@@ -21,6 +23,7 @@ from ganeti.store import config_file, master_facts
 from ganeti.store.notes import watcher_pause
 from ganeti.store.working_directory import RESTORE, remove_unused
 from ganeti.system import daemon_control, environment, files
+from ganeti.system.filelock import FileLock
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +32,7 @@ _FLAG_BYTES_MAX: Final = 4096
 _NEVER_HERE: Final = ("ganeti-kvmd",)
 _ON_DEMAND: Final = frozenset(daemon.name for daemon in DAEMONS) - {NODED} | {*_NEVER_HERE}
 _MASTER: Final = frozenset({Place.MASTER})
+_WATCHER_S_MAX: Final = 90.0  # its scripts take a minute at most
 _NO_VOTING: Final = ("--no-voting", "--yes-do-it")
 
 
@@ -108,16 +112,35 @@ class Node(NodeHandler):
 
     def node_leave_cluster(self, *, modify_ssh_setup: bool) -> None:
         paths = self.paths
-        daemon_control.stop_all(paths, frozenset(Place), logger.info, but=(NODED,))
-        if modify_ssh_setup:
-            logger.info("other nodes' keys are not let in any more; host keys stay as they are")
-        for directory in (paths.queue_dir, paths.departures_dir):
-            shutil.rmtree(directory, ignore_errors=True)
-        remove_unused(RESTORE, paths.data_dir)
-        for path in _cluster_files(paths):
-            if files.remove_if_exists(path):
-                logger.info("removed %s", path)
-        files.fsync_directory(paths.data_dir)
+        with _watcher_kept_away(paths):
+            daemon_control.stop_all(paths, frozenset(Place), logger.info, but=(NODED,))
+            if modify_ssh_setup:
+                logger.info("other nodes' keys are not let in any more; host keys stay as they are")
+            aside = glob.glob(f"{glob.escape(paths.queue_dir)}.aside-*")
+            for directory in (paths.queue_dir, *aside, paths.departures_dir):
+                shutil.rmtree(directory, ignore_errors=True)
+            remove_unused(RESTORE, paths.data_dir)
+            for path in _cluster_files(paths):
+                if files.remove_if_exists(path):
+                    logger.info("removed %s", path)
+            files.fsync_directory(paths.data_dir)
+
+
+@contextlib.contextmanager
+def _watcher_kept_away(paths: Paths) -> Iterator[None]:
+    """Keep the watcher from starting what is being stopped.
+
+    One whose run does not end keeps no node in the cluster: the others have forgotten it already.
+    """
+    files.ensure_directory(paths.lock_dir, 0o755)
+    with contextlib.ExitStack() as held:
+        try:
+            lock = FileLock(paths.watcher_lock)
+            lock.acquire(timeout_s=_WATCHER_S_MAX)
+            held.enter_context(lock)
+        except LockError as err:
+            logger.warning("%s, by a run of the watcher; going on", err.message)
+        yield
 
 
 def _cluster_files(paths: Paths) -> list[str]:

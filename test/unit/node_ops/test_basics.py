@@ -1,15 +1,17 @@
 """Small reads and flags."""
 
+import contextlib
 import os
 from pathlib import Path
 
 import pytest
 
-from ganeti.base.errors import GenericError
+from ganeti.base.errors import GenericError, LockError
 from ganeti.base.paths import Paths
 from ganeti.node_ops.context import NodeContext
 from ganeti.node_ops.machine import node
 from ganeti.system import clock
+from ganeti.system.filelock import FileLock
 
 
 @pytest.mark.shows("backend/ssconf/no-master", "2.0/candidate/ssconf-others")
@@ -55,6 +57,7 @@ def test_a_node_that_leaves_takes_no_keys_and_no_users_along(
     names = ("rapi_users", "rapi_roles", "rapi_tokens", "server_pem", "client_pem", "config_data")
     found = [Path(getattr(paths, name)) for name in names]
     found.append(Path(paths.data_dir) / ".restore-left" / "key")
+    found.append(Path(f"{paths.queue_dir}.aside-7-20260101T000000Z") / "job-1")
     for path in found:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("x")
@@ -62,3 +65,29 @@ def test_a_node_that_leaves_takes_no_keys_and_no_users_along(
     node.Node(NodeContext(paths, "node1")).node_leave_cluster(modify_ssh_setup=False)
     assert [path for path in found if path.exists()] == []
     assert os.listdir(paths.data_dir) == ["rapi"]
+
+
+@pytest.mark.parametrize("is_at_work", [True, False])
+def test_no_watcher_starts_daemons_on_a_node_that_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_at_work: bool
+) -> None:
+    """One that does not end its run keeps no node that the others have forgotten."""
+    paths = Paths(str(tmp_path))
+    os.makedirs(paths.data_dir)
+    os.makedirs(paths.lock_dir)
+    Path(paths.server_pem).touch()
+    stopped: list[bool] = []
+
+    def stop(*_args: object, **_named: object) -> None:
+        with pytest.raises(LockError):
+            FileLock(paths.watcher_lock).acquire()
+        stopped.append(True)
+
+    monkeypatch.setattr(node.daemon_control, "stop_all", stop)
+    monkeypatch.setattr(node, "_WATCHER_S_MAX", 0.0)
+    with FileLock(paths.watcher_lock) if is_at_work else contextlib.nullcontext():
+        node.Node(NodeContext(paths, "node1")).node_leave_cluster(modify_ssh_setup=False)
+    assert stopped
+    assert not os.path.exists(paths.server_pem)
+    with FileLock(paths.watcher_lock):
+        """It may run again."""
