@@ -134,6 +134,11 @@ def measure(context: Context, options: Options, _args: list[str]) -> None:
     template = options.disk_template or next(iter(policy[TEMPLATES]), None)
     if template is None:
         raise GenericError("the policy of the cluster has no disk template; use --disk-template")
+    if template not in tuple(DiskTemplate):
+        raise GenericError(
+            f"there is no disk template {template!r}, which the policy of the cluster has first;"
+            " use --disk-template"
+        )
     own = has_exclusive_storage(run.snapshot)
     use = policy["std"]["spindle-use"] if options.spindle_use is None else int(options.spindle_use)
     if use < 0:

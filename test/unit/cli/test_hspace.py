@@ -219,6 +219,18 @@ def test_without_nodes_for_one_instance_there_is_no_answer(
     assert {line[:8] for line in out.splitlines()} == {"HTS_CLUS", "HTS_INI_"}
 
 
+def test_a_policy_with_an_unknown_disk_template_is_refused_in_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    text = CLUSTER.replace("|drbd,plain|", "|drdb,plain|").format(exclusive="N")
+    (tmp_path / "cluster").write_text(text)
+    words = ("-t", str(tmp_path / "cluster"))
+    status, _, err = run_tool(monkeypatch, capsys, "hspace", *words)
+    assert (status, "there is no disk template 'drdb'" in err) == (1, True)
+    status, *_ = run_tool(monkeypatch, capsys, "hspace", *words, "--disk-template=plain")
+    assert status == 0
+
+
 def test_a_policy_without_disk_templates_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
