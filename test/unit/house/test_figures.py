@@ -97,8 +97,9 @@ CODE_LINES_MAX = {
     # with processes that outlive their call, which transfers alone use
     # and locks over keys and the hosts file, real sizes of volumes in descriptions of exports
     # with the greetings of all who connect to the port of a transfer, side by side
-    # and with a bound on the messages of scripts in transfers
-    "node_ops": 4_900,
+    # and with a bound on the messages of scripts in transfers, and a watcher that is kept away from
+    # a node that leaves
+    "node_ops": 4_920,
     # with the watch over spare children, children that are kept for the next look, signals that
     # reach nobody else, and the masters of before, whose jobs are refused
     "noded": 970,
