@@ -4,7 +4,8 @@ Theory of operation.  The watchdog is fed for `Timing.lease_s` after the agent s
 answer was good.  There are two: etcd has renewed the node's lease; or, where etcd does not answer,
 most nodes of the cluster have said that nobody condemned this one.  The second keeps a cluster
 alive that has lost etcd: no node can be proved dead by its watchdog meanwhile, because whoever
-wants that has to have it condemned by most nodes first, and two majorities share a node.
+wants that has to have it condemned by most nodes first, and two majorities share a node (that lists
+of nodes change meanwhile is dealt with in `ganeti.availability.electorate`).
 
 The watchdog runs before etcd is told that there is one; told first, a node whose agent dies in
 between would be believed dead and run on.  But the watchdog of an agent that was killed in the same
@@ -41,12 +42,15 @@ def is_dead(loss: Loss | None, boot_id: str) -> bool:
     return loss is not None and loss.proof is not None and loss.boot_id == boot_id
 
 
-def guard_for(boot_id: str, timing: Timing, watchdog_s: float | None, disk: str) -> Guard:
+def guard_for(
+    boot_id: str, timing: Timing, watchdog_s: float | None, disk: str, nodes: str = ""
+) -> Guard:
     """Return what etcd is to know of a node that lives by these times, or by shorter ones.
 
     Args:
         watchdog_s: of the watchdog that runs; None where none does.
         disk: the lease disk by which it may live on, too; "" for none.
+        nodes: by which list of nodes it counts.
     """
     longest_s = max(timing.watchdog_s, watchdog_s or 0.0)
     return Guard(
@@ -54,6 +58,7 @@ def guard_for(boot_id: str, timing: Timing, watchdog_s: float | None, disk: str)
         watchdog_s=None if watchdog_s is None else longest_s,
         dead_after_s=replace(timing, watchdog_s=longest_s).dead_after_s,
         disk=disk,
+        nodes=nodes,
     )
 
 

@@ -25,9 +25,10 @@ to a question that X sent earlier still; by that X feeds its watchdog for `lease
 it stands still just then, it dies in place of feeding).  If its agent dies before the reset, up to
 `watchdog_s` later, the kernel feeds it once more, and X is reset `watchdog_s` after that.  All of
 it, and `margin_s`, is `dead_after_s`, by X's own times if they are longer: that long after C X is
-dead.  (Etcd had forgotten X before it was suspected: no answer of etcd lets it live longer.)  Y
-must not vouch again until then.  It holds on to the condemnation for `held_s` at least, and for two
-proofs of X; an agent of Y that began anew has forgotten it, and vouches for nobody for `held_s`.
+dead.  (Etcd had forgotten X before it was suspected: no answer of etcd lets it live longer.  That
+there is a Y although X and the master may know other nodes is shown in `electorate`.)  Y must not
+vouch again until then.  It holds on to the condemnation for `held_s` at least, and for two proofs
+of X; an agent of Y that began anew has forgotten it, and vouches for nobody for `held_s`.
 The master lets Y count only while not more than `repeat_s` lies between the times at which Y was
 asked and the answer to the next question, or the proof.  That is half of `held_s`, less the margin:
 so Y was neither out of time nor begun anew and mute no more, even where the times of the two differ

@@ -66,6 +66,7 @@ class Guard(Record, frozen=True, kw_only=True):
             those of the others may have been changed while it did not hear of it.
         has_left: its agent was stopped in order; nobody watches over the node.
         disk: the lease disk by which it may live on, too; "" for none.
+        nodes: by which list of nodes it counts (`electorate`); agents of earlier versions leave ""
     """
 
     boot_id: str
@@ -73,6 +74,7 @@ class Guard(Record, frozen=True, kw_only=True):
     dead_after_s: float = 0.0
     has_left: bool = False
     disk: str = ""
+    nodes: str = ""
 
 
 class Loss(Record, frozen=True, kw_only=True):

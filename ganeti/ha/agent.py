@@ -31,6 +31,7 @@ from typing import Final, Protocol
 import msgspec
 
 from ganeti.availability.disk import Round, Slot, Verdict
+from ganeti.availability.electorate import counts_alike
 from ganeti.availability.keeper import Keeper, guard_for, is_dead, may_arm
 from ganeti.availability.mastership import (
     Claim,
@@ -197,7 +198,8 @@ class Agent:
         if question.ask is Ask.CONDEMN:
             self.keeper.condemn(question.node, question.boot_id, now_s, question.hold_s)
             return True
-        return self.keeper.vouches_for(question.node, question.boot_id, now_s)
+        is_alike = counts_alike(question.nodes, self.facts.digest)
+        return is_alike and self.keeper.vouches_for(question.node, question.boot_id, now_s)
 
     async def feed(self) -> None:
         """Feed the watchdog, for ever."""
@@ -376,7 +378,7 @@ class Agent:
         watchdog_s = None if self._watchdog is None else self._watchdog.timeout_s
         is_held = self._watchdog is not None and self.keeper.holds_disk(self.hands.now())
         disk = self._place.lease if self._place is not None and is_held else ""
-        return guard_for(self.boot_id, timing, watchdog_s, disk)
+        return guard_for(self.boot_id, timing, watchdog_s, disk, self.facts.digest)
 
     def _promise(self, guard: Guard) -> None:
         """Live on by nothing that etcd will not know of; what is new counts once it does."""
@@ -580,13 +582,14 @@ class Agent:
         if self.friends is None:
             return
         sent_s = self.hands.now()
-        others = {n: a for n, a in self.facts.addresses.items() if n != self.own}
+        facts = self.facts  # others may come while this waits
+        others = {n: a for n, a in facts.addresses.items() if n != self.own}
         answers = await self.friends.ask(
-            Ask.VOUCH, self.own, self.boot_id, others, self.timing.friend_s
+            *(Ask.VOUCH, self.own, self.boot_id, others, self.timing.friend_s), nodes=facts.digest
         )
         for name in answers:
             self._answered_s[name] = max(sent_s, self._answered_s.get(name, sent_s))
-        self.keeper.vouched(sent_s, set(names_of(answers)), set(self.facts.addresses))
+        self.keeper.vouched(sent_s, set(names_of(answers)), set(facts.addresses))
 
     def _seen(self) -> set[str]:
         fresh_s = self.hands.now() - self.timing.answer_s

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
+from ganeti.availability.electorate import digest_of
 from ganeti.base.paths import Paths
 from ganeti.store import ssconf
 from ganeti.store.availability import Settings
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Facts:
     """What an agent knows of its cluster.
 
@@ -26,6 +28,11 @@ class Facts:
     offline: Collection[str] = ()
     helped: Collection[str] = ()
     witness: str = ""
+
+    @cached_property
+    def digest(self) -> str:
+        """By which list of nodes this one counts."""
+        return digest_of(self.addresses)
 
 
 def read_facts(paths: Paths, settings: Settings) -> Facts:

@@ -6,7 +6,8 @@ can send it again, from anywhere.  So an old question only makes an agent answer
 of a node once more, beside what it has condemned since.  That boot, if it still runs, is reset if
 etcd does not answer it meanwhile; nothing ever runs twice by that.
 
-    {"ask": "vouch", "nonce": ..., "node": ..., "boot_id": ...}    may that boot live on?
+    {"ask": "vouch", "nonce": ..., "node": ..., "boot_id": ..., "nodes": ...}
+                                                may that boot live on, which counts by these nodes?
     {"ask": "condemn", "nonce": ..., "node": ..., "boot_id": ..., "hold_s": ...}
                                                 vouch for it no more, for so long at least
     {"nonce": ..., "node": ..., "yes": true}                       the answer, and who gave it
@@ -44,13 +45,18 @@ class Ask(StrEnum):
 
 
 class Question(msgspec.Struct, frozen=True, tag_field="kind", tag="question"):
-    """A question about a boot of a node."""
+    """A question about a boot of a node.
+
+    Attributes:
+        nodes: by which list of nodes the asking one counts; "" where that does not matter.
+    """
 
     ask: Ask
     nonce: str
     node: str
     boot_id: str
     hold_s: float = 0.0
+    nodes: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True, tag_field="kind", tag="answer"):
@@ -141,6 +147,7 @@ class Friends(asyncio.DatagramProtocol):
         port: int = PORT,
         enough: Callable[[Mapping[str, bool]], bool] = lambda _answers: False,
         hold_s: float = 0.0,
+        nodes: str = "",
     ) -> dict[str, bool]:
         """Ask other nodes; returns {name: the answer} of those that answered in time.
 
@@ -160,7 +167,8 @@ class Friends(asyncio.DatagramProtocol):
         self._waiting[nonce] = heard
         try:
             for address in others.values():
-                self._send(Question(ask, nonce, node, boot_id, hold_s), (address, port))
+                question = Question(ask, nonce, node, boot_id, hold_s, nodes)
+                self._send(question, (address, port))
             if others:
                 await asyncio.wait([done], timeout=timeout_s)
         finally:

@@ -383,6 +383,32 @@ def test_an_old_question_does_not_make_a_node_that_answers_look_lost(
     run(play())
 
 
+def test_a_friend_that_counts_by_other_nodes_does_not_vouch(three: Sequence[Member]) -> None:
+    """Most nodes of an older list may have no node in common with most of the master's."""
+
+    async def play() -> None:
+        async with five(three) as world:
+            agent = world.agents["n5"]
+            settled_s = time.monotonic() + TIMING.held_s  # they vouch from then on
+            await world.until(lambda: time.monotonic() > settled_s)
+            for name in ("n2", "n3"):
+                known = {**ADDRESSES, "n6": NOBODY}
+                world.agents[name].facts = replace(world.facts(), addresses=known)
+            assert agent.friends is not None
+            others = {name: ADDRESSES[name] for name in NAMES[:4]}
+            told = await agent.friends.ask(
+                *(Ask.VOUCH, "n5", agent.boot_id, others, DEADLINE_S),
+                enough=lambda answers: len(answers) == len(others),
+                nodes=agent.facts.digest,
+            )
+            assert told == {"n1": True, "n2": False, "n3": False, "n4": True}
+            other = world.agents["n2"].facts.digest
+            await world.until(lambda: guard_of(world, "n2").nodes == other)
+            assert guard_of(world, "n5").nodes == agent.facts.digest != other
+
+    run(play())
+
+
 @pytest.fixture
 def disk(tmp_path: Path) -> Path:
     prepare(Paths(str(tmp_path)), "/disk", "cluster", "lease", 8)

@@ -44,10 +44,11 @@ class Settings:
     serial: int = 0
     primary: dict[str, str] = field(default_factory=dict)
     offline: frozenset[str] = frozenset()
+    nodes: frozenset[str] = frozenset()
 
     def copy(self) -> Settings:
         """Return another one with the same contents."""
-        return Settings(self.serial, dict(self.primary), self.offline)
+        return Settings(self.serial, dict(self.primary), self.offline, self.nodes)
 
 
 @dataclass(slots=True)
@@ -67,6 +68,7 @@ class SimNode:
 
     Attributes:
         follows: the master that it knows.
+        knows: the nodes that it knows; none while it is no part of the cluster.
         dies_s: when its watchdog resets it, unless it is fed; None while it does not run.
         watchdog_s: the time of that watchdog.
         is_armed: the agent that runs feeds it.
@@ -86,6 +88,7 @@ class SimNode:
     judge: Judge
     claimant: Claimant
     follows: str
+    knows: frozenset[str]
     settings: Settings
     helper: Helper = Helper.NONE
     has_watchdog: bool = True

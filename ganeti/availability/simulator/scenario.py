@@ -208,4 +208,6 @@ EVENTS: Final = {
     "pause": Word("nobody is to act, or may again", "on or off", _pause, ("on", "off"), (0, 0)),
     "confirm-dead": Word("a person says that they are dead", _NODES, _each(World.confirm_dead)),
     "take-back": Word("a person takes them back", _NODES, _each(World.take_back)),
+    "remove": Word("a person removes them, if they may go", _NODES, _each(World.remove)),
+    "add": Word("a person adds them again, and they boot", _NODES, _each(World.add)),
 }

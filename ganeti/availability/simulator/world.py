@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ganeti.availability.disk import Round, Slot, Verdict
+from ganeti.availability.electorate import counts_alike, digest_of, obstacle
 from ganeti.availability.keeper import Keeper, guard_for, is_dead, may_arm
 from ganeti.availability.mastership import (
     Claim,
@@ -55,6 +56,7 @@ START_S: Final = 2.0  # from there to the running guest
 JOBS_END_S: Final = 2.0  # a master that steps down has ended its jobs
 RESTART_S: Final = 2.0  # from the end of an agent to the first beat of the next one
 LOST: Final = 0.9  # chance from which on a message is lost
+HEARD: Final = 0.8  # chance up to which a node takes the list of nodes
 DISK_S_MAX: Final = 1.5  # from the reading of all slots to the end of the writing
 
 
@@ -110,7 +112,7 @@ class World:
     def switch_on(self, name: str) -> None:
         """It gets power again."""
         node = self.nodes[name]
-        if not node.is_up and node.boots_s is None:
+        if not node.is_up and node.boots_s is None and node.knows:
             node.boots_s = self.now_s + BOOT_S
 
     def reset(self, name: str) -> None:
@@ -272,6 +274,7 @@ class World:
             other.name
             for other in self.nodes.values()
             if self.reaches(node.name, other.name) and not other.agent_stands
+            if other.name in node.knows
         ]
         self._after(node, lambda: self._heard(node, near, sent_s))
         if self.lease_disk and node.sees_disk and not node.is_at_disk:
@@ -279,14 +282,14 @@ class World:
         if self.etcd.answers(node.name, self.reaches):
             self._renew(node, sent_s)
         elif node.is_armed and keeper.needs_friends(sent_s):
+            knows = node.knows
             friends = {
-                other.name
-                for other in self.nodes.values()
-                if self.reaches(node.name, other.name)
-                if not other.agent_stands
-                if other.keeper.vouches_for(node.name, node.boot_id, self.now_s)
+                name
+                for name in near
+                if counts_alike(digest_of(knows), digest_of(self.nodes[name].knows))
+                if self.nodes[name].keeper.vouches_for(node.name, node.boot_id, self.now_s)
             }
-            self._after(node, lambda: keeper.vouched(sent_s, friends, self.nodes))
+            self._after(node, lambda: keeper.vouched(sent_s, friends, knows))
         if node.name in self.candidates:
             self._claim(node)
         if node.is_master:
@@ -375,7 +378,7 @@ class World:
         watchdog_s = node.watchdog_s if node.is_armed else None
         uses_disk = node.is_armed and node.keeper.holds_disk(self.now_s)
         disk = self.lease_disk if uses_disk else ""
-        guard = guard_for(node.boot_id, timing, watchdog_s, disk)
+        guard = guard_for(node.boot_id, timing, watchdog_s, disk, digest_of(node.knows))
         if self.etcd.get(GUARDS + node.name) != guard:
             self.etcd.put(GUARDS + node.name, guard)
         node.keeper.uses_disk = uses_disk
@@ -441,7 +444,7 @@ class World:
             node.failing_over_s is not None,
             node.follows in seen and self.nodes[node.follows].is_master,
             len(seen),
-            len(self.nodes),
+            len(node.knows),
             self._alone(),
             self.pause,
             node.name == self.witness,
@@ -461,15 +464,16 @@ class World:
 
     def _seen(self, node: SimNode) -> set[str]:
         fresh_s = self.now_s - node.timing.answer_s
-        return {name for name, sent_s in node.answered_s.items() if sent_s > fresh_s} | {node.name}
+        fresh = {name for name, sent_s in node.answered_s.items() if sent_s > fresh_s}
+        return (fresh & node.knows) | {node.name}
 
     def _fail_over(self, node: SimNode) -> None:
         """The votes decide; the old master, if it answers, ends its jobs first."""
         node.failing_over_s = None
-        near = [other for other in self.nodes.values() if self.reaches(node.name, other.name)]
+        near = [self.nodes[name] for name in sorted(node.knows) if self.reaches(node.name, name)]
         copies = [other for other in near if other.name in self.candidates]
         needed = answers_wanted(self.candidates, self._alone(), node.name)
-        if len(near) < votes_needed(len(self.nodes)) or len(copies) < needed:
+        if len(near) < votes_needed(len(node.knows)) or len(copies) < needed:
             self.say(f"{node.name} may not take over: too few nodes answer it")
             node.claimant.failed(self.now_s)
             return
@@ -484,6 +488,7 @@ class World:
         for other in copies:
             other.settings = newest.copy()
         node.settings.serial += 10_000
+        self._tell_nodes(node)
         node.is_master = True
         self.say(f"{node.name} is the master")
 
@@ -491,7 +496,7 @@ class World:
         """A master that most nodes do not follow any more, or that sees too few, ends."""
         seen = self._seen(node)
         following = [name for name in seen if self.nodes[name].follows == node.name]
-        if len(following) >= votes_needed(len(self.nodes)):
+        if len(following) >= votes_needed(len(node.knows)):
             node.ends_s = None
         elif node.ends_s is None:
             node.ends_s = self.now_s + node.timing.lease_s + JOBS_END_S
@@ -522,7 +527,7 @@ class World:
             and holder.boot_id == boots
         )
         views = {}
-        for name, other in self.nodes.items():
+        for name in sorted(node.knows):
             guard, loss = self.etcd.get(GUARDS + name), self.etcd.get(LOSSES + name)
             views[name] = NodeView(
                 is_present=self.etcd.get(NODES + name) is not None,
@@ -532,7 +537,7 @@ class World:
                 guard=guard if isinstance(guard, Guard) else None,
                 loss=loss if isinstance(loss, Loss) else None,
                 revision=self.etcd.revision(LOSSES + name),
-                has_helper=other.helper is not Helper.NONE,
+                has_helper=self.nodes[name].helper is not Helper.NONE,
                 disk=self._seen_on_disk(node, name),
             )
         return View(self.now_s, node.name, views, is_current, self.pause)
@@ -608,7 +613,7 @@ class World:
 
     def _restart(self, node: SimNode) -> None:
         """Begin the restarts whose turn it is."""
-        losses = {name: self._loss(name) for name in self.nodes}
+        losses = {name: self._loss(name) for name in node.knows}
         proved = {name: loss for name, loss in losses.items() if loss is not None and loss.proof}
         acting = {
             name: found
@@ -634,7 +639,7 @@ class World:
         free = {
             name: self.nodes[name].memory - used[name]
             for name in seen
-            if name not in (*proved, *node.settings.offline, self.witness)
+            if name in node.knows and name not in (*proved, *node.settings.offline, self.witness)
         }
         running = {job.guest: job.target for job in node.jobs}
         plan = plan_restarts(wanted, free, running, self.limits)
@@ -659,7 +664,7 @@ class World:
                 yield Guest(guest.name, primary, guest.memory, [primary], guest.priority)
             if primary in dead:
                 both = {guest.primary, guest.secondary}
-                reach = set(self.nodes) if guest.is_shared else both
+                reach = node.knows if guest.is_shared else both
                 others = [name for name in self.nodes if name in reach and name != primary]
                 yield Guest(guest.name, primary, guest.memory, others, guest.priority)
 
@@ -730,6 +735,62 @@ class World:
             if node.is_master and node.is_up and node.ends_s is None:
                 self._commit(node, node.settings.copy())
 
+    def add(self, name: str) -> None:
+        """A person adds a node, which boots for it; refused while too few know of the last one."""
+        for master in self._changing_nodes():
+            if name not in master.settings.nodes:
+                self._change_nodes(master, master.settings.nodes | {name})
+                self.nodes[name].knows = master.settings.nodes
+                self.nodes[name].follows = master.name
+                self.reset(name)
+
+    def remove(self, name: str) -> None:
+        """A person removes a node without instances; it ends if it is reached."""
+        for master in self._changing_nodes():
+            settings = master.settings
+            if name in settings.nodes and name not in self._needed(settings):
+                self._change_nodes(master, settings.nodes - {name})
+                self.etcd.delete(GUARDS + name)
+                self.etcd.delete(LOSSES + name)
+                if self.reaches(master.name, name):
+                    self.switch_off(name)
+                    self.nodes[name].knows = frozenset()
+
+    def _needed(self, settings: Settings) -> set[str]:
+        """Return the nodes that cannot be removed."""
+        pairs = [(each.primary, each.secondary) for each in self.guests.values()]
+        copies = {name for pair in pairs for name in pair if name is not None}
+        return {*self.candidates, *settings.primary.values(), *copies, self.witness}
+
+    def _changing_nodes(self) -> Iterator[SimNode]:
+        """Yield the masters on which the list of nodes may change."""
+        for master in self.nodes.values():
+            is_working = master.is_master and master.is_up and master.ends_s is None
+            if is_working and self.etcd.answers(master.name, self.reaches):
+                names = master.settings.nodes
+                present = [name for name in names if self.etcd.get(NODES + name) is not None]
+                guards = {name: self.etcd.get(GUARDS + name) for name in names}
+                if not obstacle(
+                    names,
+                    present,
+                    {name: each for name, each in guards.items() if isinstance(each, Guard)},
+                    {name: loss for name in names if (loss := self._loss(name)) is not None},
+                ):
+                    yield master
+
+    def _change_nodes(self, master: SimNode, names: frozenset[str]) -> None:
+        settings = master.settings.copy()
+        settings.nodes = names
+        self._commit(master, settings)
+        self._tell_nodes(master)
+
+    def _tell_nodes(self, master: SimNode) -> None:
+        """Send the list of nodes; not all take it."""
+        master.knows = names = master.settings.nodes
+        for name in sorted(names):
+            if self.reaches(master.name, name) and self.chance() < HEARD:
+                self.nodes[name].knows = names
+
     def take_back(self, name: str) -> None:
         """A person takes a node back that was set offline."""
         for master in self.nodes.values():
@@ -749,10 +810,12 @@ def make_world(
     *,
     lease_disk: str = "",
     witness: str = "",
+    spare: Sequence[str] = (),
 ) -> World:
     """Return a cluster in which everything runs for long; the first node is the master.
 
     Args:
+        spare: nodes that are no part of it yet, and off.
         members: the nodes with a member of etcd; by default the candidates.
         lease_disk: the disk that all nodes share for leases; "" for none.
         witness: the node that only votes; "" for none.
@@ -765,11 +828,14 @@ def make_world(
             Judge(timing),
             Claimant(timing),
             follows=names[0],
-            settings=Settings(primary=dict(primary)),
+            knows=frozenset(names),
+            settings=Settings(primary=dict(primary), nodes=frozenset(names)),
             guests={guest.name for guest in guests if guest.primary == name},
         )
-        for name in names
+        for name in (*names, *spare)
     }
+    for name in spare:
+        nodes[name].is_up, nodes[name].knows = False, frozenset()
     nodes[names[0]].is_master = True
     etcd = EtcdModel(members or candidates)
     named = {each.name: each for each in guests}

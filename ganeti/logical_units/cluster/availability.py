@@ -9,7 +9,7 @@ Source: design.md, "A node is dead when it is proved, not when it is silent".
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
@@ -18,16 +18,24 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from ganeti.availability.disk import place_nodes, slots_for
+from ganeti.availability.electorate import Obstacle, obstacle
 from ganeti.availability.members import SIZE, choose, next_change
 from ganeti.availability.proof import CONFIRM_COMMAND
-from ganeti.availability.records import LOSSES, MASTER_KEY, NODES, Loss, keys_of_others
+from ganeti.availability.records import (
+    GUARDS,
+    LOSSES,
+    MASTER_KEY,
+    NODES,
+    Guard,
+    Loss,
+    keys_of_others,
+)
 from ganeti.availability.restarts import LIMIT_NAMES, Limits
 from ganeti.availability.timing import Timing
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError, TransportError, wrong_state
 from ganeti.base.json import dumps
 from ganeti.base.text import shown
 from ganeti.clients.node_rpc import target_of
-from ganeti.jobs.votes import votes_needed
 from ganeti.logical_units import lookup, node_files
 from ganeti.logical_units.base import SimpleUnit
 from ganeti.logical_units.context import JobContext, alone
@@ -56,6 +64,7 @@ _ETCD_S: Final = 5.0
 _UP_S: Final = 120.0  # all members, and then all agents
 _MEMBER_S: Final = 20.0
 _PAUSE_S: Final = 0.3
+_HEARD_S: Final = 10.0  # agents look at their files every two seconds
 _COMMAND: Final = "gnt-cluster ha-enable"
 
 
@@ -545,34 +554,49 @@ def _change_members(settings: Settings, act: Callable[[EtcdClient], Awaitable[T]
 def check_most_are_there(context: JobContext, nodes: Sequence[Node]) -> None:
     """Refuse to add or remove a node while most of the present ones are not there.
 
-    A node that is cut off counts its friends by the list of nodes that it knows, the master judges
-    by its own.  Two majorities share a node where the lists differ by one; after several changes
-    that node did not hear of, the master might prove it dead while it lives on.
+    They have to know of the last change, too, which takes their agents a moment; the reason for all
+    of it is in `ganeti.availability.electorate`.
 
     Raises:
-        OpPrereqError: most nodes neither hold a lease nor are proved dead.
+        OpPrereqError: most nodes neither hold a lease and know the others, nor are proved dead.
     """
     settings = availability.read(context.paths)
     if settings is None:
         return
-    try:
-        shelf = ask_etcd(settings, lambda etcd: etcd.read())
-    except GenericError as err:
-        context.warn(f"which nodes are there is not known: {err.message}")
-        return
-    gone = [node.name for node in nodes if not _is_settled(shelf, node.name)]
-    if len(nodes) - len(gone) < votes_needed(len(nodes)):
-        raise wrong_state(
-            "most nodes have to hold their lease of high availability when one is added or"
-            f" removed; these do not: {shown(gone)}. Bring them back, or type '{CONFIRM_COMMAND}"
-            " NODE' for those that are switched off, or 'gnt-cluster ha-disable'"
+    names = [node.name for node in nodes]
+    until_s = clock.monotonic() + _HEARD_S
+    while True:
+        try:
+            shelf = ask_etcd(settings, lambda etcd: etcd.read())
+        except GenericError as err:
+            context.warn(f"which nodes are there is not known: {err.message}")
+            return
+        found = _obstacle(shelf, names)
+        if found is None:
+            return
+        if not found.behind or clock.monotonic() > until_s:
+            raise wrong_state(_said_of(found))
+        clock.pause(_PAUSE_S)
+
+
+def _obstacle(shelf: Snapshot, names: Collection[str]) -> Obstacle | None:
+    present = [key.removeprefix(NODES) for key in shelf.entries if key.startswith(NODES)]
+    return obstacle(names, present, shelf.below(GUARDS, Guard), shelf.below(LOSSES, Loss))
+
+
+def _said_of(found: Obstacle) -> str:
+    text = "when a node is added or removed, most nodes have to be there for high availability"
+    if found.gone:
+        text += (
+            f"; these do not hold their lease: {shown(found.gone)} (bring them back, or type"
+            f" '{CONFIRM_COMMAND} NODE' for those that are switched off)"
         )
-
-
-def _is_settled(shelf: Snapshot, name: str) -> bool:
-    """Tell whether a node lives, or is dead, for sure."""
-    loss = None if NODES + name in shelf.entries else shelf.one(LOSSES + name, Loss)
-    return NODES + name in shelf.entries or (loss is not None and loss.proof is not None)
+    if found.behind:
+        text += (
+            f"; these do not know of the last change of nodes: {shown(found.behind)} ('gnt-cluster"
+            " redist-conf' tells them)"
+        )
+    return f"{text}; or type 'gnt-cluster ha-disable' first"
 
 
 def update(context: JobContext, nodes: Sequence[Node]) -> None:

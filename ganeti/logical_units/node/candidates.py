@@ -99,6 +99,22 @@ def check_availability(context: JobContext) -> None:
         availability.check_most_are_there(context, lookup.all_nodes(context.config))
 
 
+@contextmanager
+def changing_nodes(context: JobContext) -> Iterator[None]:
+    """Add or remove a node within this: with high availability one at a time, as it allows.
+
+    Raises:
+        OpPrereqError: as `check_availability`.
+        LockError: another job has still not changed them after some minutes.
+    """
+    if not lease.is_on(context.paths):
+        yield
+        return
+    with alone(context, "high-availability-nodes", "adds or removes a node"):
+        check_availability(context)
+        yield
+
+
 def refill_pool(context: JobContext, exempt: Sequence[str]) -> None:
     """Promote and demote nodes until the pool has its size, as far as nodes can be promoted.
 

@@ -8,6 +8,7 @@ locked shared, so that it cannot go away meanwhile; the node itself is locked be
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from msgspec import structs
@@ -192,6 +193,17 @@ class LUNodeAdd(SimpleUnit[OpNodeAdd, Joining]):
 
     def execute(self, plan: Joining) -> None:
         """Enter the node into the configuration, and make it known and trusted."""
+        with nullcontext() if plan.known else candidates.changing_nodes(self.context):
+            self._enter(plan)
+        node, cluster = plan.node, self.cluster
+        candidates.let_in_candidates_alone(self.context, cluster, node)
+        if node.master_candidate:
+            candidates.authorize_candidate(self.context, cluster, node)
+        node_files.distribute(self.context, cluster, [node])
+        node_files.send_hosts(self.context, cluster, plan.others)
+        candidates.tell_availability(self.context)
+
+    def _enter(self, plan: Joining) -> None:
         node, cluster = plan.node, self.cluster
         checks.lead(self.context, node, plan.foreign_config)
         if node.master_candidate:
@@ -209,12 +221,6 @@ class LUNodeAdd(SimpleUnit[OpNodeAdd, Joining]):
                 calls = self.context.nodes.on(self.master, doing)
                 calls.etc_hosts_modify("add", node.name, node.primary_ip)
             undo.forget()
-        candidates.let_in_candidates_alone(self.context, cluster, node)
-        if node.master_candidate:
-            candidates.authorize_candidate(self.context, cluster, node)
-        node_files.distribute(self.context, cluster, [node])
-        node_files.send_hosts(self.context, cluster, plan.others)
-        candidates.tell_availability(self.context)
 
     def _create(self, node: Node, undo: Undo) -> None:
         def forget() -> None:
@@ -298,10 +304,12 @@ class LUNodeRemove(NodeUnit[OpNodeRemove, Node]):
     def execute(self, plan: Node) -> None:
         """Remove the node, and let another one become candidate if it was one."""
         context, cluster = self.context, self.cluster
-        context.info(f"stopping the node daemon and removing configs from node {plan.name}")
-        candidates.revoke_key(context, cluster, plan, has_key=plan.master_candidate)
-        candidates.remove_keys_from(context, cluster, plan)
-        self.config.delete(ObjectKind.NODE, plan.uuid)  # its certificate goes off the list with it
+        with candidates.changing_nodes(context):
+            context.info(f"stopping the node daemon and removing configs from node {plan.name}")
+            candidates.revoke_key(context, cluster, plan, has_key=plan.master_candidate)
+            candidates.remove_keys_from(context, cluster, plan)
+            # Its certificate goes off the list with it.
+            self.config.delete(ObjectKind.NODE, plan.uuid)
         self._clean_up(plan)
         candidates.refill_pool(context, [])
         candidates.tell_availability(context)

@@ -23,10 +23,15 @@ EVENTS = (
 )
 TIMES = (Timing(), Timing(lease_s=8.0, watchdog_s=8.0), Timing(lease_s=6.0, watchdog_s=12.0))
 DISK_EVENTS = (*EVENTS, "lose disk", "lose disk", "return disk")
+LIST_EVENTS = (*EVENTS, *("add", "remove") * 4)
 
 
 def small_world(
-    count: int = 5, candidates: int = 3, unguarded: str = "", lease_disk: str = ""
+    count: int = 5,
+    candidates: int = 3,
+    unguarded: str = "",
+    lease_disk: str = "",
+    spare: Sequence[str] = (),
 ) -> World:
     """A cluster with one instance on shared disks on each node, and one with a copy on the next."""
     names = NAMES[:count]
@@ -36,7 +41,10 @@ def small_world(
         for number, name in enumerate(names, 1)
     ]
     world = make_world(
-        Timing(), names, names[:candidates], guests, members=names[:3], lease_disk=lease_disk
+        *(Timing(), names, names[:candidates], guests),
+        members=names[:3],
+        lease_disk=lease_disk,
+        spare=spare,
     )
     if unguarded:
         world.nodes[unguarded].has_watchdog = False
@@ -453,6 +461,43 @@ def test_agents_that_forgot_what_they_condemned_vouch_for_nobody() -> None:
     assert (world.twice, world.broken) == ([], [])
 
 
+def test_a_node_that_did_not_hear_of_other_nodes_does_not_live_on_by_the_old_list() -> None:
+    """Most nodes of that one are no obstacle to most nodes of the one that the master counts by."""
+    world = small_world(spare=("s1", "s2"))
+    for name in ("n4", "n5"):  # nothing resets these, which would end it soon
+        world.nodes[name].has_watchdog = False
+    world.reset("n4")
+    world.reset("n5")
+    world.run(60)
+    for name in ("s1", "s2"):
+        world.chance = iter_chance([0.0] * 2 + [0.9])  # n3 does not hear of it
+        world.add(name)
+        world.chance = lambda: 0.0
+        world.run(60)
+    assert [len(world.nodes[name].knows) for name in ("n1", "n3", "n4")] == [7, 5, 7]
+    world.cut = {(a, b) for a in ("n3", "n4", "n5") for b in ("n1", "n2", "s1", "s2")}
+    world.run(90)
+    assert (world.twice, world.broken) == ([], [])
+    assert hosts(world, "sharedn3") not in ([], ["n3"])
+
+
+def test_nodes_are_added_one_at_a_time_and_only_while_most_know_the_last_one() -> None:
+    world = small_world(spare=("s1", "s2"))
+    world.chance = lambda: 0.85  # nobody hears
+    world.add("s1")
+    world.chance = lambda: 0.0
+    world.run(60)
+    world.add("s2")
+    assert len(world.nodes["n1"].settings.nodes) == 6
+    world.remove("s1")
+    assert len(world.nodes["n1"].settings.nodes) == 6
+    for node in world.nodes.values():
+        node.knows = world.nodes["n1"].settings.nodes if node.name != "s2" else node.knows
+    world.run(5)
+    world.add("s2")
+    assert len(world.nodes["n1"].settings.nodes) == 7
+
+
 def test_a_master_that_is_cut_off_in_the_middle_of_a_restart() -> None:
     for after_s in (0.5, 1.0, 1.5, 2.0, 2.5, 3.0):
         world = small_world()
@@ -473,9 +518,10 @@ def test_a_master_that_is_cut_off_in_the_middle_of_a_restart() -> None:
 class Chance:
     """Random events on a random cluster."""
 
-    def __init__(self, seed: int, *, lease_disk: str = "") -> None:
+    def __init__(self, seed: int, *, lease_disk: str = "", spares: int = 0) -> None:
         self.random = random.Random(seed)
-        self.events = DISK_EVENTS if lease_disk else EVENTS
+        self.events = LIST_EVENTS if spares else DISK_EVENTS if lease_disk else EVENTS
+        spare = [f"s{number}" for number in range(spares)]
         count = self.random.choice((3, 5, 5, 7))
         self.names = [f"n{number}" for number in range(1, count + 1)]
         witness = self.names[2] if count == 3 and self.random.random() < 0.5 else ""
@@ -492,7 +538,9 @@ class Chance:
             self.names[:3],
             lease_disk=lease_disk,
             witness=witness,
+            spare=spare,
         )
+        self.names = [*self.names, *spare]
         for node in self.world.nodes.values():
             node.helper = self.random.choice((Helper.NONE, *Helper))
             node.has_watchdog = self.random.random() < 0.85
@@ -524,6 +572,8 @@ class Chance:
             "kill": world.kill,
             "restart": world.restart,
             "stop": world.stop_etcd,
+            "add": world.add,
+            "remove": world.remove,
         }
         of_all = {"return": world.switch_on, "continue": world.go_on, "start": world.start_etcd}
         match word:
@@ -570,15 +620,16 @@ class Chance:
 
 
 @pytest.mark.parametrize(
-    ("first", "lease_disk"),
-    [(first, "") for first in range(0, RANDOM_SCENARIOS, PER_TEST)]
-    + [(first, "disk") for first in range(0, RANDOM_SCENARIOS // 2, PER_TEST)],
+    ("first", "lease_disk", "spares"),
+    [(first, "", 0) for first in range(0, RANDOM_SCENARIOS, PER_TEST)]
+    + [(first, "disk", 0) for first in range(0, RANDOM_SCENARIOS // 2, PER_TEST)]
+    + [(first, "", 4) for first in range(0, RANDOM_SCENARIOS // 2, PER_TEST)],
 )
 def test_never_twice_nothing_forgotten_and_in_the_end_everything_runs(
-    first: int, lease_disk: str
+    first: int, lease_disk: str, spares: int
 ) -> None:
     for seed in range(first, first + PER_TEST):
-        chance = Chance(seed, lease_disk=lease_disk)
+        chance = Chance(seed, lease_disk=lease_disk, spares=spares)
         chance.play()
         chance.mend()
         world = chance.world
