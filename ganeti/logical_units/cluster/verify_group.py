@@ -136,7 +136,7 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
         busy = self._busy()
         answers, findings = self._ask_nodes(plan)
         silent = {node.name for node in plan.online} - answers.keys()
-        findings += self._lacking_configuration(answers.keys())
+        findings += self._lacking_configuration(plan.group.uuid, answers.keys())
         findings += [*self._together(plan, answers, busy), *self._instances(plan, silent)]
         report.section("Verifying node and instance status")
         report.add_all(findings)
@@ -201,12 +201,16 @@ class LUClusterVerifyGroup(SimpleUnit[OpClusterVerifyGroup, GroupMembers]):
         findings += ssh_findings.judge(self.context, self.cluster, members.online, answers)
         return answers, findings
 
-    def _lacking_configuration(self, names: Collection[str]) -> Iterator[Finding]:
-        """Name nodes among these, which answer, that did not take the newest configuration."""
-        status = self.config.get_replication_status()
-        refused = [row for row in status if row["error"] and row["node"] in names]
-        for name, text in failures(refused).items():
+    def _lacking_configuration(self, group: str, names: Collection[str]) -> Iterator[Finding]:
+        """Name nodes among these, which answer, that do not take the newest configuration."""
+        if self._refusing(names):
+            self.config.flush_config_group(group)  # some may be back only now
+        for name, text in self._refusing(names).items():
             yield Finding(VerifyErrorCode.ENODEFILECHECK, name, text)
+
+    def _refusing(self, names: Collection[str]) -> dict[str, str]:
+        status = self.config.get_replication_status()
+        return failures(row for row in status if row["error"] and row["node"] in names)
 
     def _as_candidate(self, node: Node, results: Mapping[str, RpcResult[Any]]) -> str:
         """Return what a silent node means for the copies of the configuration."""

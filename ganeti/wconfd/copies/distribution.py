@@ -129,16 +129,25 @@ class Distributor:
         self._own.write_all_again()
         for courier in self._couriers:
             courier.copies.forget([CONFIG, FILE, SSCONF])
-        self._couriers.hurry()
         self.start()
+        await self._try_failed_again(None)
+        await self._own.wait(PATIENCE_S)
+
+    async def _try_failed_again(self, group: str | None) -> None:
+        """Return when each node (of that group) that had failed is back, or has failed again."""
+        self._couriers.hurry()
 
         def are_tried() -> bool:
             now = clock.monotonic()
-            online = (each.copies for each in self._couriers if not each.target.offline)
-            return not any(copies.is_missing and not copies.rests(now) for copies in online)
+            copies = (each.copies for each in self._couriers if self._is_in(each, group))
+            return not any(each.is_missing and not each.rests(now) for each in copies)
 
         await self._couriers.wait_until(CONFIG, are_tried, GREETING_S_MAX + PATIENCE_S)
-        await self._own.wait(PATIENCE_S)
+
+    def _is_in(self, courier: Courier, group: str | None) -> bool:
+        """Tell whether it is to a node that is online, and of that group."""
+        is_of_group = group is None or self._nodes[courier.name].group == group
+        return is_of_group and not courier.target.offline
 
     def _renew_nodes(self) -> None:
         view = self._keeper.durable
@@ -356,7 +365,8 @@ class Distributor:
         answer are set aside.
 
         Args:
-            group: wait for the nodes of this group only, however few have it.
+            group: wait for the nodes of this group only, however few have it; those that have
+                failed are tried again at once.
 
         Raises:
             OpExecError: not enough candidates could be reached; names the others.
@@ -368,9 +378,9 @@ class Distributor:
             return [
                 courier
                 for courier in self._couriers
-                if group is None or self._nodes[courier.name].group == group
+                if self._is_in(courier, group)
                 if file == SSCONF or self._nodes[courier.name].master_candidate
-                if not courier.target.offline and not courier.copies.has_version(file, version)
+                if not courier.copies.has_version(file, version)
             ]
 
         paths, others = self._keeper.paths, [each.name for each in self._candidates()]
@@ -390,6 +400,8 @@ class Distributor:
             await self._couriers.wait_until(CONFIG, is_decided, FLUSH_S_MAX, look_s)
         if group is None and not self._tally(serial_no).is_enough:
             raise self._not_enough(serial_no)
+        if group is not None:
+            await self._try_failed_again(group)
         # One after the other: who waits for a file is woken by that one alone.
         for file, version in ((CONFIG, serial_no), (SSCONF, ssconf_version)):
             await self._couriers.wait_for_all(file, partial(lacking, file, version))

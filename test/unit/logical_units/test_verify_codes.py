@@ -237,7 +237,9 @@ def test_memory_after_a_failure_need_not_be_looked_at(sound: FakeCluster) -> Non
     assert found(sound) == []
 
 
-def test_a_candidate_without_the_newest_configuration_is_told(sound: FakeCluster) -> None:
+def test_a_candidate_without_the_newest_configuration_is_told(
+    sound: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As one whose disk is full: only WConfD's log had it."""
     row = {"node": "node2.example.com", "candidate": True, "offline": False, "serial_no": 6}
     behind = {**row, "wanted_serial_no": 7, "ssconf_is_current": True, "error": None}
@@ -247,6 +249,15 @@ def test_a_candidate_without_the_newest_configuration_is_told(sound: FakeCluster
     assert verify(sound) is False
     assert found(sound) == [("ERROR", "ENODEFILECHECK", "node", "node2.example.com")]
     assert sound.said("cannot send the configuration to node node2.example.com: no space left")
+
+    async def take(group: str | None) -> None:
+        assert group in sound.config.nodegroups
+        sound.config.distribution.rows = []
+
+    monkeypatch.setattr(sound.config.distribution, "flush", take)
+    sound.messages.clear()
+    assert (verify(sound), found(sound)) == (True, []), "it takes it when it is tried again"
+    sound.config.distribution.rows = [{**behind, "error": "no space left on device"}]
     sound.rpc.fail("node_verify", "node2", "no route")
     sound.messages.clear()
     assert verify(sound) is False
