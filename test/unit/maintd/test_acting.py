@@ -253,7 +253,6 @@ def test_an_event_canceled_half_way_stays_as_it_is(play: Play) -> None:
     assert play.cluster.guests["i1"].primary == "n2"
 
 
-@pytest.mark.shows("maintd/details/same-event", "maintd/events/same", "maintd/events/id")
 def test_events_that_are_over_make_room_for_new_ones(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,6 +275,7 @@ def test_events_that_are_over_make_room_for_new_ones(
     assert [each.original["details"] for each in cluster.stored.incidents] == [2, 2]
 
 
+@pytest.mark.shows("maintd/details/same-event", "maintd/events/same", "maintd/events/id")
 def test_the_same_object_is_the_same_event_and_another_one_is_not(play: Play) -> None:
     one = report("evacuate", details={"a": 1, "b": 2})
     same = Diagnosis(
