@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 from ganeti.availability.mastership import Report
@@ -25,6 +27,7 @@ _SETTLE_S: Final = 30.0  # beside what it asks etcd
 _SETTLE_QUESTIONS: Final = 3
 FAIL_OVER_S: Final = 300.0
 _REBOOT: Final = "/proc/sysrq-trigger"
+_HELPERS_AT_ONCE: Final = 32  # a rack
 
 
 class NodeHands:
@@ -34,6 +37,8 @@ class NodeHands:
         self._paths, self._settings = paths, settings
         self._watchdog = "" if own == settings.witness else settings.watchdog
         self._is_mute = False
+        # Threads of their own: helpers may all hang, and those of the loop tell the daemons here.
+        self._helpers = ThreadPoolExecutor(_HELPERS_AT_ONCE, "helper")
 
     def now(self) -> float:
         """As declared."""
@@ -130,11 +135,11 @@ class NodeHands:
         """As declared: it is off when the helper says so after it was told to switch it off."""
         program = self._paths.localize(self._settings.helpers[node])
         limit_s = self._settings.timing.helper_s
+        loop = asyncio.get_running_loop()
         for words in (["power-off", node], ["power-status", node]):
+            run = partial(process.run, [program, *words], timeout_s=limit_s / 2)
             try:
-                result = await asyncio.to_thread(
-                    process.run, [program, *words], timeout_s=limit_s / 2
-                )
+                result = await loop.run_in_executor(self._helpers, run)
             except GenericError as err:
                 return Power.UNKNOWN, err.message
             if result.status != 0 or result.timed_out:
