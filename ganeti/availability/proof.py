@@ -33,11 +33,13 @@ The master lets Y count only while not more than `repeat_s` lies between the tim
 asked and the answer to the next question, or the proof.  That is half of `held_s`, less the margin:
 so Y was neither out of time nor begun anew and mute no more, even where the times of the two differ
 by half, or Y is mute for `dead_after_s` only, as agents of an earlier version are.
+When the master comes to know other nodes, all of them count from then on only: fewer of them may be
+most nodes now, and X may have lived on by nodes that were removed until they heard of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -194,10 +196,15 @@ class Judge:
     timing: Timing
     says: dict[str, str] = field(default_factory=dict)
     _suspects: dict[str, _Suspect] = field(default_factory=dict)
+    _nodes: Collection[str] = frozenset()
 
     def look(self, view: View) -> list[Order]:
         """Return what is to be done now."""
         self.says = {}
+        if view.nodes.keys() != self._nodes:
+            self._nodes = frozenset(view.nodes)
+            for suspect in self._suspects.values():
+                suspect.acks.clear()
         if not view.is_current:
             self._suspects.clear()
             return []

@@ -7,6 +7,7 @@ reaches whom changes, agents begin anew, questions are late: X never lives on wh
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -28,9 +29,9 @@ SCENARIOS = 400
 PROVED_MIN = SCENARIOS // 10
 
 
-def view(now_s: float, lost: Timing = TIMES) -> View:
+def view(now_s: float, lost: Timing = TIMES, names: Sequence[str] = NODES) -> View:
     guard = Guard(boot_id=BOOT, watchdog_s=lost.watchdog_s, dead_after_s=lost.dead_after_s)
-    nodes = {name: NodeView(is_present=True) for name in NODES}
+    nodes = {name: NodeView(is_present=True) for name in names}
     nodes[LOST] = NodeView(guard=guard, loss=LOSS, revision=7)
     return View(now_s, MASTER, nodes)
 
@@ -161,6 +162,27 @@ def test_a_node_that_was_told_once_and_began_anew_does_not_count_for_the_proof()
             judge.condemned(LOST, 7, "z", told_s=now_s, heard_s=now_s)
     assert proved_s is None
     assert not keeper.vouches_for(LOST, BOOT, TIMES.repeat_s + TIMES.dead_after_s)
+
+
+def test_what_was_condemned_before_nodes_were_removed_does_not_count_for_the_proof() -> None:
+    """X lives on by two nodes that the master does not reach, until they are removed.
+
+    Of five nodes two have condemned it for long, which is most of the three that are left.
+    """
+    judge, lost = Judge(TIMES), Keeper(TIMES, LOST, BOOT, -1000.0)
+    lists = {0: NODES, 20: (MASTER, LOST, "y", "w"), 22: (MASTER, LOST, "y")}
+    names, proved_s = NODES, None
+    for now_s in range(100):
+        names = lists.get(now_s, names)
+        if names == NODES:  # z and w have not heard of another list, and so vouch for it
+            lost.vouched(now_s, ("z", "w"), NODES)
+        if any(order.act is Act.PROVE for order in judge.look(view(now_s, names=names))):
+            proved_s = now_s
+            break
+        for name in (MASTER, "y"):
+            judge.condemned(LOST, 7, name, told_s=now_s, heard_s=now_s)
+    assert proved_s is not None
+    assert proved_s >= lost.dies_at() + 2 * TIMES.watchdog_s
 
 
 def test_the_time_of_the_proof_counts_from_the_answers() -> None:
