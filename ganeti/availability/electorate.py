@@ -11,9 +11,10 @@ n // 2 + (n + 1) // 2 + 2 is more than n + 1.  Lists that differ by several node
 Let the lists be L0, L1, ... in turn, X know Lj and the master Lk, with k > j + 1.  Before L(j+2)
 came, most nodes of L(j+1) knew that one, and they keep to it or to a later one.  The friends of X
 are most nodes of Lj, which differs from it by one node; so one of them is among these, knows a
-later list than X does, and does not vouch.  Nodes that are proved dead stand in for those that know
-the list, so that they can be removed; that holds as long as they stay off, or hear of the new list
-when they are back.
+later list than X does, and does not vouch.  (What was answered and condemned before does not count:
+the master begins the proof anew when its list changes.)  Nodes that are proved dead stand in for
+those that know the list, so that they can be removed; that holds as long as they stay off, or hear
+of the new list when they are back.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from ganeti.availability.keeper import is_dead
 from ganeti.availability.records import Guard, Loss
 from ganeti.jobs.votes import votes_needed
 
@@ -70,7 +72,14 @@ def obstacle(
         if name in present:
             if guard is not None and not counts_alike(guard.nodes, own):
                 behind.append(name)
-        elif loss is None or loss.proof is None:
+        elif not _is_dead(guard, loss):
             gone.append(name)
     is_most = len(nodes) - len(gone) - len(behind) >= votes_needed(len(nodes))
     return None if is_most else Obstacle(gone, behind)
+
+
+def _is_dead(guard: Guard | None, loss: Loss | None) -> bool:
+    """Tell whether the last boot of a node that etcd knows was proved dead."""
+    if guard is None:
+        return loss is not None and loss.proof is not None
+    return is_dead(loss, guard.boot_id)
