@@ -66,6 +66,7 @@ _MEMBER_S: Final = 20.0
 _PAUSE_S: Final = 0.3
 _HEARD_S: Final = 10.0  # agents look at their files every two seconds
 _COMMAND: Final = "gnt-cluster ha-enable"
+_RULE: Final = "when a node is added or removed, most nodes have to be there for high availability"
 
 
 @dataclass(frozen=True, slots=True)
@@ -558,7 +559,8 @@ def check_most_are_there(context: JobContext, nodes: Sequence[Node]) -> None:
     of it is in `ganeti.availability.electorate`.
 
     Raises:
-        OpPrereqError: most nodes neither hold a lease and know the others, nor are proved dead.
+        OpPrereqError: most nodes neither hold a lease and know the others, nor are proved dead; or
+            etcd does not answer: nodes live on by their number then, which is another one at once.
     """
     settings = availability.read(context.paths)
     if settings is None:
@@ -567,15 +569,14 @@ def check_most_are_there(context: JobContext, nodes: Sequence[Node]) -> None:
     until_s = clock.monotonic() + _HEARD_S
     while True:
         try:
-            shelf = ask_etcd(settings, lambda etcd: etcd.read())
+            found = _obstacle(ask_etcd(settings, lambda etcd: etcd.read()), names)
+            if found is None:
+                return
+            why, may_end = _said_of(found), bool(found.behind)
         except GenericError as err:
-            context.warn(f"which nodes are there is not known: {err.message}")
-            return
-        found = _obstacle(shelf, names)
-        if found is None:
-            return
-        if not found.behind or clock.monotonic() > until_s:
-            raise wrong_state(_said_of(found))
+            why, may_end = f"{_RULE}, and this is not known: {err.message}", True
+        if not may_end or clock.monotonic() > until_s:
+            raise wrong_state(f"{why}; or type 'gnt-cluster ha-disable' first")
         clock.pause(_PAUSE_S)
 
 
@@ -585,7 +586,7 @@ def _obstacle(shelf: Snapshot, names: Collection[str]) -> Obstacle | None:
 
 
 def _said_of(found: Obstacle) -> str:
-    text = "when a node is added or removed, most nodes have to be there for high availability"
+    text = _RULE
     if found.gone:
         text += (
             f"; these do not hold their lease: {shown(found.gone)} (bring them back, or type"
@@ -596,7 +597,7 @@ def _said_of(found: Obstacle) -> str:
             f"; these do not know of the last change of nodes: {shown(found.behind)} ('gnt-cluster"
             " redist-conf' tells them)"
         )
-    return f"{text}; or type 'gnt-cluster ha-disable' first"
+    return text
 
 
 def update(context: JobContext, nodes: Sequence[Node]) -> None:

@@ -96,17 +96,47 @@ def test_nothing_stays_of_a_node_that_is_removed(
     assert etcd.keys == Etcd("node1", "node2").keys | rest, "that ends by itself"
 
 
-def test_a_node_is_removed_although_etcd_does_not_answer(
+def test_a_node_is_removed_although_etcd_does_not_answer_any_more(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    etcd = Etcd("node1", "node2", "node3")
     switched_on(cluster)
 
-    def ask(_settings: Any, _act: Any) -> None:
-        raise TransportError("no member answers")
+    def ask(_settings: Any, act: Callable[[Etcd], Any]) -> Any:
+        if cluster.rpc.called("node_leave_cluster"):
+            raise TransportError("no member answers")
+        return asyncio.run(act(etcd))
 
     monkeypatch.setattr(availability, "ask_etcd", ask)
     cluster.execute("OP_NODE_REMOVE", node_name="node3")
     assert cluster.said("what etcd has of nodes that were removed stays: no member answers")
+
+
+@pytest.mark.parametrize(("op", "name"), [("OP_NODE_REMOVE", "node3"), ("OP_NODE_ADD", "node4")])
+def test_no_node_comes_or_goes_while_etcd_does_not_answer(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, op: str, name: str
+) -> None:
+    """Two of three nodes that live on by each other are no majority of four: both would be reset."""
+    pauses: list[float] = []
+    silent_s = 600.0
+    etcd = Etcd("node1", "node2", "node3")
+    switched_on(cluster)
+
+    def ask(_settings: Any, act: Callable[[Etcd], Any]) -> Any:
+        if sum(pauses) < silent_s:
+            raise TransportError("no member answers")
+        return asyncio.run(act(etcd))
+
+    monkeypatch.setattr(availability, "ask_etcd", ask)
+    monkeypatch.setattr(clock, "pause", pauses.append)
+    monkeypatch.setattr(clock, "monotonic", lambda: float(sum(pauses)))
+    with pytest.raises(OpPrereqError, match=r"is not known: no member answers; or type 'gnt-clus"):
+        cluster.execute(op, node_name=name)
+    assert len(cluster.context.config.get_nodes(None)) == 3
+    assert 5 < sum(pauses) < 60, "etcd may just look for a leader"
+    pauses.clear()
+    silent_s = 2.0
+    cluster.execute("OP_NODE_REMOVE", node_name="node3")
 
 
 def test_nodes_come_and_go_only_while_most_of_them_are_there_or_dead(
