@@ -6,15 +6,16 @@ majorities.  Two lists that differ by one node have such a node: of n nodes it t
 n // 2 + (n + 1) // 2 + 2 is more than n + 1.  Lists that differ by several nodes need not.  So
 
 - a node vouches only for one that counts by the same list;
-- the list changes by one node at a time, and only when most nodes of the last one know it.
+- the list changes by one node at a time, and only when most nodes of the last one know it, or all
+  that are not dead.
 
 Let the lists be L0, L1, ... in turn, X know Lj and the master Lk, with k > j + 1.  Before L(j+2)
 came, most nodes of L(j+1) knew that one, and they keep to it or to a later one.  The friends of X
 are most nodes of Lj, which differs from it by one node; so one of them is among these, knows a
 later list than X does, and does not vouch.  (What was answered and condemned before does not count:
-the master begins the proof anew when its list changes.)  Nodes that are proved dead stand in for
-those that know the list, so that they can be removed; that holds as long as they stay off, or hear
-of the new list when they are back.
+the master begins the proof anew when its list changes.)  So that dead nodes can be removed when few
+are left, it is enough, too, that all know the list that are not proved dead: then only dead ones
+count by an earlier list, and only until they hear of the new one when they are back.
 """
 
 from __future__ import annotations
@@ -62,20 +63,23 @@ def obstacle(
 ) -> Obstacle | None:
     """Return what speaks against another list than this one; None for nothing.
 
+    A dead node may come back and count by its old list, so it counts only where no other does that.
+
     Args:
         present, guards, losses: what etcd has, by node.
     """
     own = digest_of(nodes)
-    gone, behind = [], []
+    gone, behind, dead = list[str](), list[str](), list[str]()
     for name in nodes:
         guard, loss = guards.get(name), losses.get(name)
         if name in present:
             if guard is not None and not counts_alike(guard.nodes, own):
                 behind.append(name)
-        elif not _is_dead(guard, loss):
-            gone.append(name)
-    is_most = len(nodes) - len(gone) - len(behind) >= votes_needed(len(nodes))
-    return None if is_most else Obstacle(gone, behind)
+        else:
+            (dead if _is_dead(guard, loss) else gone).append(name)
+    others = [*gone, *behind, *dead]
+    is_most = len(nodes) - len(others) >= votes_needed(len(nodes))
+    return None if is_most or others == dead else Obstacle(gone, behind)
 
 
 def _is_dead(guard: Guard | None, loss: Loss | None) -> bool:

@@ -30,6 +30,20 @@ def test_only_the_death_of_its_last_boot_lets_a_silent_node_count(
     last_boot: int | None, loss: Loss | None, *, is_enough: bool
 ) -> None:
     guards = {"a": guard("a")} | ({} if last_boot is None else {"c": guard("c", last_boot)})
-    losses = {} if loss is None else {"c": loss}
+    losses = {"b": Loss(uuid="u", node="b", proof=Proof.CONFIRMED)}
+    losses |= {} if loss is None else {"c": loss}
     found = obstacle(NODES, ["a"], guards, losses)
-    assert found == (None if is_enough else Obstacle(["b", "c"], []))
+    assert found == (None if is_enough else Obstacle(["c"], []))
+
+
+@pytest.mark.parametrize("is_behind", [False, True], ids=["is cut off", "did not hear"])
+def test_dead_nodes_count_only_where_nobody_else_counts_by_an_older_list(
+    *, is_behind: bool
+) -> None:
+    """They would vouch for it by that list when they are back."""
+    guards = {"a": guard("a"), "b": Guard(boot_id="b.1", nodes=digest_of(("a", "b")))}
+    found = obstacle(NODES, ["a", "b"] if is_behind else ["a"], guards, {"c": DEAD})
+    assert found == (Obstacle([], ["b"]) if is_behind else Obstacle(["b"], []))
+    most = {**guards, "b": guard("b")}
+    assert obstacle(NODES, ["a", "b"], most, {"c": DEAD}) is None
+    assert obstacle(NODES, ["a", "b"], most, {}) is None

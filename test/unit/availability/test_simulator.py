@@ -481,6 +481,27 @@ def test_a_node_that_did_not_hear_of_other_nodes_does_not_live_on_by_the_old_lis
     assert hosts(world, "sharedn3") not in ([], ["n3"])
 
 
+def test_a_node_that_did_not_hear_of_other_nodes_does_not_live_on_by_dead_ones_that_are_back() -> (
+    None
+):
+    """They count by the old list, as it does, and nobody else reaches them."""
+    world = small_world(spare=("s1", "s2"))
+    world.stop_etcd("n3")
+    play(world, "10 lose n4 n5\n60 end")
+    for name in ("s1", "s2"):
+        world.chance = iter_chance([0.0] * 2 + [0.9])  # n3 does not hear of it
+        world.add(name)
+        world.chance = lambda: 0.0
+        world.nodes[name].boots_s = world.now_s  # it was up
+        world.run(60)
+    rest = world.nodes.keys() - {"n3", "n4", "n5"}
+    world.cut = {(a, b) for a in ("n4", "n5") for b in rest}
+    play(world, f"{world.now_s} return n4 n5\n{world.now_s + 80} end")
+    world.cut |= {("n3", name) for name in rest}
+    world.run(90)
+    assert (world.twice, world.broken) == ([], [])
+
+
 def test_nodes_are_added_one_at_a_time_and_only_while_most_know_the_last_one() -> None:
     world = small_world(spare=("s1", "s2"))
     world.chance = lambda: 0.85  # nobody hears

@@ -150,9 +150,9 @@ def test_nodes_come_and_go_only_while_most_of_them_are_there_or_dead(
         name = "node3" if op == "OP_NODE_REMOVE" else "node4"
         with pytest.raises(OpPrereqError, match=r"lease: node2\.example\.com, node3\.example"):
             cluster.execute(op, node_name=name)
-    etcd.values["losses/node2.example.com"] = dumps(
-        Loss(uuid="u", node="node2.example.com", proof=Proof.CONFIRMED).to_wire()
-    )
+    for name in ("node2.example.com", "node3.example.com"):
+        dead = Loss(uuid="u", node=name, proof=Proof.CONFIRMED)
+        etcd.values[f"losses/{name}"] = dumps(dead.to_wire())
     cluster.execute("OP_NODE_REMOVE", node_name="node3")
 
 
