@@ -559,7 +559,7 @@ def check_most_are_there(context: JobContext, nodes: Sequence[Node]) -> None:
     of it is in `ganeti.availability.electorate`.
 
     Raises:
-        OpPrereqError: most nodes neither hold a lease and know the others, nor are proved dead; or
+        OpPrereqError: too few nodes hold a lease and know the others (`electorate.obstacle`); or
             etcd does not answer: nodes live on by their number then, which is another one at once.
     """
     settings = availability.read(context.paths)
@@ -600,12 +600,13 @@ def _said_of(found: Obstacle) -> str:
     return text
 
 
-def update(context: JobContext, nodes: Sequence[Node]) -> None:
+def update(context: JobContext) -> None:
     """Let high availability know of nodes that came, went or changed; errors are told."""
     with members_alone(context):
         settings = availability.read(context.paths)
         if settings is not None:
-            _update(context, nodes, settings)
+            # Only now, as others may have come while this waited.
+            _update(context, lookup.all_nodes(context.config), settings)
 
 
 def _update(context: JobContext, nodes: Sequence[Node], settings: Settings) -> None:

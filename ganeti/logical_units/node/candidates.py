@@ -88,7 +88,7 @@ def tell_availability(context: JobContext) -> None:
     if lease.is_on(context.paths):
         from ganeti.logical_units.cluster import availability  # most clusters do without it
 
-        availability.update(context, lookup.all_nodes(context.config))
+        availability.update(context)
 
 
 def check_availability(context: JobContext) -> None:

@@ -10,17 +10,20 @@ from typing import Any
 
 import msgspec
 import pytest
-from fakes.fake_cluster import FakeCluster, make_group
+from fakes.fake_cluster import FakeCluster, make_group, make_node
 
 from ganeti.availability.electorate import digest_of
 from ganeti.availability.records import GUARDS, MASTER_KEY, NODES, Guard, Loss, Proof, outdated_key
 from ganeti.base.errors import OpPrereqError, TransportError
 from ganeti.base.json import dumps
 from ganeti.clients.etcd import Delete, Entry, Snapshot
+from ganeti.logical_units import lookup
 from ganeti.logical_units.cluster import availability
-from ganeti.objects.model import Node
+from ganeti.logical_units.context import JobContext
+from ganeti.logical_units.node import candidates
 from ganeti.store.availability import Settings
 from ganeti.system import clock
+from ganeti.system.filelock import FileLock
 
 MASTER = "node1"
 
@@ -226,13 +229,37 @@ def test_the_helpers_are_those_that_nodes_have_now(
         assert helpers == {f"{name}.example.com": "/bin/helper" for name in nodes}
 
 
+def test_nodes_that_came_while_the_agents_were_told_of_others_are_not_forgotten(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its helper, its slot on the lease disk and its member of etcd would be taken away again."""
+    switched_on(cluster)
+    helped = make_group(ndparams={"oob_program": "/bin/helper"})
+    cluster.config.nodegroups[helped["uuid"]] = helped
+    etcd, alone = Etcd("node1", "node2", "node3", "node4"), availability.members_alone
+
+    def after_another(context: JobContext) -> FileLock:
+        node4 = make_node(4)
+        cluster.config.nodes[node4["uuid"]] = node4
+        return alone(context)
+
+    monkeypatch.setattr(availability, "members_alone", after_another)
+    monkeypatch.setattr(availability, "ask_etcd", lambda _settings, act: asyncio.run(act(etcd)))
+    candidates.tell_availability(cluster.context)
+    node, ((_form, settings), *_rest) = cluster.rpc.called("ha_start")[-1]
+    assert node == "node4"
+    assert "node4.example.com" in msgspec.json.decode(settings, type=Settings).helpers
+    assert "guards/node4.example.com" in etcd.keys
+
+
 def test_members_of_etcd_follow_the_size_of_the_candidate_pool(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     switched_on(cluster)
     told: list[set[str]] = []
 
-    def update(_context: Any, nodes: list[Node]) -> None:
+    def update(context: JobContext) -> None:
+        nodes = lookup.all_nodes(context.config)
         told.append({node.name for node in nodes if node.master_candidate})
 
     monkeypatch.setattr(availability, "update", update)
