@@ -22,15 +22,17 @@ from ganeti.availability.electorate import Obstacle, obstacle
 from ganeti.availability.members import SIZE, choose, next_change
 from ganeti.availability.proof import CONFIRM_COMMAND
 from ganeti.availability.records import (
+    ACTING,
     GUARDS,
     LOSSES,
     MASTER_KEY,
     NODES,
     Guard,
     Loss,
+    Mastership,
     keys_of_others,
 )
-from ganeti.availability.restarts import LIMIT_NAMES, Limits
+from ganeti.availability.restarts import LIMIT_NAMES, Limits, objection
 from ganeti.availability.timing import Timing
 from ganeti.base.errors import GenericError, OpExecError, OpPrereqError, TransportError, wrong_state
 from ganeti.base.json import dumps
@@ -552,15 +554,21 @@ def _change_members(settings: Settings, act: Callable[[EtcdClient], Awaitable[T]
         clock.pause(_PAUSE_S)
 
 
-def check_most_are_there(context: JobContext, nodes: Sequence[Node]) -> None:
+def check_most_are_there(
+    context: JobContext, nodes: Sequence[Node], leaving: Node | None = None
+) -> None:
     """Refuse to add or remove a node while most of the present ones are not there.
 
     They have to know of the last change, too, which takes their agents a moment; the reason for all
     of it is in `ganeti.availability.electorate`.
 
+    Args:
+        leaving: the node that is removed; None for one that is added.
+
     Raises:
         OpPrereqError: too few nodes hold a lease and know the others (`electorate.obstacle`); or
-            etcd does not answer: nodes live on by their number then, which is another one at once.
+            etcd does not answer: nodes live on by their number then, which is another one at once;
+            or jobs of a master may still run on the one that is removed, and nobody else knows.
     """
     settings = availability.read(context.paths)
     if settings is None:
@@ -569,15 +577,26 @@ def check_most_are_there(context: JobContext, nodes: Sequence[Node]) -> None:
     until_s = clock.monotonic() + _HEARD_S
     while True:
         try:
-            found = _obstacle(ask_etcd(settings, lambda etcd: etcd.read()), names)
-            if found is None:
-                return
-            why, may_end = _said_of(found), bool(found.behind)
+            shelf = ask_etcd(settings, lambda etcd: etcd.read())
         except GenericError as err:
             why, may_end = f"{_RULE}, and this is not known: {err.message}", True
+        else:
+            found = _obstacle(shelf, names)
+            if found is None:
+                break
+            why, may_end = _said_of(found), bool(found.behind)
         if not may_end or clock.monotonic() > until_s:
             raise wrong_state(f"{why}; or type 'gnt-cluster ha-disable' first")
         clock.pause(_PAUSE_S)
+    if leaving is not None:
+        _check_mark(context, shelf, leaving.name)
+
+
+def _check_mark(context: JobContext, shelf: Snapshot, name: str) -> None:
+    """Refuse to remove a node on which jobs of a master may run: its mark would go with it."""
+    marks = {key: mark for key, mark in shelf.below(ACTING, Mastership).items() if key == name}
+    if why := objection(marks, shelf.below(LOSSES, Loss), _master(context).name):
+        raise wrong_state(why)
 
 
 def _obstacle(shelf: Snapshot, names: Collection[str]) -> Obstacle | None:

@@ -91,17 +91,24 @@ def tell_availability(context: JobContext) -> None:
         availability.update(context)
 
 
-def check_availability(context: JobContext) -> None:
-    """Refuse to add or remove a node while high availability does not see most of them."""
+def check_availability(context: JobContext, leaving: Node | None = None) -> None:
+    """Refuse to add or remove a node while high availability does not allow it.
+
+    Args:
+        leaving: the node that is removed; None for one that is added.
+    """
     if lease.is_on(context.paths):
         from ganeti.logical_units.cluster import availability  # as above
 
-        availability.check_most_are_there(context, lookup.all_nodes(context.config))
+        availability.check_most_are_there(context, lookup.all_nodes(context.config), leaving)
 
 
 @contextmanager
-def changing_nodes(context: JobContext) -> Iterator[None]:
+def changing_nodes(context: JobContext, leaving: Node | None = None) -> Iterator[None]:
     """Add or remove a node within this: with high availability one at a time, as it allows.
+
+    Args:
+        leaving: as of `check_availability`.
 
     Raises:
         OpPrereqError: as `check_availability`.
@@ -111,7 +118,7 @@ def changing_nodes(context: JobContext) -> Iterator[None]:
         yield
         return
     with alone(context, "high-availability-nodes", "adds or removes a node"):
-        check_availability(context)
+        check_availability(context, leaving)
         yield
 
 

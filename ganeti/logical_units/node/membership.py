@@ -274,7 +274,7 @@ class LUNodeRemove(NodeUnit[OpNodeRemove, Node]):
                     f" {', '.join(each.name for each in instances[:10])}; move or remove them first"
                 )
         self._check_no_disks(found)
-        candidates.check_availability(self.context)
+        candidates.check_availability(self.context, leaving=found)
         return found
 
     def _check_no_disks(self, node: Node) -> None:
@@ -304,7 +304,7 @@ class LUNodeRemove(NodeUnit[OpNodeRemove, Node]):
     def execute(self, plan: Node) -> None:
         """Remove the node, and let another one become candidate if it was one."""
         context, cluster = self.context, self.cluster
-        with candidates.changing_nodes(context):
+        with candidates.changing_nodes(context, leaving=plan):
             context.info(f"stopping the node daemon and removing configs from node {plan.name}")
             candidates.revoke_key(context, cluster, plan, has_key=plan.master_candidate)
             candidates.remove_keys_from(context, cluster, plan)

@@ -13,7 +13,16 @@ import pytest
 from fakes.fake_cluster import FakeCluster, make_group, make_node
 
 from ganeti.availability.electorate import digest_of
-from ganeti.availability.records import GUARDS, MASTER_KEY, NODES, Guard, Loss, Proof, outdated_key
+from ganeti.availability.records import (
+    GUARDS,
+    MASTER_KEY,
+    NODES,
+    Guard,
+    Loss,
+    Mastership,
+    Proof,
+    outdated_key,
+)
 from ganeti.base.errors import OpPrereqError, TransportError
 from ganeti.base.json import dumps
 from ganeti.clients.etcd import Delete, Entry, Snapshot
@@ -113,6 +122,27 @@ def test_a_node_is_removed_although_etcd_does_not_answer_any_more(
     monkeypatch.setattr(availability, "ask_etcd", ask)
     cluster.execute("OP_NODE_REMOVE", node_name="node3")
     assert cluster.said("what etcd has of nodes that were removed stays: no member answers")
+
+
+@pytest.mark.parametrize("is_silent", [True, False])
+def test_a_node_that_was_the_master_is_not_removed_before_its_jobs_have_ended(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, *, is_silent: bool
+) -> None:
+    """Its mark would go with it, and the next master would start what these jobs still start."""
+    etcd = Etcd("node1", "node2") if is_silent else Etcd("node1", "node2", "node3")
+    switched_on(cluster)
+    monkeypatch.setattr(availability, "ask_etcd", lambda _settings, act: asyncio.run(act(etcd)))
+    name = "node3.example.com"
+    etcd.values[f"acting/{name}"] = dumps(Mastership(node=name, boot_id="boot").to_wire())
+    with pytest.raises(OpPrereqError, match=r"^node node3.*nothing proves that its jobs"):
+        cluster.execute("OP_NODE_REMOVE", node_name="node3")
+    assert len(cluster.context.config.get_nodes(None)) == 3
+    if is_silent:
+        dead = Loss(uuid="u", node=name, boot_id="boot", proof=Proof.CONFIRMED)
+        etcd.values[f"losses/{name}"] = dumps(dead.to_wire())
+    else:
+        del etcd.values[f"acting/{name}"]
+    cluster.execute("OP_NODE_REMOVE", node_name="node3")
 
 
 @pytest.mark.parametrize(("op", "name"), [("OP_NODE_REMOVE", "node3"), ("OP_NODE_ADD", "node4")])
