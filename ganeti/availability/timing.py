@@ -68,6 +68,14 @@ class Timing:
         return min(max(round(1000 * self.ask_s), 500), _ELECTION_MS_MAX)
 
     @property
+    def noticed_s(self) -> float:
+        """How long after etcd's last answer most nodes have condemned a node that it has forgotten.
+
+        Etcd was asked then, and forgets it; the master sees that, writes it, and tells the nodes.
+        """
+        return self.ask_s + self.lease_s + 3 * self.beat_s + self.margin_s
+
+    @property
     def held_s(self) -> float:
         """How long a node holds on to a condemnation that nobody repeats.
 

@@ -480,12 +480,12 @@ class Agent:
         now_s, shelf = self.hands.now(), self.shelf
         if shelf is None:
             etcd = self._said or "it was not asked yet"
-            vouched_s = self.keeper.vouched_s
             return msgspec.structs.replace(
                 self.state,
                 time=now_s,
                 etcd=etcd,
-                vouched=vouched_s,
+                vouched=self.keeper.vouched_s,
+                renewed=self._renewed_s,
                 settings=self.digest,
                 disk=self._disk_trouble(),
             )
@@ -499,6 +499,7 @@ class Agent:
             alone="" if alone is None or self.companion.rejoins_s is not None else alone.node,
             pause=self._pause(shelf),
             vouched=self.keeper.vouched_s,
+            renewed=self._renewed_s,
             settings=self.digest,
             disk=self._disk_trouble(),
             absent=self._absent(shelf) if self.facts.master == self.own else [],

@@ -241,6 +241,32 @@ def test_without_etcd_it_goes_on_once_most_nodes_have_vouched_and_etcd_hears_of_
     assert two.records() == {}
 
 
+def test_a_node_that_etcd_alone_does_not_answer_goes_on_only_if_nobody_condemned_it_since(
+    two: Two,
+) -> None:
+    """Others vouch until etcd has forgotten it; then the other copy would start without a record."""
+    two.settings("http://127.0.0.1:1")
+    two.cut()
+    guard, found = two.on(0), []
+    began_s, noticed_s = clock.monotonic(), Settings(endpoints=[], prefix="").timing.noticed_s
+
+    def vouch(renewed_s: float) -> None:
+        now_s = clock.monotonic()
+        state = State(time=now_s, etcd="silent", vouched=now_s, renewed=renewed_s)
+        availability.write_state(two.sides[0].paths, state)
+
+    vouch(began_s)
+    waiting = threading.Thread(target=lambda: found.append(guard.fence("resource0")))
+    waiting.start()
+    waiting.join(1.0)
+    vouch(began_s)
+    waiting.join(2.0)
+    assert waiting.is_alive(), "its lease may stand yet"
+    vouch(began_s - noticed_s)
+    waiting.join(30)
+    assert found == [PEER_IS_OUTDATED]
+
+
 def test_a_look_that_fails_once_does_not_stop_all_writes(
     two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:

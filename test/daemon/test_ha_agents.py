@@ -448,6 +448,8 @@ def test_without_any_network_nodes_live_on_by_the_disk(three: Sequence[Member], 
             assert not any(hands.dog and hands.dog.has_reset for hands in world.hands.values())
             told = [hands.published for hands in world.hands.values()]
             assert all(state is not None and state.etcd and state.disk == "" for state in told)
+            silent_s = [time.monotonic() - state.renewed for state in told if state is not None]
+            assert all(ROOMY.lease_s < each_s < DEADLINE_S for each_s in silent_s)
             os.truncate(disk / "disk", 0)  # and then the disk is lost, too
             await world.until(lambda: all(h.dog and h.dog.has_reset for h in world.hands.values()))
 

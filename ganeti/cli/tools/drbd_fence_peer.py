@@ -7,7 +7,8 @@ copy is back or the node's watchdog resets it: what is not acknowledged is not l
 
 Where etcd answers nobody, no node is proved dead either, and nothing is started elsewhere.  Then
 the node goes on as soon as most nodes have vouched for it after the loss, and notes what etcd is to
-be told first.
+be told first.  They would not do so if etcd had forgotten this node alone; but that takes a while
+(`Timing.noticed_s`), in which their word is worth nothing.
 
 A record is taken back by the node that wrote it, when both copies are the same again: it reads the
 record's revision, then looks at the device, and deletes that revision only.  If the node that wrote
@@ -29,6 +30,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ganeti.availability.records import Outdated, outdated_key
+from ganeti.availability.timing import Timing
 from ganeti.base.errors import (
     ConfigurationError,
     GenericError,
@@ -130,7 +132,7 @@ class Guard:
                 is_known = True
             except (TransportError, ProtocolError) as err:
                 trouble = err.message
-                if self._may_go_on_without_etcd(began_s):
+                if self._may_go_on_without_etcd(began_s, self._settings.timing):
                     self._note(pair)
                     logger.warning("%s: goes on alone without etcd: %s", name, trouble)
                     return PEER_IS_OUTDATED
@@ -186,9 +188,11 @@ class Guard:
             # Again, if it is there already: who wants to take it back has read it before.
             return await etcd.change([Unchanged(pair.own_key, 0)], _record_of(pair))
 
-    def _may_go_on_without_etcd(self, began_s: float) -> bool:
+    def _may_go_on_without_etcd(self, began_s: float, timing: Timing) -> bool:
         state = availability.read_state(self._paths)
-        return state is not None and bool(state.etcd) and state.vouched > began_s
+        if state is None or not state.etcd:
+            return False
+        return state.vouched > max(began_s, state.renewed + timing.noticed_s)
 
     def _note(self, pair: Pair) -> None:
         """Note what etcd is to be told.
