@@ -164,6 +164,31 @@ def test_a_record_is_taken_back_when_both_are_the_same(two: Two) -> None:
     assert two.records() == {}
 
 
+def test_a_copy_that_was_lost_before_high_availability_was_switched_on_is_written_off(
+    two: Two,
+) -> None:
+    """The driver asks only when it loses one; and the old copy would be started from."""
+    two.cut()
+    asyncio.run(two.on(1).settle())
+    assert two.records() == {}  # nothing is written there
+    asyncio.run(two.on(0).settle())
+    assert list(two.records()) == [KEY_OF_B]
+    assert two.records()[KEY_OF_B].by == NAMES[0]
+    assert two.on(1).fence("resource0") == REFUSED
+    asyncio.run(two.on(0).settle())
+    assert list(two.records()) == [KEY_OF_B]
+    two.join()
+    asyncio.run(two.on(0).settle())
+    assert two.records() == {}
+
+
+def test_what_is_outdated_itself_writes_nothing_off(two: Two) -> None:
+    two.change(Put(KEY_OF_A, dumps(Outdated(by=NAMES[1]).to_wire())))
+    two.cut()
+    asyncio.run(two.on(0).settle())
+    assert list(two.records()) == [KEY_OF_A]
+
+
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_record_of_a_node_that_has_no_copy_any_more_is_taken_back_by_either(
     two: Two, number: int
@@ -236,6 +261,7 @@ def test_without_etcd_it_goes_on_once_most_nodes_have_vouched_and_etcd_hears_of_
     two.settings(two.url)
     asyncio.run(two.on(0).settle())
     assert list(two.records()) == [KEY_OF_B]
+    two.join()
     two.change(Delete(KEY_OF_B))
     asyncio.run(two.on(0).settle())  # it is told once
     assert two.records() == {}

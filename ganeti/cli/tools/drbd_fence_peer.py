@@ -43,7 +43,7 @@ from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
 from ganeti.cli.command import EXIT_SUCCESS, ArgKind, Context, Options, opt
 from ganeti.cli.declaration.program import single_program
-from ganeti.clients.etcd import Delete, EtcdClient, Put, Unchanged
+from ganeti.clients.etcd import Delete, EtcdClient, Put, Snapshot, Unchanged
 from ganeti.storage.drbd import drbdsetup
 from ganeti.storage.drbd.show import Resource
 from ganeti.storage.drbd.status import Device
@@ -154,6 +154,9 @@ class Guard:
     async def settle(self) -> None:
         """Tell etcd what was noted, and take back records of copies that are the same again.
 
+        A copy may have been lost before high availability was switched on: then nobody wrote it
+        off, and it is written off now.
+
         Raises:
             GenericError: etcd or DRBD does not answer.
         """
@@ -168,15 +171,15 @@ class Guard:
             nodes = self._nodes()
             for resource in seen.resources:
                 ours = pair_of(resource, nodes)
-                if ours is None or not are_same(resource, seen.status.devices):
+                if ours is None:
                     continue
-                for key in (ours.own_key, ours.peer_key):
-                    record = shelf.one(key, Outdated)
-                    if record is None or record.by == ours.peer:
-                        continue  # it alone knows at once that it has lost the other copy
-                    unchanged = Unchanged(key, shelf.revision_of(key))
-                    if await etcd.change([unchanged], Delete(key)):
-                        logger.info("%s: both copies are the same again", resource.name)
+                if are_same(resource, seen.status.devices):
+                    await _take_back(etcd, shelf, ours, resource.name)
+                elif is_written_alone(resource, seen.status.devices):
+                    keys = (ours.own_key, ours.peer_key)
+                    unwritten = [Unchanged(key, 0) for key in keys]
+                    if await etcd.change(unwritten, _record_of(ours)):
+                        logger.info("%s: the copy on %s is written off", resource.name, ours.peer)
 
     async def _write_off(self, pair: Pair, settings: Settings) -> bool:
         """Write that the other copy is outdated, if nobody says so of the one here.
@@ -276,6 +279,27 @@ def are_same(resource: Resource, devices: Mapping[int, Device]) -> bool:
         and each.local_disk == each.remote_disk == _UP_TO_DATE
         for each in found
     )
+
+
+def is_written_alone(resource: Resource, devices: Mapping[int, Device]) -> bool:
+    """Tell whether a resource is in use here without the other copy."""
+    found = [devices.get(each.minor) for each in resource.volumes.values()]
+    return any(each is not None and each.is_primary and not each.is_connected for each in found)
+
+
+async def _take_back(etcd: EtcdClient, shelf: Snapshot, pair: Pair, name: str) -> None:
+    """Take back the records of copies that are the same.
+
+    Raises:
+        TransportError, ProtocolError: etcd has not said that they are gone.
+    """
+    for key in (pair.own_key, pair.peer_key):
+        record = shelf.one(key, Outdated)
+        if record is None or record.by == pair.peer:
+            continue  # it alone knows at once that it has lost the other copy
+        unchanged = Unchanged(key, shelf.revision_of(key))
+        if await etcd.change([unchanged], Delete(key)):
+            logger.info("%s: both copies are the same again", name)
 
 
 def _record_of(pair: Pair) -> Put:
