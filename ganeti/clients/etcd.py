@@ -217,10 +217,7 @@ class EtcdClient:
             TransportError: no member answers, or none has a leader.
             ProtocolError: it is not etcd that answers.
         """
-        first = self._prefix.encode()
-        end = first[:-1] + bytes([first[-1] + 1])
-        question = {"key": _base64(first), "range_end": _base64(end)}
-        found = await self._ask("kv/range", question, _Range)
+        found = await self._ask("kv/range", self._all(), _Range)
         return Snapshot(
             {
                 b64decode(each.key).decode().removeprefix(self._prefix): Entry(
@@ -277,6 +274,14 @@ class EtcdClient:
         }
         found: _Transaction = await self._ask("kv/txn", question, _Transaction)
         return found.succeeded
+
+    async def erase(self) -> None:
+        """Take away everything below the prefix, however many keys that are.
+
+        Raises:
+            TransportError, ProtocolError: as `read`.
+        """
+        await self._ask("kv/deleterange", self._all(), _Header)
 
     async def health(self) -> dict[str, MemberHealth]:
         """Ask every member for itself; {endpoint: its answer}."""
@@ -340,6 +345,12 @@ class EtcdClient:
         """
         question = {"ID": str(member_id)}
         await self._ask("cluster/member/remove", question, _Members, missing=_Members())
+
+    def _all(self) -> dict[str, str]:
+        """Return what says to etcd that all keys below the prefix are meant."""
+        first = self._prefix.encode()
+        end = first[:-1] + bytes([first[-1] + 1])
+        return {"key": _base64(first), "range_end": _base64(end)}
 
     def _key(self, name: str) -> str:
         return _base64((self._prefix + name).encode())

@@ -352,6 +352,28 @@ def test_a_node_without_power_is_proved_dead_after_its_watchdog(three: Sequence[
     run(play())
 
 
+def test_what_etcd_keeps_of_a_large_cluster_is_erased_and_nothing_else(
+    three: Sequence[Member],
+) -> None:
+    """There are more keys than etcd takes changes at a time."""
+
+    async def play() -> None:
+        async with (
+            five(three) as world,
+            EtcdClient(world.urls, None, "/a/", 10.0) as one,
+            EtcdClient(world.urls, None, "/b/", 10.0) as other,
+        ):
+            for kind in (GUARDS, NODES, LOSSES):
+                await one.change([], *(Put(f"{kind}n{number}", b"{}") for number in range(60)))
+            await other.change([], Put("n1", b"{}"))
+            await one.erase()
+            await one.erase()
+            assert (await one.read()).entries == {}
+            assert (await other.read()).entries.keys() == {"n1"}
+
+    run(play())
+
+
 def test_old_questions_of_a_dead_node_do_not_keep_it_alive(three: Sequence[Member]) -> None:
     async def play() -> None:
         async with five(three) as world:

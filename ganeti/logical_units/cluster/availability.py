@@ -265,6 +265,7 @@ class LUClusterSetAvailability(SimpleUnit[OpClusterSetAvailability, Change]):
             context.info(f"starting etcd on {', '.join(initial)}")
             _start_members(context, settings, members, initial)
         wait_for_etcd(context, settings)
+        ask_etcd(settings, _erase)  # etcd may not have answered when it was switched off last
         context.info("starting the agents")
         # The master's first: to agents that found no master's lease it would be a lost one.
         master = _master(context)
@@ -732,10 +733,8 @@ def _switch_off(
 
 
 async def _erase(etcd: EtcdClient) -> None:
-    """Take all that is ours out of the site's etcd."""
-    from ganeti.clients.etcd import Delete
-
-    await etcd.change([], *map(Delete, (await etcd.read()).entries))
+    """Take out all that is ours: nothing of it is true while no agent runs."""
+    await etcd.erase()
 
 
 def _tell(

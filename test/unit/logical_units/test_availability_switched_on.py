@@ -58,7 +58,7 @@ def test_no_other_agent_starts_before_the_master_holds_its_lease(
     monkeypatch.setattr(clock, "pause", lambda _seconds: None)
     cluster.rpc.answers |= {"ha_look": [], "ha_stop": None, "ha_start": None}
     cluster.execute("OP_CLUSTER_SET_AVAILABILITY", enabled=True, endpoints=["http://127.0.0.1:1"])
-    assert started[1:5] == [{MASTER}] * 4
+    assert started[2:6] == [{MASTER}] * 4
     assert started[-1] == {"node1", "node2", "node3"}
 
 
@@ -80,6 +80,29 @@ class Etcd:
         assert changes
         self.keys -= {change.key for change in changes}
         return True
+
+    async def erase(self) -> None:
+        self.keys.clear()
+
+
+def test_what_etcd_has_of_an_earlier_time_is_gone_before_the_first_agent_starts(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent that finds there that its boot was proved dead once has its node reset."""
+    etcd = Etcd("node1", "node2", "removed")
+
+    def ask(_settings: Any, act: Callable[[Etcd], Any]) -> Any:
+        started = {node for node, _args in cluster.rpc.called("ha_start")}
+        etcd.keys |= {f"{NODES}{node}.example.com" for node in started}
+        etcd.keys |= {MASTER_KEY} if started else set()
+        return asyncio.run(act(etcd))
+
+    monkeypatch.setattr(availability, "ask_etcd", ask)
+    monkeypatch.setattr(clock, "pause", lambda _seconds: None)
+    cluster.rpc.answers |= {"ha_look": [], "ha_stop": None, "ha_start": None}
+    cluster.execute("OP_CLUSTER_SET_AVAILABILITY", enabled=True, endpoints=["http://127.0.0.1:1"])
+    names = [f"node{number}.example.com" for number in (1, 2, 3)]
+    assert etcd.keys == {MASTER_KEY, *(f"{NODES}{name}" for name in names)}
 
 
 def switched_on(cluster: FakeCluster) -> None:
