@@ -193,11 +193,6 @@ class Keeper:
         key = (node, boot_id)
         self._condemned = standing | {key: max(until_s, standing.get(key, until_s))}
 
-    def absolve(self, node: str) -> None:
-        """That node is not missed any more."""
-        for key in [key for key in self._condemned if key[0] == node]:
-            del self._condemned[key]
-
     def vouches_for(self, node: str, boot_id: str, now_s: float) -> bool:
         """Tell whether that boot of a node may live on, as far as this agent knows."""
         if now_s < self._mute_until_s and node != self.own:

@@ -562,9 +562,6 @@ class World:
                 self.say(f"{name} is missed")
             case Act.ABSOLVE if is_same:
                 etcd.delete(LOSSES + name)
-                for other in self.nodes.values():
-                    if self.reaches(node.name, other.name):
-                        other.keeper.absolve(name)
             case Act.CONDEMN:
                 self._condemn(node, order, view)
             case Act.PROVE if is_absent and is_same and isinstance(loss, Loss) and order.proof:
@@ -736,13 +733,14 @@ class World:
                 self._commit(node, node.settings.copy())
 
     def add(self, name: str) -> None:
-        """A person adds a node, which boots for it; refused while too few know of the last one."""
+        """A person adds a node, set up anew; refused while too few know of the last one."""
         for master in self._changing_nodes():
             if name not in master.settings.nodes:
                 self._change_nodes(master, master.settings.nodes | {name})
                 self.nodes[name].knows = master.settings.nodes
                 self.nodes[name].follows = master.name
                 self.reset(name)
+                self.nodes[name].boots_s = self.now_s  # no agent of before runs on
 
     def remove(self, name: str) -> None:
         """A person removes a node without instances; it ends if it is reached."""
