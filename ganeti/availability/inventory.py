@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from ganeti.availability.records import Outdated
 from ganeti.availability.restarts import Guest, priority_of
 from ganeti.config.index import drbd_devices
 from ganeti.config.tables import Tables
 from ganeti.objects.disk_templates import traits_of_all
 from ganeti.objects.fill import fill_beparams
 from ganeti.objects.model import AdminState, Instance, Node
+
+MOVED_S: Final = 600.0  # a job that moves a copy has told the configuration by then
+MADE_S: Final = 86400.0  # and a job that makes a disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,27 @@ def read_inventory(tables: Tables) -> Inventory:
         list(_guests(tables, instances)),
         {each.name: list(_ports(tables, each)) for each in instances},
     )
+
+
+def without_copy(
+    records: Mapping[str, Outdated], copies: Mapping[int, Collection[str]], now: float
+) -> list[str]:
+    """Return the records that nobody takes back, as their copies are gone, as ``NODE/PORT``.
+
+    Args:
+        records: of copies that lack writes.
+        copies: {port: the nodes with the copies of that disk}, by a configuration that was read
+            after the records.
+        now: in seconds since the epoch.
+    """
+    found = []
+    for name, record in records.items():
+        node, _, port = name.rpartition("/")
+        nodes = copies.get(int(port)) if port.isdecimal() else None
+        age_s = now - record.since
+        if age_s > MADE_S if nodes is None else node not in nodes and age_s > MOVED_S:
+            found.append(name)
+    return found
 
 
 def _ports(tables: Tables, instance: Instance) -> Iterator[int]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from ganeti.availability.restarts import Guest, priority_of
-from ganeti.base.ids import JobId
+from ganeti.base.ids import JobId, NodeUuid
+from ganeti.config.index import drbd_devices
 from ganeti.jobs.status import Status
 from ganeti.maintd.cluster import LiveCluster, events_of
 from ganeti.maintd.incidents import JobFacts
@@ -77,6 +78,19 @@ class StrickenCluster(LiveCluster):
             for instance in wanted
             if instance.primary_node in groups
         ]
+
+    async def copies(self) -> dict[int, set[str]]:
+        """As declared."""
+        nodes = await self._wconfd.ask(WConfCalls.get_nodes)
+        names = {node.uuid: node.name for node in nodes if node is not None}
+        disks = await self._wconfd.ask(WConfCalls.get_disks)
+        return {
+            port: {names.get(NodeUuid(uuid), "") for uuid in (node_a, node_b)}
+            for disk in disks
+            if disk is not None
+            for node_a, node_b, port, *_ in drbd_devices(disk)
+            if port is not None
+        }
 
     async def free_memory(self, names: Collection[str]) -> dict[str, int]:
         """As declared."""

@@ -19,6 +19,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
+from ganeti.availability.inventory import without_copy
 from ganeti.availability.records import (
     ACTING,
     LOSSES,
@@ -28,6 +29,7 @@ from ganeti.availability.records import (
     PAUSE_KEY,
     Loss,
     Mastership,
+    Outdated,
     Pause,
     Presence,
 )
@@ -63,6 +65,7 @@ logger = logging.getLogger(__name__)
 TURN_S: Final = 1.0
 IDLE_TURN_S: Final = 2.0
 REST_S: Final = 60.0  # after a job that failed
+TIDY_S: Final = 60.0
 KNOWN_S: Final = 5.0  # after so long all agents know that a node is offline
 
 
@@ -87,6 +90,9 @@ class Cluster(Protocol):
             outdated: copies that nobody is to use, as ``NODE/PORT``.
             busy: instances that jobs act on.
         """
+
+    async def copies(self) -> dict[int, set[str]]:
+        """Return {port: the nodes with the copies of that disk}."""
 
     async def free_memory(self, names: Collection[str]) -> dict[str, int]:
         """Return MiB on each of these nodes that answers and may get instances."""
@@ -113,6 +119,7 @@ class Restarter:
         self._jobs: Sequence[LossJob] = ()
         self._guests: Sequence[Guest] = ()
         self._pace = Pace()
+        self._tidied_s = -math.inf
 
     def go_on_with(self, etcd: EtcdClient, limits: Limits) -> None:
         """Take up other settings.  It knows the jobs that it submitted, so it waits for none."""
@@ -126,6 +133,8 @@ class Restarter:
             GenericError: something does not answer; the next turn decides anew.
         """
         shelf = await self._etcd.read()
+        if holds_lease and clock.monotonic() >= self._tidied_s + TIDY_S:
+            await self._tidy(shelf)
         losses = shelf.below(LOSSES, Loss)
         self.losses = {name: loss for name, loss in losses.items() if loss.proof is not None}
         if not self.losses:
@@ -142,6 +151,18 @@ class Restarter:
         if self._pace.is_due(known, others, now_s):
             last, self._pace = self._pace, Pace()  # after an error it begins anew
             await self._look(shelf, last, Pace(known, others, now_s))
+
+    async def _tidy(self, shelf: Snapshot) -> None:
+        """Forget that copies lack writes which are there no more: no node would ever do so."""
+        records, holder = shelf.below(OUTDATED, Outdated), shelf.one(MASTER_KEY, Mastership)
+        if not records or holder is None or holder.node != self._own:
+            return
+        self._tidied_s = clock.monotonic()
+        for name in without_copy(records, await self._cluster.copies(), clock.now()):
+            keys = (MASTER_KEY, OUTDATED + name)
+            unchanged = [Unchanged(key, shelf.revision_of(key)) for key in keys]
+            if await self._etcd.change(unchanged, Delete(OUTDATED + name)):
+                logger.info("%s has no copy any more that could lack writes", name)
 
     async def _look(self, shelf: Snapshot, last: Pace, found: Pace) -> None:
         """Decide, and do what is to be done.

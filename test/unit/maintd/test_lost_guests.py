@@ -5,10 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+from fakes.fake_records import make_node
+from msgspec import structs
+
+from ganeti.base.ids import NodeUuid
 from ganeti.base.paths import Paths
 from ganeti.maintd.losses import LossJob
 from ganeti.maintd.lost_guests import StrickenCluster
+from ganeti.objects.model import Disk, Node
 from ganeti.protocol.maintenance.stored import REASON_SOURCE
+from ganeti.protocol.wconfd import WConfCalls
 
 
 class Answers:
@@ -55,6 +61,28 @@ def test_the_queue_is_asked_once() -> None:
     ]
     assert busy == {"web", "other"}
     assert len(luxi.questions) == 1
+
+
+def test_the_nodes_with_copies_are_told_by_the_port_of_their_disk() -> None:
+    disk = Disk.from_wire(
+        {
+            "uuid": "d",
+            "size": 100,
+            "serial_no": 1,
+            "dev_type": "drbd",
+            "logical_id": ["uuid1", "uuid2", 11000, 0, 3, "secret"],
+        }
+    )
+
+    class Configuration:
+        async def ask(self, call: Any) -> list[Any]:
+            nodes = [Node.from_wire(make_node(number)) for number in (1, 2)]
+            given = [structs.replace(n, uuid=NodeUuid(f"uuid{i}")) for i, n in enumerate(nodes, 1)]
+            return [disk, None] if call is WConfCalls.get_disks else given
+
+    found = StrickenCluster(Paths(), cast("Any", None), cast("Any", Configuration()))
+    names = {"node1.example.com", "node2.example.com"}
+    assert asyncio.run(found.copies()) == {11000: names}
 
 
 def test_memory_is_asked_of_the_named_nodes_only() -> None:

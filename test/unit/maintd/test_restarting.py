@@ -13,7 +13,15 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from ganeti.availability.records import LOSSES, MASTER_KEY, Loss, Mastership, Proof
+from ganeti.availability.records import (
+    LOSSES,
+    MASTER_KEY,
+    OUTDATED,
+    Loss,
+    Mastership,
+    Outdated,
+    Proof,
+)
 from ganeti.availability.restarts import Guest, Limits
 from ganeti.base.errors import GenericError
 from ganeti.base.ids import JobId
@@ -86,6 +94,8 @@ class Stricken:
         self.memory_of: set[str] = set()
         self.refusal = ""
         self.is_mute = False
+        self.outdated: dict[str, float] = {}
+        monkeypatch.setattr(restarting.clock, "now", lambda: self.now_s)
         monkeypatch.setattr(restarting.clock, "monotonic", lambda: self.now_s)
         self.restarter = Restarter("m", self, cast("Any", self), Limits())
         self.now_s += SETTLE_S
@@ -112,12 +122,17 @@ class Stricken:
             )
             for name in self.lost
         }
-        return Snapshot({MASTER_KEY: entry(Mastership(node="m", boot_id="b")), **losses}, 9)
+        records = {
+            f"{OUTDATED}{name}": entry(Outdated(by="m", since=since))
+            for name, since in self.outdated.items()
+        }
+        master = {MASTER_KEY: entry(Mastership(node="m", boot_id="b"))}
+        return Snapshot({**master, **losses, **records}, 9)
 
     async def change(self, _unchanged: Sequence[object], *changes: Any) -> bool:
-        self.lost = [
-            name for name in self.lost if f"{LOSSES}{name}" not in {c.key for c in changes}
-        ]
+        keys = {c.key for c in changes}
+        self.lost = [name for name in self.lost if f"{LOSSES}{name}" not in keys]
+        self.outdated = {n: s for n, s in self.outdated.items() if f"{OUTDATED}{n}" not in keys}
         return True
 
     # The cluster.
@@ -137,6 +152,10 @@ class Stricken:
 
     async def guests(self, names: Collection[str], *_more: object) -> list[Guest]:
         return [guest for name in names for guest in self.guests_of.get(name, [])]
+
+    async def copies(self) -> dict[int, set[str]]:
+        self.asked["copies"] += 1
+        return {11000: {"m", "x"}}
 
     async def free_memory(self, names: Collection[str]) -> dict[str, int]:
         self.asked["memory"] += 1
@@ -177,6 +196,29 @@ def test_a_loss_that_cannot_end_is_looked_at_ever_less_often(stricken: Scenes) -
     assert world.asked == {"queue": 25, "nodes": 25}
     why = "no node that is alive has its disks"
     assert (world.stuck("x"), world.stuck("y")) == ([f"ix: {why}"], [f"iy: {why}"])
+
+
+def test_copies_that_are_there_no_more_do_not_lack_writes_for_ever(stricken: Scenes) -> None:
+    """The node that wrote one off would look for it every few seconds, and ha-status warn."""
+    world = stricken()
+    world.turns(100)
+    assert world.asked["copies"] == 0
+    day_s = 86400.0
+    was = world.now_s
+    world.outdated = {
+        "x/11000": was - 2 * day_s,  # it lacks writes
+        "y/11000": was - 500,  # replaced: x has the other copy now
+        "z/11000": was,
+        "x/11001": was - day_s + 500,  # of a disk that was removed
+        "y/11001": was,  # of one that is being made
+    }
+    world.turns(70)
+    assert world.outdated.keys() == {"x/11000", "y/11000", "z/11000", "x/11001", "y/11001"}
+    world.turns(200)
+    assert world.outdated.keys() == {"x/11000", "z/11000", "x/11001", "y/11001"}
+    world.turns(500)
+    assert world.outdated.keys() == {"x/11000", "y/11001"}
+    assert world.asked["copies"] < 20
 
 
 def test_another_loss_is_looked_at_at_once(stricken: Scenes) -> None:
