@@ -123,6 +123,7 @@ class Two:
 def two(tmp_path: Path, one: Sequence[Member], monkeypatch: pytest.MonkeyPatch) -> Two:
     made = Two(tmp_path, one[0].url, monkeypatch)
     monkeypatch.setattr(drbd_fence_peer, "_PROMOTION_S", 0.5)
+    monkeypatch.setattr(drbd_fence_peer, "_MOMENT_S", 0.0)
     deadline_s = clock.monotonic() + 30
     while True:
         try:
@@ -179,6 +180,19 @@ def test_a_copy_that_was_lost_before_high_availability_was_switched_on_is_writte
     assert list(two.records()) == [KEY_OF_B]
     two.join()
     asyncio.run(two.on(0).settle())
+    assert two.records() == {}
+
+
+def test_a_copy_that_a_job_is_about_to_connect_is_not_written_off(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two.cut()
+    monkeypatch.setattr(drbd_fence_peer, "_MOMENT_S", 1.0)
+    guard = two.on(0)
+    joining = threading.Timer(0.5, two.join)
+    joining.start()
+    asyncio.run(guard.settle())
+    joining.join()
     assert two.records() == {}
 
 

@@ -25,7 +25,7 @@ import logging
 import logging.handlers
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -56,6 +56,7 @@ logger = logging.getLogger("drbd-fence-peer")
 PEER_IS_OUTDATED: Final = 4
 _REFUSED: Final = 1  # the driver acknowledges nothing until the copy is back
 _PAUSE_S: Final = 0.3
+_MOMENT_S: Final = 3.0
 _PROMOTION_S: Final = 10.0  # a command waits for it
 _NOTE_BYTES_MAX: Final = 4096
 _SYSTEM_LOG: Final = "/dev/log"
@@ -169,6 +170,7 @@ class Guard:
             shelf = await etcd.read()  # before the look at the devices: a later record stays
             seen = drbdsetup.view()
             nodes = self._nodes()
+            alone: list[tuple[Resource, Pair]] = []
             for resource in seen.resources:
                 ours = pair_of(resource, nodes)
                 if ours is None:
@@ -176,10 +178,26 @@ class Guard:
                 if are_same(resource, seen.status.devices):
                     await _take_back(etcd, shelf, ours, resource.name)
                 elif is_written_alone(resource, seen.status.devices):
-                    keys = (ours.own_key, ours.peer_key)
-                    unwritten = [Unchanged(key, 0) for key in keys]
-                    if await etcd.change(unwritten, _record_of(ours)):
-                        logger.info("%s: the copy on %s is written off", resource.name, ours.peer)
+                    alone.append((resource, ours))
+            if alone:
+                await self._write_off_lost(etcd, alone)
+
+    async def _write_off_lost(
+        self, etcd: EtcdClient, alone: Sequence[tuple[Resource, Pair]]
+    ) -> None:
+        """Write copies off that are lost for more than a moment, as while a job connects them.
+
+        Raises:
+            GenericError: etcd or DRBD does not answer.
+        """
+        await asyncio.sleep(_MOMENT_S)
+        devices = drbdsetup.view().status.devices
+        for resource, pair in alone:
+            if not is_written_alone(resource, devices):
+                continue
+            unwritten = [Unchanged(key, 0) for key in (pair.own_key, pair.peer_key)]
+            if await etcd.change(unwritten, _record_of(pair)):
+                logger.info("%s: the copy on %s is written off", resource.name, pair.peer)
 
     async def _write_off(self, pair: Pair, settings: Settings) -> bool:
         """Write that the other copy is outdated, if nobody says so of the one here.
