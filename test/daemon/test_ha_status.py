@@ -313,9 +313,11 @@ def test_only_an_absent_node_is_confirmed_dead(site: Site, rpc: type[Rpc]) -> No
         site.run("ha-confirm-dead", name, confirm=True)
 
 
+@pytest.mark.parametrize("stays", [True, False], ids=["stays", "is cut off again"])
 def test_a_node_that_comes_back_in_between_is_not_dead(
-    site: Site, rpc: type[Rpc], monkeypatch: pytest.MonkeyPatch
+    site: Site, rpc: type[Rpc], monkeypatch: pytest.MonkeyPatch, *, stays: bool
 ) -> None:
+    """Nobody has promised anything of what runs there since it has booted."""
     name = site.names[1]
     site.change(Delete(PRESENT + name))
     written = []
@@ -323,7 +325,11 @@ def test_a_node_that_comes_back_in_between_is_not_dead(
     def come_back(*_args: object, **_named: object) -> None:
         async def run() -> None:
             async with EtcdClient(site.endpoints, None, PREFIX, DEADLINE_S) as client:
-                written.append(await client.change([], Put(PRESENT + name, presence(name))))
+                guard = Put(GUARDS + name, dumps(Guard(boot_id="next").to_wire()))
+                back = guard, Put(PRESENT + name, presence(name))
+                written.append(await client.change([], *back))
+                if not stays:
+                    await client.change([], Delete(PRESENT + name))
 
         thread = threading.Thread(target=lambda: asyncio.run(run()))
         thread.start()

@@ -321,7 +321,7 @@ def ha_confirm_dead(context: Context, options: Options, args: list[str]) -> None
             boot_id = guard.boot_id if guard else ""
             uuid = f"{boot_id or name}@{shelf.revision}"
             loss = Loss(uuid=uuid, node=name, boot_id=boot_id, since=seen.now)
-        keys = (MASTER_KEY, NODES + name, LOSSES + name)
+        keys = (MASTER_KEY, NODES + name, LOSSES + name, GUARDS + name)  # so of that boot
         conditions = [Unchanged(key, shelf.revision_of(key)) for key in keys]
         record = dumps(confirmed(loss, _person()).to_wire())
         await _change(etcd, conditions, Put(LOSSES + name, record))
