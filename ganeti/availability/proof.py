@@ -276,7 +276,10 @@ class Judge:
         if node.is_witness:
             self.says[name] = "it is the witness: nothing runs there, and its vote is missing"
             return False
-        if node.guard is not None and node.guard.has_left:
+        if node.guard is None:  # it may just be about to start for the first time
+            self.says[name] = "its agent was never there; nobody watches over it"
+            return False
+        if node.guard.has_left:
             self.says[name] = "its agent was stopped; nobody watches over it"
             return False
         return True

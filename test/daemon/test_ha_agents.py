@@ -603,6 +603,24 @@ def test_a_helper_switches_a_silent_node_off(three: Sequence[Member]) -> None:
     run(play())
 
 
+def test_a_helper_does_not_switch_off_a_node_whose_agent_starts_for_the_first_time(
+    three: Sequence[Member],
+) -> None:
+    """High availability is switched on, or the node added, and the others were quicker."""
+
+    async def play() -> None:
+        async with five(three, helped=frozenset({"n5"})) as world:
+            world.kill("n5")
+            await world.change(Delete(GUARDS + "n5"), Delete(NODES + "n5"))
+            await asyncio.sleep(12 * TIMING.beat_s)
+            assert loss_of(world, "n5") is None
+            await world.start("n5", "n5.2")
+            await world.until(lambda: is_present(world, NAMES))
+            assert loss_of(world, "n5") is None
+
+    run(play())
+
+
 def test_a_lost_master_is_followed_by_one_candidate(three: Sequence[Member]) -> None:
     async def play() -> None:
         async with five(three) as world:

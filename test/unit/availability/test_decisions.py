@@ -33,6 +33,7 @@ from ganeti.base.errors import OpPrereqError
 NODES = ("a", "b", "c", "d", "e")
 TIMING = Timing()
 GUARD = Guard(boot_id="boot", watchdog_s=5.0)
+UNGUARDED = Guard(boot_id="boot")
 SUSPECTED = Loss(uuid="u", node="e", boot_id="boot")
 
 
@@ -219,7 +220,7 @@ def test_a_new_suspicion_begins_anew() -> None:
 
 def test_a_helper_proves_it_when_it_says_off_and_is_asked_again_when_it_fails() -> None:
     judge = Judge(TIMING)
-    node = NodeView(loss=SUSPECTED, revision=7, has_helper=True)
+    node = NodeView(guard=UNGUARDED, loss=SUSPECTED, revision=7, has_helper=True)
     assert acts(judge, view(0, node)) == [(Act.CONDEMN, "e"), (Act.SWITCH_OFF, "e")]
     judge.told("e", 7, Power.ON, "exit status 1", now_s=4)
     assert acts(judge, view(5, node)) == [(Act.CONDEMN, "e")]
@@ -233,7 +234,7 @@ def test_a_helper_proves_it_when_it_says_off_and_is_asked_again_when_it_fails() 
 @pytest.mark.parametrize("way", ["paused", "too few nodes", "not the master", "no etcd", "another"])
 def test_what_a_helper_said_before_proves_nothing_as_the_node_may_be_on_again(way: str) -> None:
     judge, later_s = Judge(TIMING), 2.0
-    node = NodeView(loss=SUSPECTED, revision=7, has_helper=True)
+    node = NodeView(guard=UNGUARDED, loss=SUSPECTED, revision=7, has_helper=True)
     assert (Act.SWITCH_OFF, "e") in acts(judge, view(0, node))
     judge.told("e", 7, Power.OFF, now_s=1.0)
     match way:
@@ -252,6 +253,14 @@ def test_what_a_helper_said_before_proves_nothing_as_the_node_may_be_on_again(wa
     assert (Act.PROVE, "e") not in acts(judge, view(later_s, node))
     again_s = TIMING.helper_s + TIMING.retry_s
     assert way != "no etcd" or (Act.SWITCH_OFF, "e") in acts(judge, view(again_s, node))
+
+
+def test_a_node_whose_agent_is_about_to_start_for_the_first_time_is_not_switched_off() -> None:
+    """High availability is being switched on, or the node added, and most others were quicker."""
+    judge = Judge(TIMING)
+    for node in (NodeView(has_helper=True), NodeView(has_helper=True, loss=SUSPECTED, revision=7)):
+        assert acts(judge, view(0, node)) == []
+        assert "never there" in judge.says["e"]
 
 
 @pytest.mark.parametrize(
