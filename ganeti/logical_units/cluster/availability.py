@@ -649,12 +649,35 @@ def _update(context: JobContext, nodes: Sequence[Node], settings: Settings) -> N
         context.warn(f"what etcd has of nodes that were removed stays: {err.message}")
 
 
+def forget_boot(context: JobContext, name: str) -> None:
+    """Let nobody miss the boot before of a node that is taken back, until its agent is there.
+
+    It answers; its helper would switch it off before it has the settings of now.
+    """
+    settings = availability.read(context.paths)
+    if settings is None:
+        return
+    try:
+        ask_etcd(settings, partial(_forget_boot, name=name))
+    except GenericError as err:
+        context.warn(f"node {name} is missed until its agent has started: {err.message}")
+
+
+async def _forget_boot(etcd: EtcdClient, name: str) -> None:
+    await _delete(etcd, [GUARDS + name], absent=[NODES + name])
+
+
 async def _forget_others(etcd: EtcdClient, nodes: Sequence[str]) -> None:
     """Take out what is there of nodes that were removed: nobody else would ever do so."""
-    from ganeti.clients.etcd import Delete
-
     if keys := keys_of_others((await etcd.read()).entries, nodes):
-        await etcd.change([], *map(Delete, keys))
+        await _delete(etcd, keys)
+
+
+async def _delete(etcd: EtcdClient, keys: Collection[str], absent: Collection[str] = ()) -> None:
+    """Take keys out, if others are not there."""
+    from ganeti.clients.etcd import Delete, Unchanged
+
+    await etcd.change([Unchanged(key, 0) for key in absent], *map(Delete, keys))
 
 
 # Settings

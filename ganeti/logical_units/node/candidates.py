@@ -91,6 +91,14 @@ def tell_availability(context: JobContext) -> None:
         availability.update(context)
 
 
+def forget_boot(context: JobContext, node: Node) -> None:
+    """Let high availability, where it is on, not miss a node that is taken back."""
+    if lease.is_on(context.paths):
+        from ganeti.logical_units.cluster import availability  # as above
+
+        availability.forget_boot(context, node.name)
+
+
 def check_availability(context: JobContext, leaving: Node | None = None) -> None:
     """Refuse to add or remove a node while high availability does not allow it.
 

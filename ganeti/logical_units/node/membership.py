@@ -233,6 +233,7 @@ class LUNodeAdd(SimpleUnit[OpNodeAdd, Joining]):
         self.context.created(f"node {node.name}", node.uuid)
 
     def _take_in_again(self, known: Node, node: Node, undo: Undo) -> None:
+        candidates.forget_boot(self.context, known)
         if known.master_candidate or candidates.keeps_rights(self.context, known):
             candidates.demote(self.context, known)
         before, after = ({**Node.LEFT_OUT, **each.to_wire()} for each in (known, node))

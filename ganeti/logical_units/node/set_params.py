@@ -22,6 +22,7 @@ from ganeti.logical_units.node import base as checks
 from ganeti.logical_units.node.base import NodeUnit, make_switch, switch_of
 from ganeti.logical_units.node.candidates import (
     demote,
+    forget_boot,
     has_room,
     is_capable,
     keeps_rights,
@@ -238,6 +239,7 @@ class LUNodeSetParams(NodeUnit[OpNodeSetParams, NodeChange]):
             self.context.info(f"{flag} of node {node.name}: {why}")
         if flags.changes.get("offline") is False:
             checks.lead(self.context, node, plan.foreign_config)
+            forget_boot(self.context, node)
         changes = {**flags.changes, **settings}
         if changes.keys() & {"ndparams", "offline"}:
             self._make_switch(node, replace(node, **changes))

@@ -25,7 +25,7 @@ from ganeti.availability.records import (
 )
 from ganeti.base.errors import OpPrereqError, TransportError
 from ganeti.base.json import dumps
-from ganeti.clients.etcd import Delete, Entry, Snapshot
+from ganeti.clients.etcd import Delete, Entry, Snapshot, Unchanged
 from ganeti.logical_units import lookup
 from ganeti.logical_units.cluster import availability
 from ganeti.logical_units.context import JobContext
@@ -145,6 +145,44 @@ def test_a_node_is_removed_although_etcd_does_not_answer_any_more(
     monkeypatch.setattr(availability, "ask_etcd", ask)
     cluster.execute("OP_NODE_REMOVE", node_name="node3")
     assert cluster.said("what etcd has of nodes that were removed stays: no member answers")
+
+
+@pytest.mark.parametrize(
+    ("op", "params"),
+    [("OP_NODE_ADD", {"readd": True}), ("OP_NODE_SET_PARAMS", {"offline": False})],
+    ids=["set up anew", "repaired"],
+)
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_node_that_is_taken_back_is_not_missed_before_its_agent_has_the_settings(
+    cluster: FakeCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    op: str,
+    params: dict[str, Any],
+    *,
+    is_there: bool,
+) -> None:
+    """Its helper would switch it off while it is taken in again: etcd knows its boot before."""
+    etcd = Etcd("node1", "node2", "node3")
+    node3 = cluster.config.node(3)
+    node3["offline"] = True
+    switched_on(cluster)
+    monkeypatch.setattr(availability, "ask_etcd", lambda _settings, act: asyncio.run(act(etcd)))
+    if not is_there:
+        etcd.keys.remove("nodes/node3.example.com")
+    when_forgotten: list[bool] = []
+
+    async def change(conditions: Sequence[Unchanged], *changes: Delete) -> bool:
+        if any(each.revision == 0 and each.key in etcd.keys for each in conditions):
+            return False
+        if changes == (Delete("guards/node3.example.com"),):
+            when_forgotten.append(bool(cluster.config.node(3)["offline"]))
+        etcd.keys -= {each.key for each in changes}
+        return True
+
+    monkeypatch.setattr(etcd, "change", change)
+    cluster.execute(op, node_name="node3", **params)
+    assert not cluster.config.node(3)["offline"]
+    assert when_forgotten == ([] if is_there else [True])
 
 
 @pytest.mark.parametrize("is_silent", [True, False])
