@@ -86,4 +86,4 @@ def _is_dead(guard: Guard | None, loss: Loss | None) -> bool:
     """Tell whether the last boot of a node that etcd knows was proved dead."""
     if guard is None:
         return loss is not None and loss.proof is not None
-    return is_dead(loss, guard.boot_id)
+    return guard.is_dead or is_dead(loss, guard.boot_id)

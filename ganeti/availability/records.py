@@ -67,6 +67,7 @@ class Guard(Record, frozen=True, kw_only=True):
         has_left: its agent was stopped in order; nobody watches over the node.
         disk: the lease disk by which it may live on, too; "" for none.
         nodes: by which list of nodes it counts (`electorate`); agents of earlier versions leave ""
+        is_dead: that boot was proved dead, and its loss was dealt with.
     """
 
     boot_id: str
@@ -75,6 +76,7 @@ class Guard(Record, frozen=True, kw_only=True):
     has_left: bool = False
     disk: str = ""
     nodes: str = ""
+    is_dead: bool = False
 
 
 class Loss(Record, frozen=True, kw_only=True):

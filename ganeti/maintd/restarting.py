@@ -19,14 +19,19 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
+import msgspec
+
 from ganeti.availability.inventory import without_copy
+from ganeti.availability.keeper import is_dead
 from ganeti.availability.records import (
     ACTING,
+    GUARDS,
     LOSSES,
     MASTER_KEY,
     NODES,
     OUTDATED,
     PAUSE_KEY,
+    Guard,
     Loss,
     Mastership,
     Outdated,
@@ -36,8 +41,9 @@ from ganeti.availability.records import (
 from ganeti.availability.restarts import Guest, Limits, Restart
 from ganeti.base.errors import GenericError
 from ganeti.base.ids import JobId
+from ganeti.base.json import dumps
 from ganeti.clients.async_services import AsyncLuxiClient, AsyncWConfClient
-from ganeti.clients.etcd import Delete, EtcdClient, Snapshot, Unchanged
+from ganeti.clients.etcd import Delete, EtcdClient, Put, Snapshot, Unchanged
 from ganeti.daemon.context import DaemonContext
 from ganeti.maintd.acting import SETTLE_S
 from ganeti.maintd.incidents import NodeFacts
@@ -284,12 +290,16 @@ class Restarter:
         return Step((opcode,), event_of(self.losses[guest.node], restart.node), instance=guest.name)
 
     async def _close(self, shelf: Snapshot, name: str) -> None:
-        """Forget a loss, and that jobs of a master may run there."""
-        keys = [MASTER_KEY, LOSSES + name, ACTING + name]
+        """Forget a loss, and that jobs of a master may run there, but not that it was a death."""
+        loss, guard = self.losses[name], shelf.one(GUARDS + name, Guard)
+        keys = [MASTER_KEY, LOSSES + name, ACTING + name, GUARDS + name]
         acting = shelf.one(ACTING + name, Mastership)
-        changes = [Delete(LOSSES + name)]
-        if acting is not None and acting.boot_id == self.losses[name].boot_id:
+        changes: list[Put | Delete] = [Delete(LOSSES + name)]
+        if acting is not None and is_dead(loss, acting.boot_id):
             changes.append(Delete(ACTING + name))
+        if guard is not None and is_dead(loss, guard.boot_id):
+            dead = msgspec.structs.replace(guard, is_dead=True)
+            changes.append(Put(GUARDS + name, dumps(dead.to_wire())))
         unchanged = [Unchanged(key, shelf.revision_of(key)) for key in keys]
         if await self._etcd.change(unchanged, *changes):
             logger.info("The loss of node %s is dealt with", name)

@@ -44,6 +44,11 @@ def test_dead_nodes_count_only_where_nobody_else_counts_by_an_older_list(
     guards = {"a": guard("a"), "b": Guard(boot_id="b.1", nodes=digest_of(("a", "b")))}
     found = obstacle(NODES, ["a", "b"] if is_behind else ["a"], guards, {"c": DEAD})
     assert found == (Obstacle([], ["b"]) if is_behind else Obstacle(["b"], []))
+    dead = {**guards, "c": Guard(boot_id="c.1", is_dead=True)}
+    if not is_behind:
+        closed = {"b": Guard(boot_id="b.1", is_dead=True), "c": Guard(boot_id="c.1", is_dead=True)}
+        assert obstacle(NODES, ["a"], closed, {}) is None, "their losses were dealt with"
+        assert obstacle(NODES, ["a"], dead, {}) == Obstacle(["b"], [])
     most = {**guards, "b": guard("b")}
     assert obstacle(NODES, ["a", "b"], most, {"c": DEAD}) is None
     assert obstacle(NODES, ["a", "b"], most, {}) is None

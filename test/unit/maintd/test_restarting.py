@@ -14,9 +14,11 @@ import pytest
 from msgspec.structs import replace
 
 from ganeti.availability.records import (
+    GUARDS,
     LOSSES,
     MASTER_KEY,
     OUTDATED,
+    Guard,
     Loss,
     Mastership,
     Outdated,
@@ -25,9 +27,9 @@ from ganeti.availability.records import (
 from ganeti.availability.restarts import Guest, Limits
 from ganeti.base.errors import GenericError
 from ganeti.base.ids import JobId
-from ganeti.base.json import dumps
+from ganeti.base.json import dumps, loads_as
 from ganeti.base.paths import Paths
-from ganeti.clients.etcd import Entry, Snapshot
+from ganeti.clients.etcd import Entry, Put, Snapshot
 from ganeti.maintd import restarting
 from ganeti.maintd.acting import SETTLE_S
 from ganeti.maintd.incidents import NodeFacts
@@ -95,6 +97,7 @@ class Stricken:
         self.refusal = ""
         self.is_mute = False
         self.outdated: dict[str, float] = {}
+        self.guards = {name: Guard(boot_id="b", watchdog_s=5.0) for name in lost}
         monkeypatch.setattr(restarting.clock, "now", lambda: self.now_s)
         monkeypatch.setattr(restarting.clock, "monotonic", lambda: self.now_s)
         self.restarter = Restarter("m", self, cast("Any", self), Limits())
@@ -126,11 +129,15 @@ class Stricken:
             f"{OUTDATED}{name}": entry(Outdated(by="m", since=since))
             for name, since in self.outdated.items()
         }
+        guards = {f"{GUARDS}{name}": entry(guard) for name, guard in self.guards.items()}
         master = {MASTER_KEY: entry(Mastership(node="m", boot_id="b"))}
-        return Snapshot({**master, **losses, **records}, 9)
+        return Snapshot({**master, **losses, **records, **guards}, 9)
 
     async def change(self, _unchanged: Sequence[object], *changes: Any) -> bool:
         keys = {c.key for c in changes}
+        for each in changes:
+            if isinstance(each, Put):
+                self.guards[each.key.removeprefix(GUARDS)] = loads_as(Guard, each.value)
         self.lost = [name for name in self.lost if f"{LOSSES}{name}" not in keys]
         self.outdated = {n: s for n, s in self.outdated.items() if f"{OUTDATED}{n}" not in keys}
         return True
@@ -196,6 +203,18 @@ def test_a_loss_that_cannot_end_is_looked_at_ever_less_often(stricken: Scenes) -
     assert world.asked == {"queue": 25, "nodes": 25}
     why = "no node that is alive has its disks"
     assert (world.stuck("x"), world.stuck("y")) == ([f"ix: {why}"], [f"iy: {why}"])
+
+
+@pytest.mark.parametrize("boot", ["b", "next"])
+def test_of_a_loss_that_is_over_stays_that_the_last_boot_is_dead(
+    stricken: Scenes, boot: str
+) -> None:
+    """The node may be removed then, though most others may be dead, too."""
+    world = stricken("x")
+    world.guards["x"] = guard = Guard(boot_id=boot, watchdog_s=5.0)
+    world.turns(20)
+    assert world.lost == []
+    assert world.guards["x"] == replace(guard, is_dead=boot == "b")
 
 
 def test_copies_that_are_there_no_more_do_not_lack_writes_for_ever(stricken: Scenes) -> None:
