@@ -502,7 +502,7 @@ class Agent:
             renewed=self._renewed_s,
             settings=self.digest,
             disk=self._disk_trouble(),
-            absent=self._absent(shelf) if self.facts.master == self.own else [],
+            absent=self._absent(shelf) if self.own in self.facts.candidates else [],
         )
 
     def _absent(self, shelf: Snapshot) -> list[str]:

@@ -191,9 +191,10 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         renewed: when it last asked, and etcd renewed its lease.
         settings: the digest of the settings that the agent works with; "" until it does.
         disk: why the lease on the disk is not held; "" if it is, None where there is no such disk.
-        absent: what the master's agent knows: nodes that are not present in etcd, and may be proved
-            dead although they have booted since; and those that were proved dead, until that is
-            dealt with, though they may be back.  Nothing is to start there.
+        absent: what the agent of a master candidate knows, as its node may become the master before
+            it hears of that: nodes that are not present in etcd, and may be proved dead although
+            they have booted since; and those that were proved dead, until that is dealt with,
+            though they may be back.  Nothing is to start there.
     """
 
     time: float

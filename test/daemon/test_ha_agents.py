@@ -339,6 +339,10 @@ def test_a_node_without_power_is_proved_dead_after_its_watchdog(three: Sequence[
             world.kill("n5")
             await world.start("n5", "n5.2")
             await world.until(lambda: is_present(world, NAMES))
+            # One that is about to become the master knows it, too.
+            state = world.hands["n2"].published
+            assert state is not None
+            assert state.absent == ["n5"]
             # It is back, but jobs about its loss may still set it offline.
             beaten = world.hands["n1"].published
             await world.until(lambda: world.hands["n1"].published is not beaten)
