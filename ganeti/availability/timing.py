@@ -69,11 +69,11 @@ class Timing:
 
     @property
     def noticed_s(self) -> float:
-        """How long after etcd's last answer most nodes have condemned a node that it has forgotten.
+        """How long after etcd may forget a node most nodes have condemned it, if it has.
 
-        Etcd was asked then, and forgets it; the master sees that, writes it, and tells the nodes.
+        It counts from its answer; the master sees that, writes it, and tells the nodes.
         """
-        return self.ask_s + self.lease_s + 3 * self.beat_s + self.margin_s
+        return self.ask_s + 3 * self.beat_s + self.margin_s
 
     @property
     def held_s(self) -> float:

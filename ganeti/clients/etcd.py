@@ -236,14 +236,16 @@ class EtcdClient:
         """
         return int((await self._ask("lease/grant", {"TTL": str(ttl_s)}, _Granted)).ID)
 
-    async def keep_alive(self, lease: int) -> bool:
-        """Renew a lease; returns whether it still existed.
+    async def keep_alive(self, lease: int) -> int:
+        """Renew a lease; returns for how many seconds, 0 if it does not exist any more.
+
+        Etcd may give longer than it was asked for: one and a half of its election timeout at least.
 
         Raises:
             TransportError, ProtocolError: as `read`.
         """
         found = await self._ask("lease/keepalive", {"ID": str(lease)}, _KeptAlive)
-        return int(found.result.TTL) > 0
+        return int(found.result.TTL)
 
     async def revoke(self, lease: int) -> None:
         """End a lease with all keys that are bound to it.

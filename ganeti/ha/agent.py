@@ -169,6 +169,7 @@ class Agent:
     _stands_down: bool = False
     _lease: int = 0
     _renewed_s: float = 0.0
+    _known_s: float = 0.0
     _publishing: asyncio.Task[None] | None = None
     _answered_s: dict[str, float] = field(default_factory=dict)
     _fail_over: asyncio.Task[bool] | None = None
@@ -485,7 +486,7 @@ class Agent:
                 time=now_s,
                 etcd=etcd,
                 vouched=self.keeper.vouched_s,
-                renewed=self._renewed_s,
+                known=self._known_s,
                 settings=self.digest,
                 disk=self._disk_trouble(),
             )
@@ -499,7 +500,7 @@ class Agent:
             alone="" if alone is None or self.companion.rejoins_s is not None else alone.node,
             pause=self._pause(shelf),
             vouched=self.keeper.vouched_s,
-            renewed=self._renewed_s,
+            known=self._known_s,
             settings=self.digest,
             disk=self._disk_trouble(),
             absent=self._absent(shelf) if self.own in self.facts.candidates else [],
@@ -519,8 +520,8 @@ class Agent:
 
     async def _renew(self) -> None:
         sent_s = self.hands.now()
-        if self._lease and await self.etcd.keep_alive(self._lease):
-            self._was_renewed(sent_s)
+        if self._lease and (ttl_s := await self.etcd.keep_alive(self._lease)):
+            self._was_renewed(sent_s, ttl_s)
             return
         self._lease, asked_s = 0, self.hands.now()
         shelf = await self.etcd.read()
@@ -569,12 +570,12 @@ class Agent:
             return False
         self._lease = lease
         self.keeper.uses_disk = bool(guard.disk)
-        self._was_renewed(sent_s)
+        self._was_renewed(sent_s, lease_s)
         logger.info("This node is present, in boot %s", self.boot_id)
         return True
 
-    def _was_renewed(self, sent_s: float) -> None:
-        self._renewed_s = sent_s
+    def _was_renewed(self, sent_s: float, ttl_s: float) -> None:
+        self._renewed_s, self._known_s = sent_s, sent_s + ttl_s
         self.keeper.renewed(sent_s)
 
     # --- other agents

@@ -188,7 +188,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         pause: why nobody is to act; "" if they may.
         etcd: why etcd could not be read; then the rest is what was known before.
         vouched: when this node last asked, and most nodes said that nobody condemned it.
-        renewed: when it last asked, and etcd renewed its lease.
+        known: until when etcd does not forget it, by its last answer, counted from the question.
         settings: the digest of the settings that the agent works with; "" until it does.
         disk: why the lease on the disk is not held; "" if it is, None where there is no such disk.
         absent: what the agent of a master candidate knows, as its node may become the master before
@@ -204,7 +204,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     pause: str = ""
     etcd: str = ""
     vouched: float = 0.0
-    renewed: float = 0.0
+    known: float = 0.0
     settings: str = ""
     disk: str | None = None
     absent: list[str] = []

@@ -290,9 +290,9 @@ def test_a_node_that_etcd_alone_does_not_answer_goes_on_only_if_nobody_condemned
     guard, found = two.on(0), []
     began_s, noticed_s = clock.monotonic(), Settings(endpoints=[], prefix="").timing.noticed_s
 
-    def vouch(renewed_s: float) -> None:
+    def vouch(known_s: float) -> None:
         now_s = clock.monotonic()
-        state = State(time=now_s, etcd="silent", vouched=now_s, renewed=renewed_s)
+        state = State(time=now_s, etcd="silent", vouched=now_s, known=known_s)
         availability.write_state(two.sides[0].paths, state)
 
     vouch(began_s)

@@ -213,7 +213,7 @@ class Guard:
         state = availability.read_state(self._paths)
         if state is None or not state.etcd:
             return False
-        return state.vouched > max(began_s, state.renewed + timing.noticed_s)
+        return state.vouched > max(began_s, state.known + timing.noticed_s)
 
     def _note(self, pair: Pair) -> None:
         """Note what etcd is to be told.
