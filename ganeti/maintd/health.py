@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from ganeti.protocol.confd import CLOCK_SKEW_S_MAX
 from ganeti.protocol.maintenance.diagnosis import Diagnosis, Unknown
 
 STEADY_REPORTS: Final = 2
@@ -70,7 +71,8 @@ def heard(health: Health, report: Diagnosis | Unknown, now_s: float) -> Health:
     health = replace(health, changed_s=recent)
     if isinstance(report, Unknown):
         return replace(health, report=report, count=0)
-    if report.time_s < health.signed_s:
+    # No report is believed that is further ahead: that one was signed while clocks were wrong.
+    if report.time_s < health.signed_s <= now_s + CLOCK_SKEW_S_MAX:
         older = Unknown("the report is older than the one before: somebody shows it again")
         return replace(health, report=older, count=0)
     text = canonical(report.original)

@@ -654,6 +654,16 @@ def test_a_clock_that_was_wrong_at_boot_keeps_nobody_from_working() -> None:
     assert len(cluster.questions) == before + 1
 
 
+def test_reports_count_again_once_a_wrong_clock_is_right(play: Play) -> None:
+    play.turns(3, FINE)
+    play.cluster.now_s -= DAY_S
+    play.turns(2, FINE)
+    assert not [each for each in play.worker.healths.values() if isinstance(each.report, Unknown)]
+    play.cluster.now_s -= 20  # one that is shown again does not
+    play.turn(FINE)
+    assert all(isinstance(each.report, Unknown) for each in play.worker.healths.values())
+
+
 def test_moves_that_are_refused_are_told_and_tried_after_a_round() -> None:
     cluster = FakeMaintained()
     for number in range(4):
